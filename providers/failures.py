@@ -20,7 +20,7 @@ from broker.core.errors import (
 
 T = TypeVar("T")
 
-# Of several failures, the class that says what to do next: first what a person has to do.
+# Of several failures, the class with the most urgent next step, a person's first.
 _MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
 _TOLD = 5  # beside the chosen one
 # Classes that can speak for several failures of their own kind.
@@ -28,20 +28,20 @@ _PLAIN = (Throttled, Unreachable, Refused, Malformed, InvalidInput)
 
 
 class Failures:
-    """Collects what went wrong, to be raised as one error when everything has been asked. Threads may share one."""
+    """Collects failures, to be raised as one error after all queries. Threads may share one."""
 
     def __init__(self) -> None:
         self._errors: list[BrokerError] = []
 
     def kept(self, found: Iterable[T]) -> Iterator[T]:
-        """What arrives until it fails; the failure is remembered."""
+        """Items until a failure, which is recorded."""
         try:
             yield from found
         except BrokerError as error:
             self._errors.append(error)
 
     def result(self, ask: Callable[[], T], otherwise: T) -> T:
-        """What ``ask`` gives, or ``otherwise`` when it fails; the failure is remembered."""
+        """The result of ``ask``, or ``otherwise`` at a failure, which is recorded."""
         try:
             return ask()
         except BrokerError as error:
@@ -49,7 +49,7 @@ class Failures:
             return otherwise
 
     def kept_or_none(self, ask: Callable[[], T]) -> T | None:
-        """What ``ask`` gives, or None when it fails; the failure is remembered."""
+        """The result of ``ask``, or None at a failure, which is recorded."""
         try:
             return ask()
         except BrokerError as error:
@@ -66,8 +66,7 @@ class Failures:
         return any(isinstance(error, LoginMissing) for error in self._errors)
 
     def raise_any(self) -> None:
-        """Raise the only error as it is; of several, one that says all, a line each, of the class in which a person is
-        most needed."""
+        """Raise a single error unchanged; of several, one with a line each, of the class that most needs a person."""
         distinct = list({str(error): error for error in self._errors}.values())
         if not distinct:
             return

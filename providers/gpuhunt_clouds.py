@@ -226,9 +226,9 @@ def _ours(error: Exception, cloud: Cloud, now: datetime, login: Mapping[str, str
         said = f"HTTP {answer.status_code} {answer.reason}: {shown(answer.url)}"
         after = retry_after(answer.headers.get("Retry-After"), now)
         if answer.status_code == 429 or (answer.status_code == 503 and after is not None):
-            return Throttled(f"{said}: asked for fewer requests", after=after, where=where, hint="poll less often")
+            return Throttled(f"{said}: rate limit exceeded", after=after, where=where, hint="poll less often")
         if answer.status_code >= 500 or answer.status_code == 408:
-            return Unreachable(said, where=where, hint="the provider has trouble; the next poll asks again")
+            return Unreachable(said, where=where, hint="the provider reports a server error; the next poll retries")
         if answer.status_code in (401, 403) and login:
             hint = f"renew {', '.join(cloud.variables)}"
             return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=hint)

@@ -78,7 +78,7 @@ class Gpuhunt:
         asked = [cloud for cloud in clouds if cloud.may_be_asked(self._environment)]
         if not asked:
             needed = "; ".join(f"{cloud.name}: {', '.join(cloud.needs.values())}" for cloud in clouds)
-            raise NoLogin("none of the clouds that are to be asked has its login", where=NAME, hint=f"set {needed}")
+            raise NoLogin("none of the selected clouds has a login", where=NAME, hint=f"set {needed}")
         failures = Failures()
         yield from distinct(self._everywhere(asked, failures))
         failures.raise_any()

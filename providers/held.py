@@ -1,4 +1,4 @@
-"""Capacity that an account holds, as offers: what the adapters' ``holdings`` have in common."""
+"""Offers from held capacity: common parts of the adapters' ``holdings``."""
 
 from __future__ import annotations
 

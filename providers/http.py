@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import tenacity
 
 _MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
-_LONGEST_WAIT = 60.0  # s; whoever asks for more is left alone until the next poll
+_LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
 _SHOWN_OF_A_REFUSAL = 200  # characters
 _LOGIN_IN_URL = re.compile(r"://[^/\s\"']*@")
@@ -70,7 +70,7 @@ def setting(provider: str, key: str) -> str:
 
 
 def endpoint(provider: str, key: str, url: str) -> Mapping[str, str]:
-    """How `describe_setup` tells of an endpoint: where it is, without a login in the URL, and what changes it."""
+    """An endpoint for `describe_setup`: its URL without a login, and its setting."""
     return {"url": shown(url), "setting": setting(provider, key), "tls": setting(provider, "ca_bundle")}
 
 
@@ -81,12 +81,12 @@ def shown(url: str) -> str:
 
 
 def without_logins(said: object) -> str:
-    """What an SDK says of a failure, without user, password and query of the URLs in it."""
+    """An SDK's error message without user, password and query of its URLs."""
     return _QUERY_IN_URL.sub(r"\1", _LOGIN_IN_URL.sub("://", str(said)))
 
 
 def usable(secret: SecretStr | str | None) -> str | None:
-    """A key as it can be sent, or None where there is none or where it holds what no key holds (line ends, spaces)."""
+    """A key that can be sent, or None if it is missing or contains invalid characters (line ends, spaces)."""
     text = secret.get_secret_value() if isinstance(secret, SecretStr) else secret or ""
     text = text.strip()
     return text if text and text.isascii() and text.isprintable() and " " not in text else None
@@ -179,7 +179,7 @@ class Api:
             seconds = self._settings.timeout_seconds
             raise Unreachable(f"no answer within {seconds:g} s", where=where, hint=change) from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise InvalidInput(f"not a URL that can be asked: {error}", where=where, hint=change) from error
+            raise InvalidInput(f"not a valid URL: {error}", where=where, hint=change) from error
         except httpx.LocalProtocolError:
             # The message would repeat the header that is wrong, and with it the key: so it is not passed on.
             raise InvalidInput("the request cannot be written as HTTP", where=where, hint=self._login_hint) from None
@@ -203,7 +203,7 @@ class Api:
         self._last = self._clock.now()
 
     def _read(self, answer: httpx.Response, where: str) -> bytes:
-        """The body, but no more than makes sense, and not for ever."""
+        """The body, limited in size and time."""
         ends = time.monotonic() + _WHOLE_ANSWER * self._settings.timeout_seconds
         body = bytearray()
         for piece in answer.iter_bytes():
@@ -219,13 +219,13 @@ class Api:
         said = f"HTTP {status} {answer.reason_phrase}".strip()
         after = retry_after(answer.headers.get("Retry-After"), self._clock.now())
         if status == 429 or (status == 503 and after is not None):
-            return Throttled(f"{said}: asked for fewer requests", after=after, where=where, hint="poll less often")
+            return Throttled(f"{said}: rate limit exceeded", after=after, where=where, hint="poll less often")
         if status >= 500 or status == 408:
-            return Unreachable(said, where=where, hint="the provider has trouble; the next poll asks again")
+            return Unreachable(said, where=where, hint="the provider reports a server error; the next poll retries")
         if status in (401, 403) and self._login_hint:
             return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=self._login_hint)
         text = body[:2000].decode("utf-8", "replace")
-        for secret in self._secrets:  # some services repeat in the refusal what was refused
+        for secret in self._secrets:  # some services echo the secret in the refusal
             text = text.replace(secret, "***")
         text = "".join(char if char.isprintable() else " " for char in text)
         detail = f": {' '.join(text.split())[:_SHOWN_OF_A_REFUSAL]}" if text.strip() else ""
@@ -284,11 +284,11 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def _trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:
-    """What httpx is to trust. Raises `InvalidInput` for a file that holds no certificates."""
+    """The certificates for httpx. Raises `InvalidInput` for a file without certificates."""
     import ssl
 
     if bundle is None:
-        # Plain HTTP needs no certificates, and reading them takes longer than asking a server on this machine.
+        # Plain HTTP needs no certificates, and loading them takes longer than a local request.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
     try:
         return ssl.create_default_context(cafile=str(bundle))

@@ -20,12 +20,12 @@ from providers.aws.settings import KEYLESS_REGIONS, REGIONS, AwsSettings
 from providers.failures import Failures
 from providers.rows import Found
 
-_AT_ONCE = 8  # regions or instance types asked about side by side
+_AT_ONCE = 8  # regions or instance types queried concurrently
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """What a region says; ``offered`` is None where that could not be asked."""
+    """The data of a region; ``offered`` is None if the query failed."""
 
     spot: tuple[Offer | SkippedRow, ...]
     held: tuple[Offer | SkippedRow, ...]
@@ -46,8 +46,9 @@ class Account:
     types: tuple[str, ...]
 
     def offers(self, *, listed: bool, reserved: bool, on_spot: bool) -> Found:
-        """Spot offers, capacity that is held, and list prices on demand and of terms; none where nothing is left to
-        ask about."""
+        """Spot offers, held capacity, and list prices on demand and of terms; nothing if the query leaves nothing to
+        fetch.
+        """
         if not self.types or not self.regions:
             return
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="aws") as threads:
@@ -115,7 +116,7 @@ class Account:
         try:
             first = self._products(self.types[0])
         except (Refused, LoginMissing) as error:
-            # Prices are public: who may not ask the API reads the list. A login that does not work is told as well.
+            # Prices are public: without permission for the API, read the list. A failed login is reported as well.
             if prices == "api" or isinstance(error, LoginMissing):
                 self.failures.add(error)
             if prices == "auto":
@@ -142,7 +143,7 @@ class Account:
 
 
 def _seen(offer: Offer, known: Mapping[str, _Region]) -> Offer:
-    """A listed offer with what its region says: whether the machine exists there, and what the quotas leave."""
+    """A listed offer with its region's data: whether the machine exists there, and the quota left."""
     region = known.get(offer.region)
     if region is None or offer.capacity_type is not CapacityType.ON_DEMAND:
         return offer

@@ -1,7 +1,7 @@
-"""Capacity blocks for sale (DescribeCapacityBlockOfferings): machines for some days ahead, paid at once; with a login.
+"""Capacity blocks for sale (DescribeCapacityBlockOfferings): machines for some future days, paid upfront; with a login.
 
-Asked by instance type and region, so only about machines that the region has. How far ahead AWS looks is its own
-affair; it answers with the few blocks that are nearest.
+Queried by instance type and region, for machines of the region. AWS chooses how far ahead it looks and returns the few
+nearest blocks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from providers.aws.settings import NAME
 from providers.rows import Unfit, decimal_text, name, price, usd, whole
 
 _HOUR = 3_600_000_000  # microseconds
-# How EC2's error codes for that begin.
+# Prefixes of EC2's error codes for that.
 _NOT_SOLD = ("Unsupported", "InstanceTypeNotSupported", "InvalidInstanceType")
 
 
 def blocks_for_sale(
     login: Login, region: str, instance_type: str, hours: int, zones: Mapping[str, str], now: datetime
 ) -> Iterator[ReservationOffer | SkippedRow]:
-    """Blocks of one machine for so many hours, in one region. ``zones``: names to IDs. Raises what `Login.rows`
-    raises; that AWS does not sell this machine by the block is no error."""
+    """Blocks of one machine for ``hours``, in one region. ``zones``: names to IDs. Raises what `Login.rows` raises; a
+    machine not sold by the block is no error.
+    """
     rows = login.rows(
         "ec2",
         region,

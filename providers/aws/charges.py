@@ -1,8 +1,8 @@
-"""What AWS charged, per day and attempt, from Cost Explorer; with a login. Each question costs the account $0.01.
+"""AWS charges per day and attempt, from Cost Explorer; with a login. Each query costs the account $0.01.
 
 Days are UTC. A day's figure changes for a day or two and is marked as an estimate until AWS closes it. Charges are
-grouped by gpubroker's tag, which has to be switched on as a cost allocation tag once (Billing console); until then,
-and for what carries no tag, ``key`` is empty. Amounts are rounded half-even to the micro-dollar; AWS bills finer.
+grouped by gpubroker's tag, which must be activated once as a cost allocation tag (Billing console); before that, and
+without a tag, ``key`` is empty. Amounts are rounded half-even to the micro-dollar; AWS bills finer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the account holds: capacity reservations and blocks, reserved instances, savings plans; with a login.
+"""The account's holdings: capacity reservations and blocks, reserved instances, savings plans; with a login.
 
-Capacity that is held becomes `reserved` offers as well: it is paid whether used or not, so an hour of it costs nothing
-more. What it is worth is not said by the API. Reserved instances and savings plans are discounts on what runs anyway;
-how much of them is used up is not known here, so they are told, and make no offers.
+Held capacity also becomes `reserved` offers: it is paid whether used or not, so an hour of it costs nothing more. The
+API does not give its value. Reserved instances and savings plans are discounts without capacity and of unknown use, so
+they are reported but make no offers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Machines of the account that carry gpubroker's tag, and ending them; with a login.
+"""Machines of the account with gpubroker's tag, and their termination; with a login.
 
-The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on AWS for gpubroker sets it, and
-``gpubroker-store`` with the id of the store that asked.
+Whatever starts machines on AWS for gpubroker sets the tags ``gpubroker`` (the attempt's key) and ``gpubroker-store``
+(the id of the requesting store).
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
 
 
 def terminate(login: Login, id: str) -> None:
-    """End a machine named as `tagged` names it (``region/i-…``), for good. Idempotent: one that AWS no longer knows is
-    fine. Raises what `Login.call` raises, and `Refused` for another kind of name."""
+    """End a machine (``region/i-…``, as in `tagged`) for good. Idempotent: an unknown one is no error. Raises what
+    `Login.call` raises, and `Refused` for another form of name.
+    """
     region, _, instance = id.partition("/")
     if not region or not instance.startswith("i-"):
         raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint="expected region/i-…")

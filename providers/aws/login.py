@@ -1,8 +1,8 @@
-"""A login to AWS, and calls to its APIs with boto3; boto3's exceptions end here.
+"""A login to AWS, and calls to its APIs with boto3, whose exceptions stay in this file.
 
-A login is looked for where boto3 looks (variables, ``~/.aws``, a container's role), without asking the network; the
-role of an EC2 machine counts only where the setting ``instance_role`` says so, because looking for one elsewhere
-takes seconds. Keys are boto3's business: nothing here reads, keeps or prints one. Endpoints follow AWS_ENDPOINT_URL and
+Logins are searched where boto3 searches (variables, ``~/.aws``, a container's role), without the network; the role of
+an EC2 machine counts only with the setting ``instance_role``, because searching for one elsewhere takes seconds. Keys
+stay in boto3: nothing here reads, keeps or prints one. Endpoints follow AWS_ENDPOINT_URL and
 AWS_ENDPOINT_URL_<SERVICE>. Throttled calls are repeated by boto3 (standard mode: back-off with jitter).
 """
 
@@ -50,8 +50,9 @@ _QUOTA = {"InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExc
 
 
 def sign_of_login(settings: AwsSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """Where a login may be found: the name of a variable, a file or a setting; empty where there is none. Contacts
-    nobody and reads no key."""
+    """Where a login may be found: the name of a variable, a file or a setting; empty if nowhere. No network; reads no
+    key.
+    """
     if settings.profile:
         return "the setting profile"
     for variable in _SIGNS:
@@ -208,13 +209,13 @@ def _of_service(error: Any, where: str) -> BrokerError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     said = f"{code}: {message}" if message else code
     if code in _THROTTLED or status == 429:
-        return Throttled(f"asked for fewer requests ({said})", where=where, hint="poll less often")
+        return Throttled(f"rate limit exceeded ({said})", where=where, hint="poll less often")
     if code in _CLOCK:
         return LoginMissing(f"{said}: this machine's clock is off", where=where, hint="set the clock (timedatectl)")
     if code in _EXPIRED:
         return LoginMissing(f"the login has expired ({said})", where=where, hint=HOW)
     if code in _WRONG:
-        return LoginMissing(f"the login is not accepted ({said})", where=where, hint=HOW)
+        return LoginMissing(f"the login was rejected ({said})", where=where, hint=HOW)
     if code in _FORBIDDEN:
         action = where.rpartition(" ")[2].replace("_", "")
         return Refused(f"not permitted ({said})", where=where, hint=f"the login needs the IAM permission for {action}")
@@ -223,5 +224,7 @@ def _of_service(error: Any, where: str) -> BrokerError:
     if code in _QUOTA:
         return QuotaExceeded(said, where=where, hint="raise it in the Service Quotas console")
     if status >= 500:
-        return Unreachable(said or f"HTTP {status}", where=where, hint="AWS has trouble; the next poll asks again")
+        return Unreachable(
+            said or f"HTTP {status}", where=where, hint="AWS reports a server error; the next poll retries"
+        )
     return Refused(said, code=code, where=where)

@@ -1,6 +1,6 @@
-"""Which accelerators an AWS instance type has: ``machines.toml``, read once on first use.
+"""The accelerators of AWS instance types: ``machines.toml``, read once on first use.
 
-AWS's prices do not say it: the price list counts GPUs without naming them.
+AWS's price list counts GPUs without naming them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def accelerated_types() -> tuple[str, ...]:
 
 
 def is_listed(instance_type: str) -> bool:
-    """Whether the table says anything about it: it is no CPU machine."""
+    """Whether the type is in the table, so not a CPU machine."""
     return instance_type in _machines()
 
 
 def machine(instance_type: str) -> Machine:
-    """What the table says.
+    """The type's entry in the table.
 
     Raises `Unfit`: ``unknown_machine`` for a type that is not in the table, ``unknown_accelerator`` for one whose
-    accelerator is not known here, ``fraction_of_an_accelerator`` for a slice of a card.
+    accelerator is unknown, ``fraction_of_an_accelerator`` for a slice of a card.
     """
     row = _machines().get(instance_type)
     if row is None:

@@ -1,7 +1,7 @@
-"""AWS's price API (GetProducts): what the bulk list says, for a few machines in all regions, with a login.
+"""AWS's price API (GetProducts): the bulk list's products for a few machines in all regions, with a login.
 
-Asked by instance type, it brings a few pages where the lists are gigabytes; the products are the same. It lives in
-few regions (setting ``pricing_region``). ``as_of`` is when it was asked: it answers with the list in force.
+A query by instance type returns a few pages instead of gigabytes. It exists in few regions (setting
+``pricing_region``). ``as_of`` is the time of the query: the answer is the list in force.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from providers.rows import Found, Unfit, short
 
 SOURCE = "aws-price-api"
 
-# Fewer rows to fetch; what a row is, is read from the row itself.
+# Only fewer rows to fetch; the row itself decides what it is.
 _FILTERS = {"operatingSystem": "Linux", "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA"}
 
 

@@ -48,7 +48,7 @@ class _Product:
 
 
 class PriceList:
-    """The lists of all regions; one object may be asked many times and remembers what has not changed."""
+    """The lists of all regions; one object may be used repeatedly and caches unchanged lists."""
 
     def __init__(self, settings: AwsSettings, clock: Clock) -> None:
         self._settings = settings
@@ -56,8 +56,9 @@ class PriceList:
         self._kept: dict[str, _Kept] = {}
 
     def offers(self, region: str) -> Found:
-        """What the region's list says. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
-        `Malformed`; what had arrived before a connection broke is yielded first."""
+        """The offers of the region's list. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
+        `Malformed`; rows received before a broken connection are yielded first.
+        """
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
         found: list[Offer | SkippedRow] = []
@@ -180,8 +181,9 @@ class _Reader:
 
 
 class _Row:
-    """One line by column name, without making a dictionary of its ninety columns. A list without region codes is about
-    the region it was asked for."""
+    """One line by column name, without a dictionary of its ninety columns. A list without region codes is about the
+    requested region.
+    """
 
     def __init__(self, values: list[str], columns: Mapping[str, int], region: str) -> None:
         self._values, self._columns, self._region = values, columns, region
@@ -227,7 +229,7 @@ class _Download:
             seconds = self._settings.timeout_seconds
             raise Unreachable(f"silent for {seconds:g} s", where=self.where, hint=change) from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise InvalidInput(f"not a URL that can be asked: {error}", where=self.where, hint=change) from error
+            raise InvalidInput(f"not a valid URL: {error}", where=self.where, hint=change) from error
         except httpx.DecodingError as error:
             raise Malformed(f"the answer cannot be unpacked: {error}", where=self.where) from error
         except httpx.HTTPError as error:
@@ -250,7 +252,7 @@ class _Download:
     def _refusal(self, status: int, change: str) -> BrokerError:
         said = f"HTTP {status}"
         if status == 429:
-            return Throttled(f"{said}: asked for fewer requests", where=self.where, hint="poll less often")
+            return Throttled(f"{said}: rate limit exceeded", where=self.where, hint="poll less often")
         if status >= 500 or status == 408:
-            return Unreachable(said, where=self.where, hint="AWS has trouble; the next poll asks again")
+            return Unreachable(said, where=self.where, hint="AWS reports a server error; the next poll retries")
         return Refused(said, where=self.where, hint=f"is there such a region? {change}")

@@ -1,4 +1,4 @@
-"""The AWS provider: which source is asked for what, and what happens when one of them fails."""
+"""The AWS provider: which source is queried for what, and how failures are combined."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Aws:
         self._login = login
 
     def offers(self, query: OfferQuery) -> Found:
-        """What every source and region says. What fails does not hold back the rest: it is raised at the end, as one
-        error that names each failure. A login that cannot be used is such a failure."""
+        """The offers of every source and region. A failure, also of a login, does not stop the rest: all are raised at
+        the end as one error.
+        """
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
         failures = Failures()
@@ -91,7 +92,7 @@ class Aws:
             return regions
         return tuple(region for region in regions if any(fnmatchcase(region, pattern) for pattern in query.regions))
 
-    # Abilities beside offers (`broker.core.ports`). All need a login, and go on where one region fails.
+    # Abilities besides offers (`broker.core.ports`). All need a login, and continue if one region fails.
 
     def quotas(self) -> Iterator[Quota]:
         """See `HasQuotas`."""
@@ -140,8 +141,9 @@ class Aws:
         failures.raise_any()
 
     def _find_login(self) -> Login | None:
-        """The login, kept from poll to poll while it is found where it was: making boto3's clients takes longer than
-        asking them."""
+        """The login, kept from poll to poll while its source is unchanged: creating boto3's clients is slower than
+        calls.
+        """
         sign = sign_of_login(self._settings)
         if self._login is None or self._login.sign != sign:
             self._login = Login.find(self._settings)
@@ -179,7 +181,7 @@ class Aws:
 
 
 def _api_endpoints(environment: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
-    """Where boto3 asks: the standard variables, for all services and for single ones."""
+    """boto3's endpoints: the standard variables, for all services and for single ones."""
     everywhere = "AWS_ENDPOINT_URL"
     url = environment.get(everywhere, "")
     found: dict[str, Mapping[str, str]] = {

@@ -42,8 +42,9 @@ def read_quotas(login: Login, region: str) -> Iterator[Quota]:
 
 
 def judged(offer: Offer, quotas: Iterable[Quota]) -> Offer:
-    """The offer with what the account's quotas leave of it: ``no_quota`` where not even one machine fits, otherwise at
-    most as many machines as fit."""
+    """The offer under the account's quotas: ``no_quota`` if not even one machine fits, otherwise at most as many
+    machines as fit.
+    """
     quota = _quota_of(offer, quotas)
     if quota is None or not offer.cpus:
         return offer

@@ -58,7 +58,7 @@ def savings_plan_offers(
 
 
 def _offer(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ...], now: datetime) -> Offer | None:
-    """The row as an offer; None for what is about something else than a plain machine that runs."""
+    """The row as an offer; None for anything but a plain running machine."""
     about = {one.get("name"): one.get("value") for one in row.get("properties") or ()}
     plan = row.get("savingsPlanOffering") or {}
     if (

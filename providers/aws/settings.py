@@ -1,4 +1,4 @@
-"""What the AWS provider can be told in ``[providers.aws]``, and what is the same for all its offers."""
+"""The settings ``[providers.aws]``, and values common to all its offers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AwsSettings(HttpSettings):
     spot_exposure_hours: float = Field(default=24.0, gt=0, le=8760)
 
     def price_list(self, region: str) -> str:
-        """Where the region's bulk price list is."""
+        """The URL of the region's bulk price list."""
         url = self.price_list_url
         if "{region}" in url:
             return url.replace("{region}", region)
@@ -74,6 +74,6 @@ class AwsSettings(HttpSettings):
 
     @property
     def spot_advisor(self) -> str:
-        """Where the spot advisor's data are."""
+        """The URL of the spot advisor's data."""
         url = self.spot_advisor_url
         return url if urlsplit(url).path else url + ADVISOR_PATH

@@ -41,8 +41,9 @@ def zone_ids(login: Login, region: str) -> Mapping[str, str]:
 def spot_prices(
     login: Login, region: str, types: tuple[str, ...], now: datetime, zones: Mapping[str, str]
 ) -> Iterator[Offer | SkippedRow]:
-    """The spot offers of one region, one a zone and instance type; interruptions are not known here. ``zones``: names
-    to IDs, for answers that carry no ID. Raises what `Login.rows` raises, after what had arrived."""
+    """The spot offers of one region, one per zone and instance type, without interruption rates. ``zones``: names to
+    IDs, for answers without an ID. Raises what `Login.rows` raises, after the rows received.
+    """
     latest: dict[tuple[str, str], tuple[datetime, Any]] = {}
     failure: BrokerError | None = None
     rows = login.rows(
@@ -131,7 +132,7 @@ def placement_scores(login: Login, asked_in: str, regions: tuple[str, ...], acce
 
 
 def annotated(offers: Found, advised: Advised, scores: Scores) -> Found:
-    """The spot offers, with what the advisor and the placement scores say of their pools."""
+    """The spot offers, with the advisor's data and placement scores of their pools."""
     for offer in offers:
         if isinstance(offer, Offer) and offer.capacity_type is CapacityType.SPOT:
             advice = advised.get((offer.region, offer.instance_type))

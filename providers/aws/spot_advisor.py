@@ -35,8 +35,9 @@ _EDGES = re.compile(r"\d{1,3}")
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the advisor says of one instance type in one region. ``rate``: interruptions per machine and hour.
-    ``saving``: against on-demand, mean of the last 30 days over all zones, 0 to 1; None where it makes no sense."""
+    """The advisor's data on one instance type in one region. ``rate``: interruptions per machine and hour. ``saving``:
+    against on-demand, mean of the last 30 days over all zones, 0 to 1; None if invalid.
+    """
 
     shape: Machine
     region: str
@@ -67,7 +68,7 @@ def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iter
 
 
 def offers_of(advice: Advice, now: datetime) -> Found:
-    """The spot offer without a price: what can be known of the pool without a login."""
+    """The spot offer without a price: all that is known of the pool without a login."""
     shape = advice.shape
     yield Offer(
         provider=NAME,

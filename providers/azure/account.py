@@ -1,5 +1,6 @@
-"""The market as a subscription sees it, with a login: what is closed to it, what its quotas leave, spot signals, and
-the capacity it holds. It adds to the retail prices and replaces none of them."""
+"""The market as a subscription sees it, with a login: closed machines, remaining quotas, spot signals, and held
+capacity. Extends the retail prices and replaces none.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from providers.azure.usages import Usage, judged, read_usages
 from providers.failures import Failures
 from providers.rows import Found
 
-_AT_ONCE = 8  # regions asked about side by side
+_AT_ONCE = 8  # regions queried concurrently
 _RUNNABLE = (CapacityType.ON_DEMAND, CapacityType.SPOT)
-_SCORES_AGE = timedelta(hours=1)  # Azure limits how often scores may be asked for, by the hour
+_SCORES_AGE = timedelta(hours=1)  # Azure limits queries for scores per hour
 
 
 @dataclass
@@ -35,7 +36,7 @@ class RememberedScores:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """What a region says; ``skus`` is None where that could not be asked."""
+    """The data of a region; ``skus`` is None if the query failed."""
 
     skus: Mapping[str, Sku] | None
     usages: Mapping[str, Usage]
@@ -60,7 +61,7 @@ class Account:
         yield from holdings.held_offers(found, self.clock.now())
 
     def seen(self, offers: Iterable[Offer]) -> Found:
-        """The offers, with what the subscription knows of each."""
+        """The offers, with the subscription's data on each."""
         offers = list(offers)
         asked = [offer for offer in offers if _can_be_asked_about(offer)]
         on_spot = [offer for offer in asked if offer.capacity_type is CapacityType.SPOT]
@@ -105,7 +106,7 @@ class Account:
 
 
 def _can_be_asked_about(offer: Offer) -> bool:
-    """Regions become parts of addresses: only what looks like one does."""
+    """Regions become parts of URLs: only plausible names are used."""
     plain = offer.region.isascii() and offer.region.isalnum()
     return plain and offer.capacity_type in _RUNNABLE and listed(offer.instance_type) is not None
 

@@ -76,7 +76,7 @@ def _rows(login: Login, where: str, path: str, version: str, role: str) -> Itera
     try:
         yield from login.plain_rows(where, path, version=version)
     except NotPermitted as error:
-        error.hint = f"the login needs the role {role!r} to see what was bought"
+        error.hint = f"the login needs the role {role!r} to list purchases"
         raise
 
 

@@ -13,9 +13,9 @@ from providers.http import setting, without_logins
 
 AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 
-# What Azure itself says of a thing that is gone; a 404 of a proxy in between says nothing of it.
+# Azure's codes for a missing resource; a proxy's 404 proves nothing.
 _GONE = ("ResourceNotFound", "ResourceGroupNotFound", "NotFound")
-_SHOWN = 300  # characters of what Azure said
+_SHOWN = 300  # characters of Azure's message
 _CLOCK = re.compile(r"not yet valid|not within its valid time|AADSTS700024|NotYetValid")
 _NO_ANSWER = re.compile(
     r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
@@ -23,7 +23,7 @@ _NO_ANSWER = re.compile(
 
 
 class NotThere(Refused):
-    """Azure knows nothing of what was asked about (any more)."""
+    """Azure does not know the resource (any more)."""
 
 
 class NotPermitted(Refused):
@@ -32,7 +32,7 @@ class NotPermitted(Refused):
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turns what the SDK raises inside into a `BrokerError`. ``where``: for its message."""
+    """Converts the SDK's exceptions to a `BrokerError`. ``where``: for its message."""
     from azure.core import exceptions as said
 
     try:
@@ -58,8 +58,7 @@ def translated(where: str) -> Iterator[None]:
 
 
 def _of_login(error: Any, where: str) -> BrokerError:
-    """What to do about a login that failed. That its authority could not be reached, azure-identity says in its text
-    alone."""
+    """The error of a failed login. Only azure-identity's text tells that its authority was unreachable."""
     why = _why(error)
     if error.response is None and _NO_ANSWER.search(why):
         hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
@@ -80,9 +79,9 @@ def _of_service(error: Any, where: str) -> BrokerError:
     said = f"HTTP {status}: {_short(error)}"
     if status == 429 or (status == 503 and after):
         seconds = float(after) if after.isdecimal() else None
-        return Throttled(f"asked for fewer requests ({said})", after=seconds, where=where, hint="poll less often")
+        return Throttled(f"rate limit exceeded ({said})", after=seconds, where=where, hint="poll less often")
     if status >= 500 or status == 408:
-        return Unreachable(said, where=where, hint="Azure has trouble; the next poll asks again")
+        return Unreachable(said, where=where, hint="Azure reports a server error; the next poll retries")
     if status == 401:
         return _expired(said, where)
     if status == 403:
@@ -104,7 +103,7 @@ def _unreachable(error: Exception, where: str) -> Unreachable:
 
 
 def _why(error: Exception) -> str:
-    """What azure-identity says without what it says every time: its own name before, and a link behind."""
+    """azure-identity's message without its constant parts: its name and a link."""
     said = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
     return _short(Exception(said.replace("\n\t", "; ").strip(" ;\n")))
 
@@ -115,7 +114,7 @@ def _short(error: Exception) -> str:
 
 
 def is_silence(error: BaseException | None) -> bool:
-    """Whether it says that nobody answered, rather than that somebody could not."""
+    """Whether it means that nothing answered, rather than a refusal."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
     return isinstance(error, ServiceRequestError | ServiceResponseError)

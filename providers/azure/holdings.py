@@ -66,7 +66,7 @@ def _of_group(
 
 
 def _seen(login: Login, resources: str, group: str, id: str) -> Mapping[str, Any]:
-    """The reservation with what is in use of it; empty where it has just gone."""
+    """The reservation with its use; empty if it has just gone."""
     try:
         found = login.call(
             f"{group}/{id}: capacity reservation",
@@ -104,7 +104,7 @@ def _reservation(
 
 
 def _free(machines: int | None, used: Mapping[str, Any]) -> int | None:
-    """Machines not in use; None where Azure does not say. Of a group that is shared, others' machines count too."""
+    """Unused machines; None if Azure does not report them. In a shared group, others' machines count too."""
     allocated = used.get("virtualMachinesAllocated")
     shared = used.get("usedReservedCountBySubscription")
     if machines is None or not (used and isinstance(allocated, list | None)):

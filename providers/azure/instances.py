@@ -30,8 +30,9 @@ _NOT_BILLED = ("creating", "deallocating", "deallocated")
 
 
 def tagged(login: Login, locations: Locations) -> Iterator[Instance]:
-    """The machines that carry the tag, of all regions; those of scale sets of the uniform kind are not told by Azure.
-    One whose state cannot be read is told as ``unknown``, and billed. Raises what `Login.rows` raises, at the end."""
+    """Tagged machines of all regions; Azure does not list those of uniform scale sets. One whose state cannot be read
+    is reported as ``unknown``, and billed. Raises what `Login.rows` raises, at the end.
+    """
     failures = Failures()
     for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
         key, names = inside(row, "tags").get(TAG), parts_of(row.get("id"))
@@ -45,7 +46,7 @@ def tagged(login: Login, locations: Locations) -> Iterator[Instance]:
 
 
 def _state(login: Login, resources: str, called: str, row: Mapping[str, Any]) -> str:
-    """Azure's word for what the machine does; empty where it has gone since it was listed."""
+    """Azure's state of the machine; empty if it has gone since it was listed."""
     try:
         view = login.call(
             f"{called}: instance view",
@@ -84,9 +85,9 @@ def _how(about: Mapping[str, Any]) -> CapacityType:
 
 
 def terminate(login: Login, id: str) -> None:
-    """Delete a machine named as `tagged` names it (its id in Azure Resource Manager); does not wait until it is gone.
-    Idempotent: one that Azure no longer knows is fine. Raises what `Login.call` raises, and `Refused` for another kind
-    of name or another subscription."""
+    """Delete a machine (its id in Azure Resource Manager, as in `tagged`), without waiting. Idempotent: an unknown one
+    is no error. Raises what `Login.call` raises, and `Refused` for another form of name or another subscription.
+    """
     names = parts_of(id)
     resources, called = names.get("resourcegroups"), names.get("virtualmachines")
     if not resources or not called or names.get("providers", "").lower() != "microsoft.compute":

@@ -41,7 +41,7 @@ _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
 
 
 def authority(environ: Mapping[str, str] = os.environ) -> str:
-    """Where azure-identity logs in."""
+    """azure-identity's authority."""
     return shown(environ.get(AUTHORITY) or "https://login.microsoftonline.com")
 
 
@@ -51,8 +51,9 @@ def subscription_of(settings: AzureSettings, environ: Mapping[str, str] = os.env
 
 
 def sign_of_login(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """Where azure-identity may find a login: the name of a variable, a file or a setting; empty where there is none.
-    Contacts nobody and reads no key."""
+    """Where azure-identity may find a login: the name of a variable, a file or a setting; empty if nowhere. No network;
+    reads no key.
+    """
     if settings.managed_identity:
         return "the setting managed_identity"
     for variable in (*_SIGNS, *_HOSTED):
@@ -75,10 +76,10 @@ def has_sdk() -> bool:
 
 
 class Login:
-    """The client of one subscription; safe to share between threads. ``sign``: what it was found by."""
+    """The client of one subscription; safe to share between threads. ``sign``: the login's source."""
 
     def __init__(self, token: TokenCredential, subscription: str, settings: AzureSettings, clock: Clock) -> None:
-        """Contacts nobody. Raises `InvalidInput` for a CA bundle that is not there."""
+        """Makes no connection. Raises `InvalidInput` for a missing CA bundle."""
         from providers.azure.pipeline import Remembered, client, scope
 
         if settings.ca_bundle is not None and not settings.ca_bundle.is_file():
@@ -121,12 +122,13 @@ class Login:
             self._token.get_token(self._scope)
 
     def begin(self) -> None:
-        """To be said before each poll: what did not answer in the last one is asked again."""
+        """Call before each poll: unresponsive endpoints are tried again."""
         self._unanswered = 0
 
     def call(self, where: str, ask: Callable[[Any], Any]) -> Any:
-        """What ``ask`` makes of the SDK's client. ``where``: for errors. Raises `Throttled`, `Unreachable`,
-        `LoginMissing`, `Refused` or `Malformed`."""
+        """The result of ``ask`` on the SDK's client. ``where``: for errors. Raises `Throttled`, `Unreachable`,
+        `LoginMissing`, `Refused` or `Malformed`.
+        """
         with self._asking(f"{NAME}/{where}"):
             return ask(self._client)
 
@@ -183,7 +185,7 @@ class Login:
     def _asking(self, where: str) -> Iterator[None]:
         """Calls in threads count together; that they may miscount by a few does no harm."""
         if self._unanswered >= _ENOUGH:
-            raise Unreachable("not asked, because the calls before got no answer", where=where)
+            raise Unreachable("not queried, because earlier calls got no answer", where=where)
         try:
             with translated(where):
                 yield

@@ -1,4 +1,4 @@
-"""What is in an Azure machine: ``machines.toml``, read once on first use. Azure's prices name machines, not cards."""
+"""Contents of Azure machines: ``machines.toml``, read once on first use. Azure's prices name machines, not cards."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is in one machine: ``n`` whole cards. Without a ``gpu`` it is one without accelerators. ``retired``: the
-    year in which Azure took it out of service."""
+    """The contents of one machine: ``n`` whole cards; no ``gpu`` for a CPU machine. ``retired``: the year Azure retired
+    it.
+    """
 
     gpu: str | None = None
     n: int = 0

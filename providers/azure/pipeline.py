@@ -26,7 +26,7 @@ from broker.core.values.clock import Clock
 from providers.azure.login import AUTHORITY
 from providers.azure.settings import AzureSettings
 
-_LONGEST_WAIT = 60.0  # s; whoever asks for more is left alone until the next poll
+_LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _RENEW_BEFORE = 300  # s before a token ends
 _SOVEREIGN = ("management.usgovcloudapi.net", "management.chinacloudapi.cn")
 
@@ -49,7 +49,7 @@ def credential(settings: AzureSettings, *, managed_identity: bool) -> TokenCrede
 
 
 def scope(settings: AzureSettings) -> str:
-    """What a token has to be for."""
+    """The scope of a token."""
     host = urlsplit(settings.management_url).hostname
     return f"https://{host if host in _SOVEREIGN else 'management.azure.com'}/.default"
 
@@ -107,7 +107,7 @@ class _Transport(RequestsTransport):  # type: ignore[misc]  # azure-core imports
 
     def sleep(self, duration: float) -> None:
         if duration > _LONGEST_WAIT:
-            raise Throttled("asked for fewer requests", after=duration, hint="poll less often")
+            raise Throttled("rate limit exceeded", after=duration, hint="poll less often")
         self._clock.sleep(duration)
 
 

@@ -1,4 +1,4 @@
-"""The Azure provider: which source is asked for what, and what happens when one of them fails."""
+"""The Azure provider: which source is queried for what, and how failures are combined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from providers.failures import Failures
 from providers.http import endpoint
 from providers.rows import Found, distinct
 
-_AT_ONCE = 8  # regions asked about side by side
+_AT_ONCE = 8  # regions queried concurrently
 
 
 class Azure:
@@ -48,8 +48,9 @@ class Azure:
         self._scores = RememberedScores()
 
     def offers(self, query: OfferQuery) -> Found:
-        """What every source says. What fails does not hold back the rest: it is raised at the end, as one error that
-        names each failure. A login that cannot be used is such a failure."""
+        """The offers of every source. A failure, also of a login, does not stop the rest: all are raised at the end as
+        one error.
+        """
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
         failures = Failures()
@@ -89,7 +90,7 @@ class Azure:
     # Abilities beside offers (`broker.core.ports`). All need a login.
 
     def quotas(self) -> Iterator[Quota]:
-        """See `HasQuotas`. Regions are asked side by side, and go on where one fails."""
+        """See `HasQuotas`. Regions are queried concurrently, and continue if one fails."""
         login, failures = self._need_login(), Failures()
 
         def look(region: str) -> list[Quota]:
@@ -162,8 +163,7 @@ class Azure:
                     "found": bool(subscription and sign) and has_sdk(),
                     "where": sign if subscription else "",
                     "how": HOW if has_sdk() else f"{EXTRA}, then {HOW}",
-                    "adds": "what the subscription may have, quotas, spot scores and eviction rates, capacity held, "
-                    "machines, charges",
+                    "adds": "closed machines, quotas, spot scores and eviction rates, held capacity, machines, charges",
                 }
             },
         }

@@ -1,4 +1,4 @@
-"""What the Azure provider can be told in ``[providers.azure]``, and what is the same for all its offers."""
+"""The settings ``[providers.azure]``, and values common to all its offers."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class AzureSettings(HttpSettings):
 
     @property
     def retail_prices(self) -> str:
-        """Where the price list is."""
+        """The URL of the price list."""
         url = self.retail_prices_url
         return url if urlsplit(url).path else url + PRICES_PATH

@@ -18,7 +18,7 @@ from providers.azure.fields import inside, objects, texts
 from providers.azure.login import Login
 from providers.azure.machines import listed
 
-VERSION = "2021-07-01"  # the one that azure-mgmt-compute asks for
+VERSION = "2021-07-01"  # the version that azure-mgmt-compute uses
 
 _WHY = {
     "QuotaId": "this kind of subscription may not have it (QuotaId)",

@@ -1,1 +1,1 @@
-"""Catalogue files: prices that somebody else gathered into a table, read as a dated source."""
+"""Catalogue files: price tables of third parties, read as a dated source."""

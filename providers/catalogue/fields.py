@@ -1,4 +1,4 @@
-"""The cells of a catalogue's row: text, and what may be made of it. Raises `Unfit` for what makes no sense."""
+"""The cells of a catalogue's row and their conversion. Raises `Unfit` for invalid values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decimal import Decimal
 from broker.core.values.money import Money
 from providers.rows import Unfit, figure, price, short, whole
 
-# As spreadsheets and data frames write numbers: ``3.06``, ``9.5e-05``, ``8.0``.
+# Numbers as spreadsheets and data frames write them: ``3.06``, ``9.5e-05``, ``8.0``.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _NOTHING = frozenset({"", "nan", "none", "null", "n/a", "-"})
 _FOREIGN = re.compile(r"[€£¥₹]|\b(?!USD\b)[A-Z]{3}\b")
@@ -23,7 +23,7 @@ class Cells:
     by_column: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """What stands there, or an empty string for nothing, ``nan``, ``None`` and the like."""
+        """The cell's text, or an empty string for nothing, ``nan``, ``None`` and similar."""
         found = self.by_column.get(column, "").strip()
         return "" if found.lower() in _NOTHING else found
 

@@ -1,4 +1,4 @@
-"""What the layouts of catalogue files have in common."""
+"""Common parts of the layouts of catalogue files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.core.values.money import Money
 from providers.catalogue.fields import Cells
 from providers.rows import Unfit, accelerator, short
 
-# A list price holds for weeks, a spot price for minutes: nobody should buy on a table of spot prices of yesterday.
+# List prices hold for weeks, spot prices for minutes: yesterday's spot table must not be bought from.
 _SPOT_AGE = timedelta(hours=6)
 _LIST_AGE = timedelta(days=7)
 
@@ -22,7 +22,7 @@ SKYPILOT_CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What holds for every row: whose prices they are, when they held, and what time it is (both UTC)."""
+    """Values for every row: the provider, the time of the prices, and the current time (both UTC)."""
 
     provider: str
     dated: datetime

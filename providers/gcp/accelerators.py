@@ -16,7 +16,7 @@ _SSD_GIB = 375  # of one local SSD: "About Local SSD disks"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What machines whose names begin alike have in common; see the head of ``accelerators.toml``."""
+    """Common properties of machines with one name prefix; see the head of ``accelerators.toml``."""
 
     parts: str
     link: str | None = None
@@ -36,7 +36,7 @@ def family_of(machine_type: str) -> Family | None:
 
 
 def link_of(family: Family, accelerator_type: str, count: int) -> Interconnect:
-    """What joins the cards of one machine. V100s on N1 machines are joined by NVLink ("GPU machine types", N1)."""
+    """Link between the cards of one machine. V100s on N1 machines are joined by NVLink ("GPU machine types", N1)."""
     if count == 1:
         return Interconnect.NONE
     if family.link == "nvlink" or accelerator_type == "nvidia-tesla-v100":
@@ -63,7 +63,7 @@ def sku_names() -> Mapping[frozenset[str], str]:
 
 @cache
 def families_in_skus() -> frozenset[str]:
-    """What SKUs call the families of machines with accelerators."""
+    """The family names of machines with accelerators in SKUs."""
     return frozenset(family.parts for family in _families().values())
 
 

@@ -49,14 +49,15 @@ _NONE = Advice()
 
 
 class Adviser:
-    """Asks for advice, and keeps what it heard for an hour: it takes a call for each machine type and region."""
+    """Queries advice, and caches it for an hour: it takes a call for each machine type and region."""
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], tuple[datetime, Advice]] = {}
 
     def advice(self, asking: Asking, shapes: Iterable[Shape], exposure: float, failures: Failures) -> Advised:
-        """Advice by region and machine type, on machines whose accelerators come with the type. After the first
-        failure nothing more is asked: spot prices are worth more than waiting."""
+        """Advice by region and machine type, for machine types with built-in accelerators. Stops at the first failure:
+        spot prices matter more.
+        """
         now = asking.clock.now()
         pools = {(shape.region, shape.name) for shape in shapes if not shape.attached}
         self._heard = {pool: heard for pool, heard in self._heard.items() if now - heard[0] < _KEPT}
@@ -78,7 +79,7 @@ class Adviser:
 
 
 def advised(offer: Offer, advice: Advised) -> Offer:
-    """The spot offer with what is said of its machine in its region and zone."""
+    """The spot offer with the advice on its machine in its region and zone."""
     one = advice.get((offer.region, offer.instance_type), _NONE)
     return replace(offer, score=one.scores.get(offer.zone or ""), interruption_rate=one.rate)
 

@@ -26,8 +26,9 @@ _MOST_PAGES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A method that lists, by the SDK's names: the client, its method, what it answers with, and under which key (as
-    in JSON) the rows are. ``scoped``: they are grouped by zone or region."""
+    """A listing method, by the SDK's names: the client, its method, its answer, and the key (as in JSON) of the rows.
+    ``scoped``: they are grouped by zone or region.
+    """
 
     client: str
     method: str
@@ -120,7 +121,7 @@ def last(url: str) -> str:
 
 
 def utc(time: str) -> datetime | None:
-    """A time as Compute Engine writes it, in UTC; None for none and for what is no time."""
+    """A time of Compute Engine in UTC; None for a missing or invalid time."""
     try:
         found = datetime.fromisoformat(time)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
@@ -144,10 +145,10 @@ def _rows_of(page: Any, listing: Listing) -> Iterator[Found | SkippedRow]:
             yield Found(row)
         return
     for url in page.unreachables:
-        yield SkippedRow("unreachable_place", f"{last(url)}: Google could not ask there")
+        yield SkippedRow("unreachable_place", f"{last(url)}: Google could not query this scope")
     for scope, inner in page.items.items():
         field = inner.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
         if inner.warning.code == "UNREACHABLE":
-            yield SkippedRow("unreachable_place", f"{last(scope)}: Google could not ask there")
+            yield SkippedRow("unreachable_place", f"{last(scope)}: Google could not query this scope")
         for row in getattr(inner, field):
             yield Found(row, last(scope))

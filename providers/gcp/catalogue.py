@@ -43,7 +43,7 @@ def read_prices(asking: Asking) -> Iterator[Priced | SkippedRow]:
 
 
 class Catalogue:
-    """What each part costs in each region."""
+    """The price of each part in each region."""
 
     def __init__(self, prices: Iterable[Priced] = ()) -> None:
         self._prices: dict[tuple[Part, str], tuple[int, Decimal | None]] = {}
@@ -54,8 +54,9 @@ class Catalogue:
         return bool(self._prices)
 
     def add(self, priced: Priced) -> None:
-        """Of two prices of a part in a region, the one for fewer regions counts: it is the exception to the other. Two
-        prices of equal rank leave none, because nobody can tell which will be billed."""
+        """Of two prices of a part in a region, the one for fewer regions counts, as the exception. Two prices of equal
+        rank leave none: the billed one is unknown.
+        """
         rank = len(priced.regions)
         for region in priced.regions:
             rank_before, before = self._prices.get((priced.part, region), (rank + 1, None))

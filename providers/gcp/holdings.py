@@ -64,7 +64,7 @@ class Held:
 
 
 def reservations(asking: Asking) -> Iterator[Held]:
-    """What is reserved now, of machines with accelerators. Raises what `Asking.rows` raises."""
+    """Current reservations of machines with accelerators. Raises what `Asking.rows` raises."""
     for found in asking.rows(_RESERVATIONS, project=asking.login.project, max_results=_PER_PAGE):
         if isinstance(found, SkippedRow) or found.row.status not in _HELD:
             continue
@@ -90,7 +90,7 @@ def reservations(asking: Asking) -> Iterator[Held]:
 
 
 def future_reservations(asking: Asking) -> Iterator[Reservation]:
-    """What is agreed for later. Raises what `Asking.rows` raises."""
+    """Agreed future reservations. Raises what `Asking.rows` raises."""
     for found in asking.rows(_FUTURE, project=asking.login.project, max_results=_PER_PAGE):
         if isinstance(found, SkippedRow) or found.row.status.procurement_status not in _AGREED:
             continue

@@ -1,7 +1,7 @@
-"""Machines of the project that carry gpubroker's label, and ending them.
+"""Machines of the project with gpubroker's label, and their deletion.
 
-The label is ``gpubroker`` with the attempt's key as its value: whatever starts machines on Google Cloud for gpubroker
-sets it, and ``gpubroker-store`` with the id of the store that asked.
+Whatever starts machines on Google Cloud for gpubroker sets the labels ``gpubroker`` (the attempt's key) and
+``gpubroker-store`` (the id of the requesting store).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z0-9]+)/([a-z][-a-z0-9]{0,62})")
 
 
 def labelled(asking: Asking) -> Iterator[Instance]:
-    """The machines of all zones that carry the label. Raises what `Asking.rows` raises."""
+    """Labelled machines of all zones. Raises what `Asking.rows` raises."""
     rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{LABEL}:*", max_results=_PER_PAGE)
     for found in rows:
         if isinstance(found, SkippedRow) or LABEL not in found.row.labels or not found.row.name:
@@ -50,8 +50,9 @@ def labelled(asking: Asking) -> Iterator[Instance]:
 
 
 def terminate(asking: Asking, id: str) -> None:
-    """Delete a machine named as `labelled` names it (``zone/name``). Idempotent: one that is not there is fine. Does
-    not wait until it is gone. Raises what `Asking.call` raises, and `Refused` for another kind of name."""
+    """Delete a machine (``zone/name``, as in `labelled`). Idempotent: a missing one is no error. Does not wait. Raises
+    what `Asking.call` raises, and `Refused` for another form of name.
+    """
     parts = _ID.fullmatch(id)
     if parts is None:
         raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint="expected zone/name")

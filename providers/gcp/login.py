@@ -50,8 +50,9 @@ def has_sdk() -> bool:
 
 
 def sign_of_login(settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """Where a login may be found: the name of a setting, a variable or a file; empty where there is none. Contacts
-    nobody and reads no key."""
+    """Where a login may be found: the name of a setting, a variable or a file; empty if nowhere. No network; reads no
+    key.
+    """
     for key in ("anonymous", "credentials_file", "metadata_server"):
         if getattr(settings, key):
             return f"the setting {key}"
@@ -62,7 +63,7 @@ def sign_of_login(settings: GcpSettings, environ: Mapping[str, str] = os.environ
 
 
 def _usual_file(environ: Mapping[str, str]) -> Path:
-    """Where ``gcloud auth application-default login`` leaves its file."""
+    """The file that ``gcloud auth application-default login`` writes."""
     if folder := environ.get("CLOUDSDK_CONFIG"):
         home = Path(folder)
     elif os.name == "nt":
@@ -103,7 +104,7 @@ class Login:
         named = [settings.project, *(environ.get(variable) for variable in _PROJECTS), its_own]
         project = next((name for name in named if name), None)
         if project is None:
-            raise LoginMissing("the login does not say which project to ask for", where=f"{NAME}: {sign}", hint=WHOSE)
+            raise LoginMissing("the login names no project", where=f"{NAME}: {sign}", hint=WHOSE)
         return cls(credentials, project, settings, sign)
 
     def client(self, kind: str) -> Any:
@@ -144,8 +145,9 @@ class Login:
             session.mount("https://", _trusting(str(bundle)))
 
     def renew(self) -> None:
-        """See to it that the login is good for the next call. Raises `LoginMissing` for one that has expired or been
-        revoked, `Unreachable` where the place that renews it cannot be asked."""
+        """Renew the login for the next call. Raises `LoginMissing` if it has expired or been revoked, `Unreachable` if
+        its issuer cannot be reached.
+        """
         if self._credentials.valid:
             return
         import requests
@@ -196,7 +198,7 @@ def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:
 
 
 class _Patient:
-    """google-auth's requests, waiting as long as the settings say."""
+    """google-auth's requests, with the settings' time-outs."""
 
     def __init__(self, request: Any, seconds: float) -> None:
         self._request = request

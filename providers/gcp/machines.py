@@ -54,13 +54,14 @@ class Shape:
 
     @property
     def link(self) -> Interconnect:
-        """What joins the accelerators."""
+        """The link between the accelerators."""
         return link_of(self.family, self.accelerator_type, self.count)
 
 
 def machines(asking: Asking, settings: GcpSettings) -> Iterator[Shape | SkippedRow]:
-    """Every machine with accelerators in the settings' regions, and rows that make no sense. Raises what `Asking.rows`
-    raises, possibly after some."""
+    """Every machine with accelerators in the settings' regions, and malformed rows. Raises what `Asking.rows` raises,
+    possibly after some.
+    """
     regions = settings.regions
     hosts: defaultdict[str, list[Shape]] = defaultdict(list)
     for found in _rows(asking, _MACHINES, regions, filter=_NOT_THOSE):

@@ -1,4 +1,4 @@
-"""The GCP provider: what is asked, in which order, and what happens when a part of it fails."""
+"""The GCP provider: order of queries, and how failures are combined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LISTED = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
 
 
 class Gcp:
-    """Compute Engine's machines with accelerators, in every zone. Without a login there is nothing to ask."""
+    """Compute Engine's machines with accelerators, in every zone. Needs a login."""
 
     name = NAME
     Settings: ClassVar = GcpSettings
@@ -62,7 +62,7 @@ class Gcp:
             else:
                 catalogue.add(priced)
         if not catalogue:
-            failures.raise_any()  # nothing can be priced: no reason to ask for more
+            failures.raise_any()  # nothing can be priced: stop
             raise Malformed("the price catalogue has no parts of machines with accelerators", where=NAME)
         every: list[Shape] = []
         for shape in failures.kept(machines(asking, self._settings)):
@@ -94,7 +94,7 @@ class Gcp:
     def _spot(
         self, asking: Asking, shapes: list[Shape], catalogue: Catalogue, limits: Limits, failures: Failures
     ) -> Found:
-        """Spot comes last: asking for advice takes a call for each machine type and region."""
+        """Spot comes last: advice takes a call for each machine type and region."""
         settings = self._settings
         exposure = settings.spot_exposure_hours
         advice = self._adviser.advice(asking, shapes, exposure, failures) if settings.advice else {}

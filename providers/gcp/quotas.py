@@ -74,7 +74,7 @@ def _limit(row: Any, region: str, unit: str, families: tuple[str, ...], kind: Ca
 
 
 class Limits:
-    """What the quotas leave of an offer."""
+    """The quotas' limits on an offer."""
 
     def __init__(self, limits: Iterable[Limit] = ()) -> None:
         self._all: Limit | None = None

@@ -1,4 +1,4 @@
-"""What Google's SDK and the libraries under it raise, in our words."""
+"""Converts exceptions of Google's SDK and its libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from providers.http import retry_after, setting, without_logins
 if TYPE_CHECKING:
     import requests
 
-_SHOWN = 300  # characters of what a service says
+_SHOWN = 300  # characters of a service's message
 _THROTTLED = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
 _DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
 _QUOTA = {"quotaExceeded", "QUOTA_EXCEEDED"}
@@ -33,11 +33,11 @@ _NETWORK = f"is the network up, and are {setting(NAME, 'compute_url')} and {sett
 
 
 class NotFound(Refused):
-    """There is no such thing, or the service does not have that method."""
+    """The resource or the service's method does not exist."""
 
 
 class NotPossible(Refused):
-    """The service says that the question itself is wrong (400)."""
+    """The service rejects the request itself (400)."""
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def translated(where: str, answers: list[requests.Response], clock: Clock) -> It
     except requests.TooManyRedirects as error:
         raise Refused("sent elsewhere; redirects are not followed", where=where, hint=_NETWORK) from error
     except (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema) as error:
-        raise InvalidInput(f"not a URL that can be asked: {_short(error)}", where=where, hint=_NETWORK) from error
+        raise InvalidInput(f"not a valid URL: {_short(error)}", where=where, hint=_NETWORK) from error
     except (requests.RequestException, TransportError) as error:
         raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
     except GoogleAuthError as error:
@@ -82,16 +82,18 @@ def _of_service(
     message = f"HTTP {status}: {said}" if said else f"HTTP {status}"
     after = retry_after(answer.headers.get("Retry-After"), clock.now()) if answer is not None else None
     if status == 429 or reasons & _THROTTLED or (status == 503 and after is not None):
-        return Throttled(f"asked for fewer requests ({message})", after=after, where=where, hint="poll less often")
+        return Throttled(f"rate limit exceeded ({message})", after=after, where=where, hint="poll less often")
     if status >= 500 or status == 408:
-        return Unreachable(message, where=where, hint="Google Cloud has trouble; the next poll asks again")
+        return Unreachable(message, where=where, hint="Google Cloud reports a server error; the next poll retries")
     if status == 401 or (status == 403 and not reasons):  # a 403 of Google's own says why
         return LoginMissing(f"the login is wrong or has expired ({message})", where=where, hint=HOW)
     if reasons & _DISABLED:
         hint = "enable it: gcloud services enable compute.googleapis.com cloudbilling.googleapis.com"
         return Refused(f"the API is not enabled in the project ({message})", where=where, hint=hint)
     if reasons & _QUOTA:
-        return QuotaExceeded(message, where=where, hint="ask for more in the Quotas page of the Cloud console")
+        return QuotaExceeded(
+            message, where=where, hint="request a higher quota on the Quotas page of the Cloud console"
+        )
     if status == 403:
         return Refused(f"not permitted ({message})", where=where, hint="the login needs the role Compute Viewer")
     if status == 404:
@@ -102,12 +104,12 @@ def _of_service(
 
 
 def _said(error: Any) -> str:
-    # The SDK puts method and URL before what the service says.
+    # The SDK prefixes the service's message with method and URL.
     return _short(Exception(str(error.message).partition(": ")[2] or error.message))
 
 
 def _reasons(error: Any) -> set[str]:
-    """Why, as Google's services say it: in the old style (``errors``) and in the new one (``ErrorInfo``)."""
+    """The service's error reasons: in the old form (``errors``) and the new one (``ErrorInfo``)."""
     told = [one.get("reason") for one in error.errors or () if isinstance(one, dict)]
     return {reason for reason in (*told, error.reason) if isinstance(reason, str) and reason}
 

@@ -1,4 +1,4 @@
-"""What the GCP provider can be told in ``[providers.gcp]``, and what is the same for all its offers."""
+"""The settings ``[providers.gcp]``, and values common to all its offers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPOT_BILLING = Billing(BILLING.minimum, BILLING.granularity, free_if_interrupted
 
 LIST_MAX_AGE = timedelta(days=7)  # list prices hold for weeks
 SPOT_MAX_AGE = timedelta(days=1)  # spot prices hold for days; the catalogue itself is up to 12 hours old
-HELD_MAX_AGE = timedelta(hours=1)  # what is free of a reservation changes with every machine that starts
+HELD_MAX_AGE = timedelta(hours=1)  # a reservation's free machines change with every start
 
 
 def _listed(value: object) -> object:

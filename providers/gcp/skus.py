@@ -28,7 +28,7 @@ _CHEAPEST, _DEAREST = Decimal("0.000001"), Decimal(1000)
 
 
 class How(StrEnum):
-    """How capacity is had."""
+    """How capacity is obtained."""
 
     ON_DEMAND = "on demand"
     SPOT = "spot"
@@ -37,7 +37,7 @@ class How(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is priced. ``SLICE``: a whole machine's share of one GPU, with cores, memory and disks."""
+    """The priced part. ``SLICE``: a whole machine's share of one GPU, with cores, memory and disks."""
 
     CORE = "cores"
     RAM = "memory"
@@ -132,7 +132,7 @@ def read_sku(sku: Any, now: datetime) -> Priced | None:
 
 @lru_cache(maxsize=2**16)  # the whole catalogue: its sentences are the same at every poll
 def _understand(description: str) -> tuple[Kind, str, How | None] | None:
-    """What the sentence says: the kind of part, of what, and how it is had where it says so."""
+    """Parsed description: the kind of part, its subject, and the purchase type if given."""
     text = " ".join(description.lower().split())
     text, said = _without_how(text)
     if found := _CORE_OR_RAM.fullmatch(text):

@@ -146,7 +146,7 @@ def test_several_may_ask_at_once(make: Make, market: GcpCloud) -> None:
 def test_a_zone_that_google_could_not_ask_is_told(make: Make, market: GcpCloud) -> None:
     market.unreachable = ["us-east4-b"]
     assert [row for row in skipped_by(make()) if row == SkippedRow(
-        "unreachable_place", "us-east4-b: Google could not ask there"
+        "unreachable_place", "us-east4-b: Google could not query this scope"
     )]  # fmt: skip
 
 
