@@ -77,8 +77,9 @@ class Store:
                 f"cannot open the run folder {parts.scheme}://…{parts.path}: {_sentence(error)}"
             ) from None
 
-    def read(self, path: str) -> bytes | None:
-        found = self._dated(path)
+    def read(self, path: str, most: int | None = None) -> bytes | None:
+        """The content, or None. ``most``: of a larger one only its first byte is read, and given back."""
+        found = self._dated(path, most)
         return None if found is None else found[0]
 
     def read_json(self, path: str) -> Mapping[str, Any] | None:
@@ -201,10 +202,12 @@ class Store:
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
 
-    def _dated(self, path: str) -> tuple[bytes, datetime] | None:
+    def _dated(self, path: str, most: int | None = None) -> tuple[bytes, datetime] | None:
         def fetch() -> tuple[bytes, datetime] | None:
             try:
                 found = obstore.get(self._inner, path)
+                if most is not None and found.meta["size"] > most:
+                    return bytes(obstore.get_range(self._inner, path, start=0, length=1)), found.meta["last_modified"]
                 return bytes(found.bytes()), found.meta["last_modified"]
             except FileNotFoundError:
                 return None

@@ -153,7 +153,9 @@ class Engine(Protocol):
 
     name: str
     honours: frozenset[str]
-    remote: bool
+
+    @property
+    def remote(self) -> bool: ...
 
     def submit(self, launch: Launch) -> str:
         """Start the attempt and return its handle. Idempotent on ``launch.key``: called twice, one machine runs the

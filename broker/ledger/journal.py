@@ -7,11 +7,11 @@ no engine, no waiting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody
@@ -205,3 +205,31 @@ class Journal(Protocol):
     def writing(self) -> AbstractContextManager[Writing]:
         """A serialised transaction. Raises `StoreProblem` when the store is locked too long, full or read-only."""
         ...
+
+
+class NoLongerCurrent(Exception):
+    """A job has changed since the view was read by which something was decided: read it again, and decide anew."""
+
+
+W = TypeVar("W", bound=Writing, covariant=True)
+
+
+class _Writes(Protocol[W]):
+    def writing(self) -> AbstractContextManager[W]: ...
+
+
+@contextmanager
+def writing_if(journal: _Writes[W], view: JobView) -> Iterator[W]:
+    """A transaction of ``journal`` in which the job is as ``view`` has it. Raises `NoLongerCurrent` where it is not,
+    and as `Journal.writing`."""
+    with journal.writing() as tx:
+        current = tx.job(view.id)
+        if current is None or current.seq != view.seq:
+            raise NoLongerCurrent(f"job {view.id} has changed since event {view.seq}")
+        yield tx
+
+
+def append_if(journal: Journal, view: JobView, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
+    """Append events to a job that is as ``view`` has it; its new view. Raises as `writing_if` and `Writing.append`."""
+    with writing_if(journal, view) as tx:
+        return tx.append(view.id, items, at)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from broker.core.errors import BrokerError, StoreProblem
+from broker.ledger.journal import NoLongerCurrent
 
 log = logging.getLogger(__name__)
 
@@ -15,11 +16,12 @@ log = logging.getLogger(__name__)
 def isolated(what: str) -> Iterator[None]:
     """Log what the enclosed step raises, and go on after it. ``what``: the step, as the log should name it.
 
-    Lets `StoreProblem` through: without the store no other step can work either.
+    Lets `StoreProblem` through, as without the store no other step can work either, and `NoLongerCurrent`, as all that
+    was to be done was decided by an earlier state of the job.
     """
     try:
         yield
-    except StoreProblem:
+    except (StoreProblem, NoLongerCurrent):
         raise
     except BrokerError as error:
         log.warning("%s: %s", what, error)

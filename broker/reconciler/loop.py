@@ -23,7 +23,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import Engine, EngineState
 from broker.core.values.clock import Clock
 from broker.ledger.entries import Balance, balances
-from broker.ledger.journal import Journal, Writing
+from broker.ledger.journal import Journal, NoLongerCurrent, Writing, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
@@ -189,14 +189,7 @@ class Reconciler:
                 holds=any(balance.held for balance in money.values()),
                 paid_until=self._leases.paid_until(view, now),
             )
-            changed = False
-            for step in steps:
-                with isolated(f"job {view.id}: {type(step).__name__.lower()}"):
-                    changed |= self._take(step, view)
-            if not changed:
-                with isolated(f"job {view.id}: judging what runs"):
-                    changed = self._enforce(view, money)
-            if not changed:
+            if not self._act(steps, view, money):
                 break
             taken += 1
             fresh = self._worklist.again(view.id)
@@ -207,6 +200,25 @@ class Reconciler:
             self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
         return taken, people
+
+    def _act(self, steps: Sequence[decide.Step], view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
+        """Take the steps, and judge what runs where they changed nothing. Whether to decide anew. The one place where a
+        view that is no longer current is noticed."""
+        changed = False
+        for step in steps:
+            try:
+                with isolated(f"job {view.id}: {type(step).__name__.lower()}"):
+                    changed |= self._take(step, view)
+            except NoLongerCurrent:
+                changed = True
+        if changed:
+            return True
+        try:
+            with isolated(f"job {view.id}: judging what runs"):
+                return self._enforce(view, money)
+        except NoLongerCurrent:
+            return True
+        return False
 
     def _take(self, step: decide.Step, view: JobView) -> bool:
         match step:
@@ -250,10 +262,8 @@ class Reconciler:
 
     def _expire(self, view: JobView) -> bool:
         """Nobody answered in time; unless somebody just did."""
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is not None and current.seq == view.seq:
-                refuse(tx, current, self._clock.now())
+        with writing_if(self._journal, view) as tx:
+            refuse(tx, view, self._clock.now())
         return True
 
     def _watch(self, view: JobView, attempt: AttemptView, *, remove: bool) -> bool:
@@ -298,25 +308,20 @@ class Reconciler:
                 tx.append(view.id, [(attempt.number, ev.RemovalDelayed(because=because))], now)
 
     def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
-        """Events and the money that follows from them, in one transaction; nothing if somebody was faster. Where only
-        money is due, it is settled together with that of other jobs."""
+        """Events and the money that follows from them, in one transaction. Where only money is due, it is settled
+        together with that of other jobs."""
         if not found:
             self._settling.note(view, self._worklist.sums(view.id), self._worklist.meters(view.id), now)
             return False
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq:
-                return True  # look again
+        with writing_if(self._journal, view) as tx:
             for dated in found:
-                current = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
-            post_due(tx, [current], now, self._timing.settle_every)
+                view = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
+            post_due(tx, [view], now, self._timing.settle_every)
         return True
 
     def _release(self, view: JobView) -> bool:
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is not None and current.seq == view.seq:
-                release_all(tx, current, self._clock.now())
+        with writing_if(self._journal, view) as tx:
+            release_all(tx, view, self._clock.now())
         return True
 
     def _forget(self, view: JobView) -> None:
@@ -341,12 +346,9 @@ class Reconciler:
         first: Callable[[Writing, JobView, datetime], None] | None = None,
     ) -> bool:
         now = self._clock.now()
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq:
-                return True
+        with writing_if(self._journal, view) as tx:
             if first:
-                first(tx, current, now)
+                first(tx, view, now)
             tx.append(view.id, items, now)
         return True
 

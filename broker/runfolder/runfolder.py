@@ -12,34 +12,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from broker.agent import checkpoints
 from broker.agent.checkpoints import Manifest, Torn
 from broker.agent.clock import NodeClock, from_text
-from broker.agent.formats import BadDocument, Claim, Exit, IdleLimit, Intervals, Lease, Spec, attempt_path, rank_of
+from broker.agent.formats import BadDocument, Claim, IdleLimit, Intervals, Lease, Spec, attempt_path, rank_of
 from broker.agent.output import PIECE, piece_path
 from broker.agent.store import Store, StoreTrouble
 from broker.core.errors import Malformed, Unreachable
-from broker.core.events.events import FROM_AGENT, EventBody
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy import policy
 from broker.core.policy.policy import Usage
 from broker.core.values.clock import Clock, ScaledClock
 from broker.ledger.holds import STOP_GRACE
+from broker.runfolder import untrusted
 from broker.runfolder.mailbox import Lease as Granted
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
-
-
-@cache
-def _body() -> TypeAdapter[EventBody]:
-    """Built when a first event is read: plans load this module and read none."""
-    return TypeAdapter(EventBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +98,7 @@ class RunFolder:
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))
             claims = [self._read(attempt, name) for name in names if rank_of(name, "claim.json") is not None]
-        with self._understanding(attempt):
-            return replace(found, claims=tuple(Claim.from_json(claim) for claim in claims if claim))
+        return replace(found, claims=tuple(one for claim in claims if (one := _claim(claim)) is not None))
 
     def read_news(self, attempt: int, seen: int = 0) -> AttemptFolder:
         """The same without the claims, in three requests. The exit record is read first, so when there is one, the
@@ -116,17 +107,15 @@ class RunFolder:
             ending = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
             heartbeat = self._read(attempt, "heartbeat.json")
-        with self._understanding(attempt):
-            entries = (journal or {}).get("entries", [])[seen:]
-            return AttemptFolder((), _heartbeat(heartbeat), tuple(_entry(entry) for entry in entries), _exit(ending))
+        entries = untrusted.journal(journal, seen)
+        return AttemptFolder((), _heartbeat(heartbeat), entries, untrusted.exit_record(ending))
 
     def exits(self, attempt: int) -> dict[int, ExitRecord]:
         """How each rank ended, of those that have; by rank."""
         with self._reaching():
             ranks = {name: rank_of(name, "exit.json") for name in self._store.files(attempt_path(attempt, ""))}
             said = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
-        with self._understanding(attempt):
-            return {rank: ending for rank, one in said.items() if (ending := _exit(one)) is not None}
+        return {rank: ending for rank, one in said.items() if (ending := untrusted.exit_record(one)) is not None}
 
     def checkpoints(self) -> list[Manifest]:
         """The checkpoints that exist, oldest first; those whose manifest is unreadable are left out. Not verified."""
@@ -193,20 +182,9 @@ class RunFolder:
         return sorted(found, key=lambda one: one.at)
 
     def _read(self, attempt: int, name: str) -> dict[str, Any] | None:
-        try:
-            document = self._store.read_json(attempt_path(attempt, name))
-        except ValueError as error:
-            raise Malformed(f"{name} is no JSON document: {error}", where=self.attempt_url(attempt)) from error
-        return None if document is None else dict(document)
-
-    @contextmanager
-    def _understanding(self, attempt: int) -> Iterator[None]:
-        try:
-            yield
-        except (BadDocument, ValidationError, ValueError, KeyError, TypeError) as error:
-            raise Malformed(
-                f"the agent wrote what cannot be understood: {error}", where=self.attempt_url(attempt)
-            ) from error
+        """A document that a node can write; None where there is none, or none that can be read."""
+        content = self._store.read(attempt_path(attempt, name), most=untrusted.MAX_DOCUMENT)
+        return None if content is None else untrusted.document(content)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -216,24 +194,21 @@ class RunFolder:
             raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
 
 
-def _entry(values: dict[str, Any]) -> Dated:
-    body = _body().validate_python({name: value for name, value in values.items() if name != "at"})
-    if not isinstance(body, FROM_AGENT):
-        raise BadDocument(f"not the agent's to say: {body.kind}")
-    return Dated(from_text(values["at"]), body)
-
-
-def _exit(values: dict[str, Any] | None) -> ExitRecord | None:
-    if values is None:
+def _claim(values: dict[str, Any] | None) -> Claim | None:
+    try:
+        return None if values is None else Claim.from_json(values)
+    except BadDocument:
         return None
-    ending = Exit.from_json(values)
-    return ExitRecord(ending.at, Cause(ending.cause), ending.exit_status, ending.evidence, ending.step)
 
 
 def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
-    if values is None:
+    try:
+        at = from_text((values or {})["at"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    return Heartbeat(from_text(values["at"]), str(values.get("phase", "")), values.get("step"), values.get("total"))
+    told = values or {}
+    phase, step, total = untrusted.text(told.get("phase")), untrusted.step(told.get("step")), told.get("total")
+    return Heartbeat(at, phase, step, untrusted.step(total))
 
 
 # Fast enough for a sandbox in which an hour passes in seconds; too busy for a bill of object-store requests.

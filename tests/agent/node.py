@@ -109,7 +109,10 @@ class Node:
         eventually(lambda: line in self.output(attempt, rank), f"the command prints {line!r}")
 
     def until_event(self, kind: str, attempt: int = 1) -> EventBody:
-        return eventually(lambda: next((b for b in self.events(attempt) if b.kind == kind), None), f"event {kind}")
+        found: list[EventBody] = eventually(
+            lambda: [body for body in self.events(attempt) if body.kind == kind], f"event {kind}"
+        )
+        return found[0]
 
     def close(self) -> None:
         for process in self.processes:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,8 @@ def test_it_does_not_outlive_its_money_or_its_time(node: Node, field: str, cause
     agent = node.start()
     node.until_said("up")
     until = clock.now() + timedelta(seconds=20)
-    node.runs.write_lease(1, Lease(**{field: until}))
+    changed: dict[str, Any] = {field: until}
+    node.runs.write_lease(1, Lease(**changed))
     assert agent.wait(60) == INTERRUPTED
     assert node.ending().cause is cause
     assert until <= node.ending().at < until + timedelta(seconds=600), "three times the grace is all that is paid for"
@@ -109,7 +111,7 @@ def test_a_lease_torn_later_does_not_undo_the_last_one(node: Node, torn: bytes |
 
     for _ in range(2):  # the lease is read before each
         last = beat()
-        eventually(lambda last=last: beat() != last or agent.poll() is not None, "another heartbeat")
+        eventually(lambda: beat() != last or agent.poll() is not None, "another heartbeat")  # noqa: B023  # called at once
     lease = node.job / "attempts" / "1" / "lease.json"
     if torn is None:
         lease.unlink()

@@ -48,8 +48,10 @@ def correspondence(folder: Path, between: Callable[[int], None]) -> Iterator[tup
     spec = Spec("j", 1, "j-1", "true", intervals=Intervals(mail=3600.0))
     clock = NodeClock()
     journal = Journal(store, None, clock)
-    paths = (folder / name for name in ("output", "progress", "alive"))
-    mailbox = Mailbox(store, spec, 0, Lease(), clock, journal, *paths, lambda: None, lambda rank, ending: None)
+    output, progress, alive = (folder / name for name in ("output", "progress", "alive"))
+    mailbox = Mailbox(
+        store, spec, 0, Lease(), clock, journal, output, progress, alive, lambda: None, lambda rank, ending: None
+    )
     try:
         yield mailbox, runs
     finally:

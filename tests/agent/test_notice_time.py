@@ -18,7 +18,8 @@ from broker.agent.notice_time import NoticeTime, for_the_command
 from broker.agent.notices import Source
 from broker.agent.store import Store
 from broker.agent.supervise import INTERRUPTED
-from broker.core.events.events import Cause, NoticeTooShort, Restored
+from broker.core.events.events import NoticeTooShort, Restored
+from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node
 
 SECONDS = st.floats(0, 1e6)

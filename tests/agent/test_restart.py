@@ -70,7 +70,7 @@ def claimed(scratch: Scratch, **changed: object) -> Claim:
     """The claim of an agent that died, and what it left behind."""
     own = make_claim(0, "", NodeClock())
     scratch.record.write_text(json.dumps({"pid": own.pid, "born": "1"}))
-    return Claim(**{**own.__dict__, "started": "1", **changed})  # type: ignore[arg-type]  # fields of a claim
+    return Claim(**{**own.__dict__, "started": "1", **changed})
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_no_sign_of_life(scratch: Scratch) -> None:

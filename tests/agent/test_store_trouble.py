@@ -33,7 +33,7 @@ def test_a_store_in_trouble_does_not_stop_training(node: Node) -> None:
     assert [body.kind for body in node.events()].count("checkpoint_trouble") <= 3, "said, not shouted"
 
 
-def cannot_save(node: Node, *, patience: float) -> subprocess.Popen[str]:
+def cannot_save(node: Node, *, patience: float) -> subprocess.Popen[bytes]:
     """An agent whose command ends with a checkpoint that the run folder does not take."""
     spec = SAVE + "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_1"
     node.spec(spec, intervals={"patience": patience})

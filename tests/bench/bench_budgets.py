@@ -19,7 +19,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.budgets import period_containing
-from broker.ledger.entries import Movement, Tags, move
+from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.sums import DAY, QUARTER
 from broker.store import Store, open_store
 from broker.store.ledger import spent_sums
@@ -68,7 +68,7 @@ def fill(store: Store, movements: int) -> None:
     next quarters of an hour, which a database copies sooner than Python makes them."""
     chance, numbers = random.Random(1), itertools.count()
     for _ in range(movements // COPIES // A_BATCH):
-        entries = []
+        entries: list[Entry] = []
         for _ in range(A_BATCH):
             job, start = chance.randrange(JOBS), NOW - chance.random() * timedelta(days=90)
             team, project = f"team-{job % 10}", f"project-{job % 40}"

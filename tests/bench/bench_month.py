@@ -77,12 +77,12 @@ def started(store: Store, runs: Path, number: int, placement: Placement, start: 
     key = attempt_key(job_id, 1)
     request = ev.LaunchRequested(key=key, engine=placement.offer.engine or "", placement=placement)
     job = Job(name=job_id, run="python train.py")
-    told = [ev.Claimed(host="node"), ev.Restored(checkpoint=None), ev.CommandStarted()]
+    told: list[ev.EventBody] = [ev.Claimed(host="node"), ev.Restored(checkpoint=None), ev.CommandStarted()]
     with store.writing() as tx:
         burn = Burn.evenly(Money.usd("200000"), (start, start + timedelta(days=60)))
         tx.post(hold_entries(Tags(job_id, "ada"), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
         submitted = ev.Submitted(job=job, user="ada", max_duration_seconds=80 * 86400.0)
-        bodies = [request, ev.Launched(handle=key), ev.MachineUp(since=start), *told]
+        bodies: list[ev.EventBody] = [request, ev.Launched(handle=key), ev.MachineUp(since=start), *told]
         view = tx.append(job_id, [(None, submitted), *((1, body) for body in bodies)], start)
         post_due(tx, [view], start + MINUTE)
     folder = runs / job_id / "attempts" / "1"

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broker.core.events.events import CancelRequested, Submitted
 from broker.core.job.jobs import Job
@@ -75,7 +75,12 @@ def bench_jobs(store: Store) -> None:
         with store.writing() as journal:
             for number in range(2_000):
                 covers = (NOW + timedelta(seconds=number), NOW + timedelta(seconds=number + 1))
-                about = {"movement_id": f"m{number}", "money": MoneyKind.CASH, "at": NOW, "covers": covers}
+                about: dict[str, Any] = {
+                    "movement_id": f"m{number}",
+                    "money": MoneyKind.CASH,
+                    "at": NOW,
+                    "covers": covers,
+                }
                 journal.post(move(Movement.ADJUST, Money(1), tags=tags, **about))
 
     def spent() -> Money:

@@ -126,7 +126,7 @@ def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
 
 def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
     """A new event must be put into words, not shown by its code's name."""
-    quiet = {ev.Launched, ev.Claimed}
+    quiet: set[type[ev.Body]] = {ev.Launched, ev.Claimed}
     for body in get_args(get_args(ev.EventBody)[0]):
         told = event_format.sentence(Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)))
         if body in quiet:
@@ -178,7 +178,7 @@ def test_every_cause_has_words() -> None:
     assert all(event_format.cause_words(cause) for cause in Cause)
 
 
-def told(*bodies: tuple[int | None, ev.Body]) -> list[str]:
+def told(*bodies: tuple[int | None, ev.EventBody]) -> list[str]:
     events = [Event("j", n, NOW, attempt, body) for n, (attempt, body) in enumerate(bodies)]
     return [str(text).strip() for text in event_format.lines(events, NOW)]
 

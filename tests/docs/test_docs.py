@@ -71,6 +71,16 @@ def test_files_that_a_table_names_are_there(document: Path) -> None:
     assert [name for name in named if not (document.parent / name).exists()] == []
 
 
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "README.md", "policies/REFERENCE.md"])
+def test_paths_that_are_named_are_there(document: str) -> None:
+    """`tests/fakes`, `broker/core/errors.py`; NAME and ROOM stand for something else."""
+    named = re.findall(
+        r"`((?:broker|providers|policies|tests|examples)/[\w./-]+)`", (ROOT / document).read_text("utf-8")
+    )
+    paths = [path for path in named if not re.search("NAME|ROOM", path)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def shown_commands() -> Iterator[tuple[str, str]]:
     """Document and arguments of every command that a document shows; alternatives (``a | b``) one by one."""
     for document in DOCUMENTS:

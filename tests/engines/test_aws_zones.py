@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 from moto import mock_aws
 
 from broker.core.errors import BrokerError, LoginMissing, Unreachable

@@ -417,6 +417,7 @@ def test_machines_are_billed_from_when_their_cloud_is_asked_for_them(
     gone = bench.until(handle, EngineState.GONE)
     assert (gone.since, gone.no_capacity) == (starting.since, False)
     assert gone.gone_at is not None
+    assert starting.since is not None
     assert gone.gone_at > starting.since, "billed until it was gone"
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from botocore.model import OperationModel, Shape
-from botocore.validate import ParamValidator
+from botocore.model import OperationModel, Shape  # type: ignore[import-untyped]
+from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 from moto.core.parse import PROTOCOL_PARSERS
 from moto.core.request import Request
 from moto.core.serialize import get_serializer_class

@@ -18,7 +18,7 @@ from typing import Any
 from tests.fakes.server import Answer, Request
 
 Json = dict[str, Any]
-_TYPES = {
+_TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
     "integer": int,

@@ -90,7 +90,7 @@ class OciMarket:
     """Answers the two documents."""
 
     def __init__(self, shapes: list[Shape], products: list[Product]) -> None:
-        self.documents = {"/shapes.json": shapes, "/products.json": products}
+        self.documents: dict[str, list[Shape] | list[Product]] = {"/shapes.json": shapes, "/products.json": products}
 
     def __call__(self, request: Request) -> Answer:
         found = self.documents.get(request.path)

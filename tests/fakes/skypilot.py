@@ -113,6 +113,10 @@ esac
 """
 
 
+TaskOfSky = Task  # in `Sky` these names are its attributes
+RefreshOfSky = StatusRefreshMode
+
+
 class Sky:
     """What `import sky` gives, as far as the engine uses it."""
 
@@ -135,7 +139,7 @@ class Sky:
         self.tasks: list[Mapping[str, Any]] = []
         self.status_calls = 0
 
-    def launch(self, task: Task, cluster_name: str, down: bool) -> str:
+    def launch(self, task: TaskOfSky, cluster_name: str, down: bool) -> str:
         assert down, "nobody would take it down"
         print("Running on cluster:", cluster_name)  # to standard output, as SkyPilot's SDK does
         self.tasks.append(task.config)
@@ -145,7 +149,7 @@ class Sky:
         return self._start("sky.down", cluster_name, lambda _: self._down(cluster_name))
 
     def status(
-        self, names: Sequence[str] | None, refresh: StatusRefreshMode = StatusRefreshMode.NONE, all_users: bool = False
+        self, names: Sequence[str] | None, refresh: RefreshOfSky = StatusRefreshMode.NONE, all_users: bool = False
     ) -> str:
         assert all_users, "a colleague's clusters would be taken for gone"
         self.status_calls += 1
@@ -283,7 +287,7 @@ class Sky:
         if cluster is not None:
             self._ended[name] = (cluster.launched_at, int(time.time()))
 
-    def _status(self, names: Sequence[str] | None, refresh: StatusRefreshMode) -> list[dict[str, Any]]:
+    def _status(self, names: Sequence[str] | None, refresh: RefreshOfSky) -> list[dict[str, Any]]:
         with self._lock:
             if refresh is StatusRefreshMode.FORCE:
                 for name in [name for name, one in self._clusters.items() if not one.there]:

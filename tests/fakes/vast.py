@@ -6,6 +6,7 @@ import operator
 import random
 from collections.abc import Callable
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -73,7 +74,7 @@ class VastMarket:
             return Answer(400, {"error": "invalid_request", "msg": str(error)})
         rows = rows if order else random.Random(1).sample(rows, len(rows))
         for field, direction in reversed(order):
-            rows.sort(key=lambda row, field=field: getattr(row, field), reverse=direction == "desc")
+            rows.sort(key=attrgetter(field), reverse=direction == "desc")
         return Answer(200, {"offers": [row.model_dump() for row in rows[: min(limit, self.page)]]})
 
 

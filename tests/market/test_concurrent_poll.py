@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,14 @@ from broker.store.records import PollStatus
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-def offer(provider: str, name: str = "p5", **more: object) -> Offer:
-    about = {"zone": None, "accelerator": "H100", "count": 8, "capacity_type": CapacityType.SPOT, "source": "api"}
+def offer(provider: str, name: str = "p5", **more: Any) -> Offer:
+    about: dict[str, Any] = {
+        "zone": None,
+        "accelerator": "H100",
+        "count": 8,
+        "capacity_type": CapacityType.SPOT,
+        "source": "api",
+    }
     about |= {"availability": Availability.AVAILABLE, "region": "us-east-1", "as_of": T, "price": Money(100)}
     return Offer(provider=provider, instance_type=name, **{**about, **more})
 
@@ -46,7 +53,7 @@ class Scripted:
                 yield step
 
 
-def ask(name: str, *script: object, timeout: float = 30, **more: object) -> Ask:
+def ask(name: str, *script: object, timeout: float = 30, **more: Any) -> Ask:
     return Ask(name, lambda: Scripted(name, *script), timeout=timeout, **more)
 
 
@@ -57,7 +64,7 @@ Poll = Callable[..., dict[str, PollResult]]
 def polled(store: Store, clock: ManualClock) -> Poll:
     """Polls these at once; the results by name."""
 
-    def run(*asks: Ask, **more: object) -> dict[str, PollResult]:
+    def run(*asks: Ask, **more: Any) -> dict[str, PollResult]:
         return {result.provider: result for result in poll_side_by_side(asks, store, clock, **more)}
 
     return run

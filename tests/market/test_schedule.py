@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from broker.core.errors import StoreProblem, Unreachable
 from broker.core.market.offers import Offer, OfferQuery
@@ -50,7 +51,7 @@ class Run:
             return Ask(name, lambda: Empty(name, self._providers[name]), timeout=30)
 
         due = dict.fromkeys(self._providers, NOW)
-        shell = {"stop": self.stop, "still_leading": leading, "tell": self.tell}
+        shell: dict[str, Any] = {"stop": self.stop, "still_leading": leading, "tell": self.tell}
         run_schedule(due, ask, every, self._store, SystemClock(), **shell)
 
 

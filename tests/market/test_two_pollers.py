@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
@@ -47,7 +48,7 @@ for _ in range(int(sys.argv[2])):
 def test_no_row_twice_and_no_change_lost(url: str) -> None:
     began = datetime.now(UTC) - timedelta(seconds=1)
     words = [sys.executable, "-c", POLLER, url, str(POLLS), str(OFFERS)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
     processes = [subprocess.Popen(words, **pipes) for _ in range(2)]
     for process in processes:
         assert process.stdout is not None
@@ -66,7 +67,9 @@ def test_no_row_twice_and_no_change_lost(url: str) -> None:
         prices = [point.price for point in points]
         assert prices[-1] == offer.price
         assert all(one != other for one, other in pairwise(prices))
-        assert prices == sorted(prices, key=lambda price: price.micros)  # as time went on; nothing out of order
+        assert prices == sorted(
+            prices, key=lambda price: price.micros if price else 0
+        )  # as time went on; nothing out of order
         changes += len(points)
     assert changes == sum(run.changed for run in runs)
     heard = [run for run in runs if not run.skipped]

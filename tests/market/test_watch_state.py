@@ -34,8 +34,8 @@ def offer(price: str | None = "8", **changed: Any) -> Offer:
     return Offer(**(fields | changed))
 
 
-OLD = {"as_of": NOW - 2 * HOUR}
-SOLD_OUT = {"availability": Availability.UNAVAILABLE}
+OLD: dict[str, Any] = {"as_of": NOW - 2 * HOUR}
+SOLD_OUT: dict[str, Any] = {"availability": Availability.UNAVAILABLE}
 
 
 def holds(trigger: Trigger, offers: list[Offer], before: list[Offer] | None = None) -> bool | None:

@@ -62,8 +62,9 @@ FAULTS = (
         "5",
         "a launch that was delayed is not judged again",
         "broker/reconciler/admission/launch_check.py",
-        "        if not _within(attempt.requested_at, now, self._validity.request):\n",
-        "        if now:\n            return Ruling.LAUNCH\n        if not now:\n",
+        "        last = look.last_judged(view.id, attempt.number)\n        return (\n",
+        "        last = look.last_judged(view.id, attempt.number)\n        if now:\n            return True\n"
+        "        return (\n",
         ("tests/reconciler/test_delayed_launch.py",),
         scripts=30,
     ),

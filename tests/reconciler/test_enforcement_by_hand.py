@@ -35,6 +35,7 @@ from broker.core.ports import BudgetSpec, PolicyDefaults
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
+from broker.ledger.journal import NoLongerCurrent
 from broker.reconciler.controllers.enforcement import Enforcement, judge_running
 from tests.reconciler.rehearsal import OpenPolicy
 from tests.reconciler.settlement.test_charges import UP, life
@@ -193,7 +194,8 @@ class TestWhat:
     def test_a_job_that_changed_meanwhile_is_looked_at_again(self, now: str | None) -> None:
         judge = Judge(Rules(answers=(Answer.DENY,)))
         judge.journal.job_now = replace(judge.view, seq=judge.view.seq + 1) if now else None
-        assert judge.look()
+        with pytest.raises(NoLongerCurrent):
+            judge.look()
         assert (judge.journal.recorded, judge.journal.appended) == ([], [])
         judge.journal.job_now, before = judge.view, judge.reads
         assert judge.look()

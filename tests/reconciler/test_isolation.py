@@ -16,6 +16,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.ledger.journal import append_if
 from broker.runfolder.mailbox import Lease
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running, settled_and_closed
@@ -173,6 +174,24 @@ def test_a_judge_that_fails_keeps_no_other_from_judging(stage: Stage) -> None:
 
     assert each_in_turn(broken, lambda view, money: True)(stage.view, {})
     assert not each_in_turn(lambda view, money: False, broken)(stage.view, {})
+
+
+def test_a_job_that_changed_while_it_was_judged_is_judged_again_in_the_same_look(stage: Stage) -> None:
+    running(stage)
+    asked = []
+
+    def late(view: JobView, money: object) -> bool:
+        """Somebody asks for the end of the job, and only then is something recorded by the view of before."""
+        asked.append(view.seq)
+        if len(asked) == 1:
+            cancel_job(stage)
+            append_if(stage.store, view, [(None, ev.DeadlineMissed())], stage.clock.now())
+        return False
+
+    stage.reconciler._enforce = each_in_turn(late, lambda view, money: False)
+    stage.pass_time(MINUTE)
+    assert not stage.view.deadline_missed, "nothing is recorded by a view that is no longer current"
+    assert stage.view.attempts[0].stop_requested is Cause.CANCELLED_BY_USER, "and the news counts at once"
 
 
 def test_an_engine_that_tells_of_some_machines_only_keeps_the_others_as_they_are(

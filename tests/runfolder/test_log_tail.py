@@ -23,11 +23,11 @@ class Patchy(Store):
         super().__init__(MemoryStore())
         self.away = 0
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, most: int | None = None) -> bytes | None:
         self.away -= 1
         if self.away == 0:
             raise StoreTrouble("away")
-        return super().read(path)
+        return super().read(path, most)
 
 
 @pytest.fixture

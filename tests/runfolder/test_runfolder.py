@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.clock import NodeClock
+from broker.agent.clock import NodeClock, to_text
 from broker.agent.formats import Exit, Spec, attempt_path
 from broker.agent.formats import Lease as AgentLease
 from broker.agent.journal import Journal
 from broker.agent.store import Store
-from broker.core.errors import Malformed, Unreachable
+from broker.core.errors import Unreachable
 from broker.core.events.events import (
     CheckpointSaved,
     CheckpointTrouble,
@@ -36,6 +36,7 @@ from broker.core.values.money import Money
 from broker.ledger.holds import STOP_GRACE
 from broker.runfolder.mailbox import Lease
 from broker.runfolder.runfolder import RunFolder, RunFolders
+from broker.runfolder.untrusted import MAX_DOCUMENT
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECRET = "value-of-a-secret"
@@ -86,15 +87,38 @@ def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: Store) -> 
     assert runs.read_state(1, seen=6).journal == ()
 
 
-def test_what_is_not_the_agents_to_say_is_refused(runs: RunFolder, store: Store) -> None:
-    for entry in ({"kind": "job_closed"}, {"kind": "nonsense"}, {"kind": "claimed", "more": 1}):
-        document = {"entries": [{"at": "2026-03-02T12:00:00Z", **entry}]}
-        store.write_json(attempt_path(1, "journal.json"), document)
-        with pytest.raises(Malformed, match="cannot be understood"):
-            runs.read_state(1)
-    store.write(attempt_path(1, "journal.json"), b"{half")
-    with pytest.raises(Malformed, match="journal"):
-        runs.read_state(1)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"kind": "job_closed"},
+        {"kind": "nonsense"},
+        {"kind": "claimed", "more": 1},
+        {"kind": "checkpoint_saved", "checkpoint": "c", "size": -1},
+        {"kind": "checkpoint_saved", "checkpoint": "c", "step": 2**70},
+        {"kind": "checkpoint_saved", "checkpoint": "c" * 20_000},
+        "no object",
+        17,
+    ],
+    ids=str,
+)
+def test_behind_what_is_not_the_agents_to_write_nothing_is_believed(bad: object, runs: RunFolder, store: Store) -> None:
+    at = {"at": "2026-03-02T12:00:00Z"}
+    good, wrong = {"kind": "command_started", **at}, {**bad, **at} if isinstance(bad, dict) else bad
+    store.write_json(attempt_path(1, "journal.json"), {"entries": [good, wrong, good]})
+    assert [type(entry.body) for entry in runs.read_state(1).journal] == [CommandStarted]
+    assert runs.read_state(1, seen=1).journal == ()
+
+
+DEEP = b'{"a":' * 100_000
+
+
+@pytest.mark.parametrize("content", [b"{half", b"[]", b"\xff\xfe", b"", DEEP, b"{" + b" " * MAX_DOCUMENT + b"}"])
+@pytest.mark.parametrize("name", ["journal.json", "heartbeat.json", "exit.json", "claim.json"])
+def test_what_is_no_document_counts_as_not_written(name: str, content: bytes, runs: RunFolder, store: Store) -> None:
+    store.write(attempt_path(1, name), content)
+    found = runs.read_state(1)
+    assert (found.journal, found.heartbeat, found.exit, found.claims) == ((), None, None, ())
+    assert runs.exits(1) == {}
 
 
 def test_how_it_ended(runs: RunFolder, store: Store) -> None:
@@ -104,8 +128,23 @@ def test_how_it_ended(runs: RunFolder, store: Store) -> None:
         assert ending is not None
         assert (ending.cause, ending.at, ending.exit_status, ending.step) == (cause, NOW, 1, 7)
     store.write_json(attempt_path(1, "exit.json"), Exit("unheard_of", NOW).to_json())
-    with pytest.raises(Malformed):
-        runs.read_state(1)
+    assert runs.read_state(1).exit is None
+
+
+def test_a_field_that_cannot_be_read_does_not_hide_the_others(runs: RunFolder, store: Store) -> None:
+    told = Exit(Cause.PREEMPTED.value, NOW).to_json()
+    strange = {"step": "abc", "exit_status": "x", "evidence": "line\x1b[2J" + "e" * 9000}
+    store.write_json(attempt_path(1, "exit.json"), {**told, **strange})
+    ending = runs.read_state(1).exit
+    assert ending is not None
+    assert (ending.cause, ending.at, ending.exit_status, ending.step) == (Cause.PREEMPTED, NOW, None, None)
+    assert ending.evidence.startswith("line [2Jee")
+    assert len(ending.evidence) == 2000
+    heartbeat = {"at": to_text(NOW), "phase": ["running"], "step": -4, "total": True}
+    store.write_json(attempt_path(1, "heartbeat.json"), heartbeat)
+    found = runs.read_state(1).heartbeat
+    assert found is not None
+    assert (found.at, found.phase, found.step, found.total) == (NOW, "", None, None)
 
 
 def test_logs_are_lines_over_the_seams_of_the_pieces(runs: RunFolder, store: Store) -> None:

@@ -20,6 +20,7 @@ from broker.core.policy.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.ledger.entries import Balance
+from broker.ledger.journal import writing_if
 from broker.reconciler.admission.admission import facts_of, strictest
 from broker.reconciler.admission.approvals import is_of, of_ask
 from broker.store.jobs.journal import StoreReading, StoreWriting
@@ -150,18 +151,15 @@ class AskingAnew:
                     return False
         except InvalidInput:
             return False  # policies that cannot be read change nothing
-        with broker.store.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.asked is None or current.seq != view.seq:
-                return True  # look again
-            anew = judged_anew(tx, broker.policy(tx), current, now)
+        with writing_if(broker.store, view) as tx:
+            anew = judged_anew(tx, broker.policy(tx), view, now)
             if anew is None:
                 self._looked[view.id] = view.asked.at, policy.version
                 return False
-            if anew.denials or anew.still(current.asked).open:
+            if anew.denials or anew.still(view.asked).open:
                 tx.record(anew.record)
                 return False
-            answer(tx, current, anew, now)
+            answer(tx, view, anew, now)
         return True
 
 

@@ -14,7 +14,7 @@ from broker.core.values.money import Money
 
 
 @dataclass(frozen=True, slots=True)
-class OfferRow:
+class ListedOffer:
     """An offer with derived figures. ``discount``: of a spot price relative to the cheapest on-demand price of the same
     machine in the same region, as a fraction."""
 
@@ -45,7 +45,7 @@ class OfferFilter:
     live: bool = False
     max_price: Money | None = None
 
-    def passes(self, row: OfferRow) -> bool:
+    def passes(self, row: ListedOffer) -> bool:
         """Whether the row is wanted."""
         offer = row.offer
         counts = self.counts.get(offer.accelerator or "cpu")
@@ -61,12 +61,12 @@ class OfferFilter:
 
 def wanted_rows(
     offers: Iterable[Offer], now: datetime, wanted: OfferFilter, order: OfferOrder = OfferOrder.GPU_PRICE
-) -> list[OfferRow]:
+) -> list[ListedOffer]:
     """The wanted rows in that order. ``offers``: all that a query found, for the discounts."""
     return sorted(filter(wanted.passes, rows(offers, now)), key=sort_key(order))
 
 
-def rows(offers: Iterable[Offer], now: datetime) -> list[OfferRow]:
+def rows(offers: Iterable[Offer], now: datetime) -> list[ListedOffer]:
     """Every offer as a row. Spot discounts are computed from these offers only."""
     listed = list(offers)
     on_demand: dict[tuple[object, ...], Money] = {}
@@ -81,27 +81,27 @@ def _same(offer: Offer) -> tuple[object, ...]:
     return offer.provider, offer.region, offer.instance_type, offer.accelerator, offer.count
 
 
-def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> OfferRow:
+def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> ListedOffer:
     discount = None
     if offer.capacity_type is CapacityType.SPOT and offer.price is not None:
         undiscounted = on_demand.get(_same(offer))
         discount = None if undiscounted is None else 1 - offer.price.micros / undiscounted.micros
     age = now - offer.as_of
     stale = not offer.reference and offer.max_age is not None and age > offer.max_age
-    return OfferRow(offer, age, stale, discount)
+    return ListedOffer(offer, age, stale, discount)
 
 
-def sort_key(order: OfferOrder) -> Callable[[OfferRow], Any]:
+def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
     """The sort key. Rows without the figure come last; ties are broken by the price of a GPU-hour, then by name. Called
     for every known offer, so it formats no text."""
 
-    def price(row: OfferRow) -> tuple[bool, int, str, str, str, str, str]:
+    def price(row: ListedOffer) -> tuple[bool, int, str, str, str, str, str]:
         offer = row.offer
         amount = row.per_gpu or offer.price
         names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
         return amount is None, amount.micros if amount else 0, *names
 
-    firsts: dict[OfferOrder, Callable[[OfferRow], Any]] = {
+    firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
         OfferOrder.GPU_PRICE: lambda row: row.offer.count == 0,
         OfferOrder.PRICE: lambda row: (row.offer.price is None, row.offer.price.micros if row.offer.price else 0),
         OfferOrder.PROVIDER: lambda row: (row.offer.provider, row.offer.region),

@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from broker.app.market.market import Listing
-from broker.app.market.offer_rows import OfferRow
+from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.values import Figure, Moment, Result, Seconds, is_none
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
@@ -46,7 +46,7 @@ class OfferResult(Result):
     slots: int | None
 
     @classmethod
-    def of(cls, row: OfferRow, **more: Any) -> Self:
+    def of(cls, row: ListedOffer, **more: Any) -> Self:
         offer = row.offer
         return cls(
             **machine_of(offer),
@@ -81,7 +81,7 @@ class OfferList(Result):
     offers: list[OfferResult]
 
     @classmethod
-    def of(cls, matching: Sequence[OfferRow], found: Listing, limit: int | None) -> Self:
+    def of(cls, matching: Sequence[ListedOffer], found: Listing, limit: int | None) -> Self:
         return cls(
             as_of=found.now,
             matching=len(matching),

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field
 
 from broker.app.market.market import Listing
-from broker.app.market.offer_rows import OfferRow
+from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.offers import OfferResult
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.placement.pricing.hazard import EDGES, Basis, Risk, Risks, Seen
@@ -80,7 +80,7 @@ class OfferRiskList(Result):
     offers: list[OfferWithRisk]
 
     @classmethod
-    def of(cls, matching: Sequence[OfferRow], found: Listing, limit: int | None, risks: Risks) -> Self:
+    def of(cls, matching: Sequence[ListedOffer], found: Listing, limit: int | None, risks: Risks) -> Self:
         return cls(
             as_of=found.now,
             matching=len(matching),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.market.offer_rows import OfferRow, sort_key
+from broker.app.market.offer_rows import ListedOffer, sort_key
 from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferResult
 from broker.cli.prices.offer_view import footer, note
 from broker.cli.render import formats
@@ -40,7 +40,7 @@ class Group:
 
     key: tuple[str, ...]
     count: int
-    cheapest: OfferRow | None
+    cheapest: ListedOffer | None
     most_expensive: Money | None
 
 
@@ -55,10 +55,10 @@ def dimensions(text: str) -> tuple[str, ...]:
     return names
 
 
-def groups(listed: Sequence[OfferRow], by: Sequence[str]) -> list[Group]:
+def groups(listed: Sequence[ListedOffer], by: Sequence[str]) -> list[Group]:
     """One group for each combination of values, cheapest first, whatever the order of ``listed``. Sold-out offers are
     counted, but are never the cheapest."""
-    members: dict[tuple[str, ...], list[OfferRow]] = {}
+    members: dict[tuple[str, ...], list[ListedOffer]] = {}
     for row in listed:
         members.setdefault(tuple(_DIMENSIONS[name](row.offer) for name in by), []).append(row)
     found = [_group(key, grouped) for key, grouped in members.items()]
@@ -70,7 +70,7 @@ def groups(listed: Sequence[OfferRow], by: Sequence[str]) -> list[Group]:
     return sorted(found, key=order)
 
 
-def _group(key: tuple[str, ...], grouped: Sequence[OfferRow]) -> Group:
+def _group(key: tuple[str, ...], grouped: Sequence[ListedOffer]) -> Group:
     out = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     priced = [row for row in grouped if row.offer.price is not None]
     prices = [row.per_gpu for row in priced if row.per_gpu is not None]
@@ -114,7 +114,9 @@ def _group_cells(group: Group) -> list[str | Text]:
     ]
 
 
-def result(listed: Sequence[OfferRow], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> OfferGroupList:
+def result(
+    listed: Sequence[ListedOffer], grouped: Sequence[Group], by: Sequence[str], found: Listing
+) -> OfferGroupList:
     """The groups as a result. ``listed``: every matching row."""
     return OfferGroupList(
         as_of=found.now,

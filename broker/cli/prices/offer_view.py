@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.market.offer_rows import OfferRow
+from broker.app.market.offer_rows import ListedOffer
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.market.offers import Availability, CapacityType, Offer
@@ -37,7 +37,7 @@ _COLUMNS = (
 )
 
 
-def table(console: Console, shown: Sequence[OfferRow], matching: int, found: Listing) -> list[RenderableType]:
+def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: Listing) -> list[RenderableType]:
     """The table and its footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row) for row in shown])
     parts: list[RenderableType] = [built] if shown else []
@@ -64,7 +64,7 @@ def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: L
     return [Text(line, style="dim") for line in lines]
 
 
-def _cells(row: OfferRow) -> list[str | Text]:
+def _cells(row: ListedOffer) -> list[str | Text]:
     offer = row.offer
     kind = offer.capacity_type.value.replace("_", "-")
     term = f" {offer.term_months}m" if offer.term_months else ""
@@ -100,7 +100,7 @@ def _available(offer: Offer) -> Text:
     return Text(*words_for[offer.availability])
 
 
-def note(row: OfferRow) -> Text:
+def note(row: ListedOffer) -> Text:
     """The kind of price: reference, stale, simulated, or live (the ones that ``--live`` keeps)."""
     if row.offer.reference:
         return Text("ref", style="dim")

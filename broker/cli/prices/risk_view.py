@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.market.offer_rows import OfferRow
+from broker.app.market.offer_rows import ListedOffer
 from broker.cli.prices import offer_view
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
@@ -42,7 +42,7 @@ _LONG = 100 * 365 * 24.0  # hours; a longer lifetime is shown as unknown
 
 
 def table(
-    console: Console, shown: Sequence[OfferRow], matching: int, found: Listing, risks: Risks
+    console: Console, shown: Sequence[ListedOffer], matching: int, found: Listing, risks: Risks
 ) -> list[RenderableType]:
     """The table, the meaning of its columns, and the footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
@@ -56,7 +56,7 @@ def table(
     return [*parts, *offer_view.footer(len(shown), matching, "offers", hidden, found)]
 
 
-def _cells(row: OfferRow, risk: Risk) -> list[str | Text]:
+def _cells(row: ListedOffer, risk: Risk) -> list[str | Text]:
     offer = row.offer
     comes_and_goes = offer.capacity_type is CapacityType.SPOT
     return [

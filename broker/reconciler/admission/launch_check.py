@@ -23,7 +23,7 @@ from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
-from broker.ledger.journal import Journal, Reading, Writing
+from broker.ledger.journal import Journal, Reading, Writing, writing_if
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.admission import facts_of, re_place, with_occupancy
 from broker.reconciler.admission.approvals import through_standing, usable
@@ -99,9 +99,8 @@ class Rejudging:
             if self._is_valid(look, view, attempt, policy, now):
                 return Ruling.LAUNCH
         market = self._market(view.job)
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq or self._policy().version != policy.version:
+        with writing_if(self._journal, view) as tx:
+            if self._policy().version != policy.version:
                 return Ruling.LOOK_AGAIN
             placement = _at_present(tx, view, attempt, market, now)
             if isinstance(placement, Objection):

@@ -22,7 +22,7 @@ from broker.core.ports import LimitsIdleness, PolicySet
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance
-from broker.ledger.journal import Journal
+from broker.ledger.journal import Journal, writing_if
 from broker.reconciler.admission.admission import strictest
 from broker.reconciler.progress import billed_time
 
@@ -78,11 +78,10 @@ class Enforcement:
         if denied is None:
             return False
         why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq or self._policy().version != policy.version:
-                del self._judged[view.id]
-                self._read = None
+        del self._judged[view.id]  # where it is not told now, it is judged anew at once, by what is in force then
+        self._read = None
+        with writing_if(self._journal, view) as tx:
+            if self._policy().version != policy.version:
                 return True  # look again
             tx.record(denied)
             body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", why=why)

@@ -32,7 +32,7 @@ from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
-from broker.ledger.journal import Journal, Reading
+from broker.ledger.journal import Journal, Reading, append_if, writing_if
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.wait_for_reserved import Waiting
@@ -190,7 +190,8 @@ class Placing:
         """Request the job's next attempt, pause it, or note why it must wait. Whether the job is to be looked at anew
         at once: a note alone is no reason for that.
 
-        Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read.
+        Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read,
+        `NoLongerCurrent`.
         """
         now = self._now()
         if missing := self._missing_secrets(view.job):
@@ -207,22 +208,19 @@ class Placing:
         ordered = advice.placements if advice is not None else untried_first(plan.placements, view)
         plan = replace(plan, placements=ordered)
         if not plan.placements and (refused := refused_everywhere(view, plan.rejections)) is not None:
-            self._append(view, ev.JobEnded(state=JobState.FAILED, reason=refused), now)
+            append_if(self._journal, view, [(None, ev.JobEnded(state=JobState.FAILED, reason=refused))], now)
             return True
         if not plan.placements:
             return self._note(view, _nothing_fits(plan.rejections), now)
         if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
             return self._note(view, waits_for_paid(waiting), now)
         billed = billed_time(view, now)
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq:
-                return True
+        with writing_if(self._journal, view) as tx:
             # The plan was made outside, so that others are not kept waiting; what it took for granted may be over.
             if self._policy().version != policy.version:
                 return True
             facts_for = facts_of(tx, policy, now)
-            mine = usable(current, tx.balance(view.id))
+            mine = usable(view, tx.balance(view.id))
             found = re_place(view, plan, policy, facts_for, mine, billed=billed, now=now)
             facts = facts_for(found.action)
             if not still_free(found.placement, market.offers, facts.live):
@@ -300,17 +298,10 @@ class Placing:
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
     def _note(self, view: JobView, reason: WaitReason, now: datetime) -> bool:
-        """Record why the job waits, unless that is on record already. Whether somebody was faster."""
-        return not same_reason(reason, view.waiting) and not self._append(view, ev.NothingFeasible(reason=reason), now)
-
-    def _append(self, view: JobView, body: EventBody, now: datetime) -> bool:
-        """Whether it was recorded: not where somebody was faster."""
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq:
-                return False
-            tx.append(view.id, [(None, body)], now)
-        return True
+        """Record why the job waits, unless that is on record already. That alone is no reason to look at it anew."""
+        if not same_reason(reason, view.waiting):
+            append_if(self._journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
+        return False
 
 
 def _own(lot: Lot, plans: Plans) -> Advice | None:

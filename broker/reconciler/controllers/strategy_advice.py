@@ -19,7 +19,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
-from broker.ledger.journal import Journal
+from broker.ledger.journal import Journal, append_if
 from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import course_for
@@ -346,12 +346,10 @@ class Moving:
         self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
         if why is None:
             return False
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq:
-                self._asked.pop(view.id, None)
-                return True  # look again
-            tx.append(view.id, [(attempt.number, ev.StopRequested(cause=Cause.MOVED, by="the strategy", why=why))], now)
+        self._asked.pop(view.id)  # where it is not told now, it is asked about again
+        told = ev.StopRequested(cause=Cause.MOVED, by="the strategy", why=why)
+        append_if(self._journal, view, [(attempt.number, told)], now)
+        self._asked[view.id] = tick
         return True
 
     def _has_turn(self, job_id: str, now: float) -> bool:

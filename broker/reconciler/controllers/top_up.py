@@ -29,7 +29,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Movement
 from broker.ledger.holds import STOP_GRACE, billed_at_a_stroke, burn_of
-from broker.ledger.journal import Journal, Reading, Writing
+from broker.ledger.journal import Journal, Reading, Writing, writing_if
 from broker.reconciler.admission.admission import Admission, facts_of, keep_going
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
@@ -188,12 +188,11 @@ class TopUp:
         return funds_of(view, attempt, sums, look.price_series, now, meters.get(attempt.number), judged, edges)
 
     def _judge(self, view: JobView, attempt: AttemptView, now: datetime) -> bool:
-        policy = self._policy()
-        with self._journal.writing() as tx:
-            current = tx.job(view.id)
-            if current is None or current.seq != view.seq or self._policy().version != policy.version:
-                self._next.pop(view.id, None)
+        policy, again = self._policy(), self._next.pop(view.id)
+        with writing_if(self._journal, view) as tx:
+            if self._policy().version != policy.version:
                 return True  # look again
+            self._next[view.id] = again
             funds = self._funds(tx, view, attempt, now)
             need = self._need(tx, view, attempt, funds, now)
             if need is None:

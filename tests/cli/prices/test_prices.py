@@ -35,8 +35,8 @@ class Cloud:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         about = ("cloud", "here", None)
         for name in ("a", "b", "b"):
-            machine = (name, "H100", 8, CapacityType.SPOT)
-            yield Offer(*about, *machine, Money.usd("20"), self._clock.now(), "api", max_age=timedelta(hours=1))
+            price, now = Money.usd("20"), self._clock.now()
+            yield Offer(*about, name, "H100", 8, CapacityType.SPOT, price, now, "api", max_age=timedelta(hours=1))
         yield SkippedRow("no_price", "c")
         if self.failure is not None:
             raise self.failure

@@ -1,0 +1,97 @@
+"""Reads what a node wrote. A node may be broken or hostile: every document is bounded in size and read field by field.
+
+What cannot be read counts as not written. Stopping, limits and settlement follow from the engine and from the broker's
+own records then, never from a document that a node can spoil. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from broker.agent.clock import from_text
+from broker.core.events.events import FROM_AGENT, EventBody
+from broker.core.events.outcomes import Cause
+from broker.runfolder.node_state import Dated, ExitRecord
+
+MAX_DOCUMENT = 8 * 1024 * 1024
+"""Bytes of the largest document that is read: some 40,000 journal entries. An agent's own are far smaller."""
+_MAX_ENTRY = 16 * 1024  # bytes of one journal entry
+_MAX_TEXT = 2000  # characters of evidence
+_MAX_WORD = 200  # characters of a phase
+_MAX_STEP = 2**63
+_STATUSES = range(-256, 1024)
+
+
+def document(content: bytes) -> dict[str, Any] | None:
+    """The JSON object, or None for anything else: torn, too large, too deep, no object."""
+    if len(content) > MAX_DOCUMENT:
+        return None
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def journal(values: Mapping[str, Any] | None, seen: int) -> tuple[Dated, ...]:
+    """The entries after the first ``seen``, up to the first one that is no agent's to write: behind that one nothing
+    is believed, so that the count of what was read stays true."""
+    entries = (values or {}).get("entries")
+    found = []
+    for entry in entries[seen:] if isinstance(entries, list) else []:
+        dated = _entry(entry)
+        if dated is None:
+            break
+        found.append(dated)
+    return tuple(found)
+
+
+def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
+    """How the agent says that it ended; None where the cause or the time cannot be read. Other fields are left out one
+    by one."""
+    try:
+        cause, at = Cause((values or {})["cause"]), from_text((values or {})["at"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    status = (values or {}).get("exit_status")
+    return ExitRecord(
+        at,
+        cause,
+        status if isinstance(status, int) and not isinstance(status, bool) and status in _STATUSES else None,
+        text((values or {}).get("evidence"), _MAX_TEXT),
+        step((values or {}).get("step")),
+    )
+
+
+def step(value: object) -> int | None:
+    """A step, or None for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_STEP else None
+
+
+def text(value: object, longest: int = _MAX_WORD) -> str:
+    """Text without control characters, cut to ``longest`` characters; empty for what is none."""
+    return "".join(c if c.isprintable() else " " for c in value[:longest]) if isinstance(value, str) else ""
+
+
+@cache
+def _body() -> TypeAdapter[EventBody]:
+    """Built when a first event is read: plans load this module and read none."""
+    return TypeAdapter(EventBody)
+
+
+def _entry(values: object) -> Dated | None:
+    try:
+        if not isinstance(values, dict) or len(json.dumps(values)) > _MAX_ENTRY:
+            return None
+        body = _body().validate_python({name: value for name, value in values.items() if name != "at"})
+        at = from_text(values["at"])
+    except (ValidationError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return None
+    figures = [getattr(body, name, None) for name in ("step", "size", "seconds")]
+    in_range = all(figure is None or 0 <= figure < _MAX_STEP for figure in figures)
+    return Dated(at, body) if isinstance(body, FROM_AGENT) and in_range else None
