@@ -53,9 +53,12 @@ def look_on(broker: Broker, *, times: int, every: timedelta = timedelta(seconds=
 
 
 def test_what_waits_waits_on_for_the_same_reason(old: Broker) -> None:
-    before = {job: waits(jobs.find(old, job).waiting) for job in (DENIED, NEEDS_SECRET, PAUSED, WAITING_FOR_APPROVAL)}
+    before = {job: waits(jobs.find(old, job).waiting) for job in (NEEDS_SECRET, PAUSED, WAITING_FOR_APPROVAL)}
+    denied = waits(jobs.find(old, DENIED).waiting)
     look_on(old, times=2)
     assert {job: waits(jobs.find(old, job).waiting) for job in before} == before
+    again = waits(jobs.find(old, DENIED).waiting)  # in the rule's words of this version
+    assert all("may run for 40h" in words and "the limit is 1m" in words for words in (denied, again))
 
 
 def test_what_a_policy_file_called_secrets_denies_does_not_wait_for_secrets(
