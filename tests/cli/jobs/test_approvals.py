@@ -36,7 +36,7 @@ def only(gpubroker: Gpubroker, *more: str, by: Actor = ANN) -> Any:
 def test_submitting_ends_with_6_and_says_what_to_do(asked: Any, gpubroker: Gpubroker) -> None:
     job = only(gpubroker, by=ANN)["job"]
     assert asked.code == 6
-    assert f"error: {job} is waiting for approval: it may cost $" in asked.err
+    assert f"error: {job} is waiting for approval: the job may cost $" in asked.err
     assert f"hint: ask olga: `gpubroker approvals grant {job}`" in asked.err
 
 
@@ -75,7 +75,7 @@ def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_
     gpubroker("policy", "apply", write("p.yaml", POLICY + "  - {name: cheap, max_job_cost: $1}\n"), by=OLGA)
     denied = gpubroker("approvals", "grant", job, by=OLGA)
     assert denied.code == 3
-    assert "cheap: it may cost $" in denied.err
+    assert "cheap: the job may cost $" in denied.err
     gpubroker("policy", "apply", write("p.yaml", POLICY.partition("guardrails")[0]), by=OLGA)
     done = gpubroker("approvals", "grant", job, by=OLGA)
     assert done.out.startswith(f"{job}: no approval needed: no active rule requires it any more; state: planned.")
@@ -168,7 +168,7 @@ def test_who_could_not_be_told_is_said(
 def test_everybody_is_told_what_a_yes_covers(asked: Any, gpubroker: Gpubroker, write: Any) -> None:
     found = only(gpubroker, by=ANN)
     covers = found["covers"]
-    assert f"${found['total']} in all, " in covers
+    assert f"${found['total']} in total, " in covers
     (question,) = found["questions"]
     assert question["covers"] == [], "beside the amount, the time and the GPUs this rule looks at nothing"
     assert f"an approval covers: {covers}" in asked.err
