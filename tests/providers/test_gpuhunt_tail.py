@@ -197,7 +197,7 @@ def test_an_answer_of_another_shape_is_malformed_and_shows_no_key(market: LongTa
 def test_clouds_without_their_login_are_left_out(server: FakeServer) -> None:
     offers, _ = rows(server, logins={})
     assert {offer.provider for offer in offers} == {"cloudrift", "daytona", "lium", "vultr"}
-    with pytest.raises(NoLogin, match="none of the clouds") as caught:
+    with pytest.raises(NoLogin, match="none of the selected clouds") as caught:
         rows(server, "crusoe", "seeweb", logins={"CRUSOE_ACCESS_KEY": "only-one-of-three"})
     assert "SEEWEB_API_TOKEN" in caught.value.hint
 

@@ -14,6 +14,7 @@ from broker.app.billing import budgets
 from broker.app.billing.budgets import OverBudgets
 from broker.app.billing.budgets import budgets as lines
 from broker.app.jobs.submit import submit
+from broker.app.results.budgets import BudgetResult
 from broker.app.wiring import Broker
 from broker.cli.billing import budget_view
 from broker.core.errors import NotAllowed
@@ -130,7 +131,7 @@ def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkey
     (line,) = lines(broker)
     told = "\n".join(budget_view.story(line, [waiting]))
     assert "not yet sent to owner, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
-    assert budget_view.document(line, [waiting])["notices"][0]["error"] == "the service cannot be reached"
+    assert BudgetResult.of(line, [waiting]).notices[0].error == "the service cannot be reached"
 
 
 def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:

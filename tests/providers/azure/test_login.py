@@ -101,7 +101,7 @@ def test_nobody_there_is_found_out_once_and_not_once_a_region(make: Callable[...
         assert "GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL" in error.hint
         assert len(offers_in(found)) == 7
         assert "cannot be reached" in str(error)
-        assert "not asked" in str(error)
+        assert "not queried" in str(error)
 
 
 def test_a_certificate_that_is_not_trusted_names_the_setting(make: Callable[..., Azure], cloud: Cloud) -> None:
