@@ -53,7 +53,7 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
             f"useful hour of a {ASSUMED_WORK:g} h job, and the finish time is unknown{promise}"
         )
     if job.max_duration is None:
-        yield (f"no `max_duration` in the job: the policy's default of {span(conditions.default_max_duration)} applies")
+        yield (f"no `max_duration` in the job: the default of {span(conditions.default_max_duration)} applies")
     if job.deadline is not None and job.value_of_time is not None:
         yield "the job has a `deadline` and a `value_of_time`: the deadline applies, the value of time is ignored"
     if not effort.checkpoints:

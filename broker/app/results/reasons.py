@@ -1,4 +1,4 @@
-"""Why a job waits and why it ended, as text: the one place where these reasons are put into words."""
+"""Why a job waits and why it ended, as text. Refusals by a rule carry the words of that rule."""
 
 from __future__ import annotations
 
