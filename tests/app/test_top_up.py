@@ -111,7 +111,7 @@ def test_refused_it_is_checkpointed_stopped_and_billed_and_goes_on_to_its_end_wh
     view = running.views["spot"]
     first = view.attempts[0]
     assert first.cause is Cause.MONEY_REFUSED
-    assert "budget team lets no job have more than it was admitted with" in waits(view.waiting)
+    assert "a job gets no more money than at admission" in waits(view.waiting)
     told = first.stop_requested_at
     assert told is not None
     assert any(saved.at >= told for saved in first.checkpoints), "saved once more when it was told to stop"
