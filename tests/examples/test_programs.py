@@ -55,7 +55,8 @@ def test_interrupted_and_resumed_it_learns_the_same(tmp_path: Path) -> None:
 
 
 def test_batch_work_does_no_shard_twice(tmp_path: Path) -> None:
-    program = [sys.executable, str(EXAMPLES / "batch" / "count.py"), "--shards", "6", "--seconds", "0.2"]
+    # So many that it is killed long before the last, however late a busy machine comes to it.
+    program = [sys.executable, str(EXAMPLES / "batch" / "count.py"), "--shards", "20", "--seconds", "0.5"]
     env = {**os.environ, "GPUBROKER_CHECKPOINT_DIR": str(tmp_path)}
     with subprocess.Popen(program, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -63,8 +64,8 @@ def test_batch_work_does_no_shard_twice(tmp_path: Path) -> None:
         process.kill()
     rest = run([*program[:-1], "0"], tmp_path)
     done = int(re.match(r"(\d+) shards done before", rest)[1])  # type: ignore[index]  # no match fails the test
-    assert 1 <= done <= 3
-    assert len(re.findall(r"^shard-", rest, re.MULTILINE)) == 6 - done
+    assert 1 <= done < 20
+    assert len(re.findall(r"^shard-", rest, re.MULTILINE)) == 20 - done
     assert "commonest words: the" in rest
 
 
