@@ -72,7 +72,7 @@ def test_batch_work_does_no_shard_twice(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the extra `recipes` is not installed")
 def test_digits_are_learned(tmp_path: Path) -> None:
-    agent = EXAMPLES.parent / "broker" / "launch" / "agent"
+    agent = EXAMPLES.parent / "broker" / "agent"
     program = [sys.executable, str(EXAMPLES / "pytorch" / "train.py"), "--steps", "80", "--checkpoint-every", "80"]
     env = {**os.environ, "GPUBROKER_CHECKPOINT_DIR": str(tmp_path), "PYTHONPATH": str(agent), "OMP_NUM_THREADS": "1"}
     said = subprocess.run(program, env=env, check=True, capture_output=True, text=True, timeout=120).stdout

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 NEEDS = {"pytorch": ("torch",), "torchrun": ("torch",), "transformers": ("torch", "transformers", "accelerate")}
 STEPS, EVERY = 40, 2
-HELPER = ROOT / "broker" / "launch" / "agent"
+HELPER = ROOT / "broker" / "agent"
 # The first attempt has a minute left when it has saved for the first time; later ones are in no hurry to be watched.
 PACE = '$([ "$GPUBROKER_ATTEMPT" = 1 ] && echo 1.5 || echo 0)'
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node=2 "
