@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from broker.app.wiring import Catalogue, Registries
+    from broker.app.wiring import CatalogueReader, Registries
     from broker.core.ports import PolicySet
 
 
@@ -52,7 +52,7 @@ def _policy_schema() -> Mapping[str, Any]:
     return json_schema()
 
 
-def _open_catalogue(file: Path, *, provider: str, dated: datetime, now: datetime) -> Catalogue:
+def _open_catalogue(file: Path, *, provider: str, dated: datetime, now: datetime) -> CatalogueReader:
     from providers.catalogue.file import CatalogueFile
 
     return CatalogueFile(file, provider=provider, dated=dated, now=now)

@@ -28,7 +28,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from broker.core.errors import did_you_mean
 from broker.core.values.money import Money
-from broker.core.values.units import parse_duration, print_duration
+from broker.core.values.units import parse_duration, parse_size, print_duration, print_size
 
 FILE = "gpubroker.toml"
 PREFIX = "GPUBROKER_"
@@ -40,10 +40,12 @@ _RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss
 _NOT_SETTINGS = (
     "ATTEMPT",
     "CHECKPOINT_DIR",
+    "GIT_COMMIT",
     "JOB_ID",
     "NODES",
     "NOTICE_FILE",
     "NOTICE_SECONDS",
+    "OUTPUT_DIR",
     "PROGRESS_FILE",
     "RANK",
     "RECONCILER_TURN",
@@ -61,6 +63,13 @@ def _duration(value: object) -> object:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(print_duration), Field(gt=timedelta(0))]
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+Size = Annotated[int, BeforeValidator(_size), PlainSerializer(print_size), Field(gt=0)]
 
 
 class PollSettings(BaseModel):
@@ -104,6 +113,7 @@ class Settings(BaseSettings):
     ``runs``: the object-store URL of run folders; None: a folder under ``home``.
     ``runs_location``: the location of that object store as ``provider/region``, used for data transfer cost; None: for
     S3 the region in ``AWS_REGION``.
+    ``max_snapshot``: the most bytes that a job's working folder and local file mounts may take together.
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.
     ``prices``: how each provider is polled, by provider name.
@@ -118,6 +128,7 @@ class Settings(BaseSettings):
     store: str | None = None
     runs: str | None = None
     runs_location: str | None = None
+    max_snapshot: Size = 10 * 10**9
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     prices: dict[str, PollSettings] = Field(default_factory=dict)
@@ -243,6 +254,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "store": settings.store_url,
         "runs": settings.runs_url,
         **({"runs_location": settings.runs_location} if settings.runs_location else {}),
+        "max_snapshot": print_size(settings.max_snapshot),
         "policy": settings.policy,
         "providers": json.dumps(settings.providers),
         "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),

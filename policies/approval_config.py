@@ -12,11 +12,11 @@ from pydantic import StrictBool, model_validator
 from broker.core.policy.policy import Answer, Verdict
 from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
-from policies.fields import Part, Patterns
+from policies.fields import Patterns, PolicyPart
 from policies.references import PATTERN_SIGNS
 
 
-class Asking(Part):
+class ApprovalConfig(PolicyPart):
     """``approvers``: operating-system user names or patterns; any one of them decides. A request without a decision
     ends after ``expires``. ``own_requests``: whether approvers may approve their own requests.
     """
@@ -26,9 +26,9 @@ class Asking(Part):
     own_requests: StrictBool = False
 
 
-class MayAsk(Part):
-    """A budget or a guardrail. ``approvers``, ``expires`` and ``own_requests`` are those of `Asking` and apply to
-    ``action: ask`` only.
+class MayAsk(PolicyPart):
+    """A budget or a guardrail. ``approvers``, ``expires`` and ``own_requests`` are those of `ApprovalConfig` and apply
+    to ``action: ask`` only.
     """
 
     action: str = "deny"
@@ -45,12 +45,12 @@ class MayAsk(Part):
         return self
 
     @property
-    def asking(self) -> Asking | None:
+    def asking(self) -> ApprovalConfig | None:
         """Approval settings, or None if the action is not ``ask``."""
         if self.action != "ask":
             return None
         more = {"expires": self.expires} if self.expires else {}
-        return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
+        return ApprovalConfig(approvers=self.approvers, own_requests=self.own_requests, **more)
 
 
 def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
     each([(key, None) for key in keys], misplaced)
 
 
-def asks_instead(verdict: Verdict, asking: Asking) -> Verdict:
+def asks_instead(verdict: Verdict, asking: ApprovalConfig) -> Verdict:
     """The verdict with `ASK` as its answer and the approvers to ask."""
     return replace(
         verdict,

@@ -49,12 +49,12 @@ from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import periods_touching
-from policies.fields import AttemptCount, GpuCount, Limit, LocalTime, Part, Patterns, Percent
+from policies.fields import AttemptCount, GpuCount, Limit, LocalTime, Patterns, Percent, PolicyPart
 
 _MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zone is UTC as everywhere in cases
 
 
-class OfferCase(Part):
+class OfferCase(PolicyPart):
     """The requested capacity; default: an on-demand cloud machine. ``accelerator`` and ``count`` default to the first
     machine that the job names. ``price``: per hour and machine; default $1, or nothing for owned capacity. ``age``:
     time since the price was read.
@@ -112,7 +112,7 @@ class OfferCase(Part):
         return accelerator, self.count or (wanted[0].count if wanted else 1)
 
 
-class RunningCase(Part):
+class RunningCase(PolicyPart):
     """A running attempt: of another job, or of the job named ``job``."""
 
     job: str = ""
@@ -128,14 +128,14 @@ class RunningCase(Part):
     money: MoneyKind = MoneyKind.CASH
 
 
-class BusyCase(Part):
+class BusyCase(PolicyPart):
     """Utilisation of the accelerators at a time in the past."""
 
     ago: PositiveDuration
     percent: Percent | None = Field(None, description="a percentage; default 0")
 
 
-class Case(Part):
+class PolicyCase(PolicyPart):
     """A request and its expected verdict. Times are UTC. ``asks``: the money to hold; default: the cost of
     ``max_duration`` (or the policy's default) at the price. ``because``: rules or codes that must object.
     """
@@ -159,15 +159,15 @@ class Case(Part):
     busy: tuple[BusyCase, ...] = ()
 
 
-class CaseFile(Part):
+class CaseFile(PolicyPart):
     """A file of cases."""
 
     policies: Patterns = ()
-    cases: tuple[Case, ...]
+    cases: tuple[PolicyCase, ...]
 
     @field_validator("cases")
     @classmethod
-    def _some(cls, cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    def _some(cls, cases: tuple[PolicyCase, ...]) -> tuple[PolicyCase, ...]:
         if not cases:
             raise ValueError("is empty; add at least one case")
         return cases
@@ -198,7 +198,7 @@ def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
     ]
 
 
-def _job(case: Case, document: Document, index: int, problems: list[Problem]) -> Job | None:
+def _job(case: PolicyCase, document: Document, index: int, problems: list[Problem]) -> Job | None:
     """The job of a case, with defaults for keys that do not matter."""
     offer = case.offer
     wanted = f"{offer.accelerator}:{offer.count or 1}" if offer.accelerator else None
@@ -222,12 +222,12 @@ def _wrong_jobs(document: Document) -> list[Problem]:
     listed = document.data.get("cases")
     for index, said in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(said, dict) and isinstance(said.get("job"), dict):
-            case = Case.model_construct(name="", expect=Answer.ALLOW, job=said["job"])
+            case = PolicyCase.model_construct(name="", expect=Answer.ALLOW, job=said["job"])
             _job(case, document, index, found)
     return [problem for problem in found if not problem.key.endswith(".deadline")]
 
 
-def _judge(policy: PolicySet, case: Case, job: Job, source: Source) -> CaseResult:
+def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> CaseResult:
     action, facts = question(policy, case, job)
     verdicts = tuple(policy.judge(action, facts))
     order = (Answer.ALLOW, Answer.ASK, Answer.DENY)
@@ -248,7 +248,7 @@ def _words(verdict: Verdict) -> tuple[str, str, str]:
     return verdict.name, verdict.code, verdict.rule
 
 
-def question(policy: PolicySet, case: Case, job: Job) -> tuple[Action, Facts]:
+def question(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Facts]:
     """The action and the facts that the case describes."""
     now = case.at.replace(tzinfo=UTC)
     offer = case.offer.offer(now, job)

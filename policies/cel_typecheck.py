@@ -75,7 +75,7 @@ class Mistake(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedExpression:
     """A valid expression. ``uses``: its variables and fields, such as ``spend.asked``. ``literals``: calls with one
     literal, and their offsets, so that the literal can be tried out. ``unasked``: optional fields used without a
     guarding ``has()``, and the offset of the first use.
@@ -87,7 +87,7 @@ class Checked:
     unasked: tuple[tuple[str, int], ...] = ()
 
 
-def check(text: str, declared: Declared) -> Checked:
+def check(text: str, declared: Declared) -> CheckedExpression:
     """Raises `Mistake` for an expression that cannot be parsed, has a type error, or is not boolean."""
     if len(text) > MAX_LENGTH:
         raise Mistake(0, f"is longer than {MAX_LENGTH} characters; split it into several rules")
@@ -101,7 +101,7 @@ def check(text: str, declared: Declared) -> Checked:
     unasked: dict[str, int] = {}
     for name, at in parser.unasked:
         unasked.setdefault(name, at)
-    return Checked(text, frozenset(parser.uses), tuple(parser.literals), tuple(unasked.items()))
+    return CheckedExpression(text, frozenset(parser.uses), tuple(parser.literals), tuple(unasked.items()))
 
 
 _EXAMPLE = "spend.asked > 100.0"

@@ -11,7 +11,7 @@ from policies.scope import Scope
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningAttempts:
     """Running attempts of other jobs, and their totals."""
 
     attempts: tuple[LiveAttempt, ...]
@@ -34,16 +34,16 @@ class Others:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._last: tuple[tuple[LiveAttempt, ...], str | None, bool, Running] | None = None
+        self._last: tuple[tuple[LiveAttempt, ...], str | None, bool, RunningAttempts] | None = None
 
-    def beside(self, action: Action, facts: Facts) -> Running:
+    def beside(self, action: Action, facts: Facts) -> RunningAttempts:
         """Attempts that run beside the one to start."""
         simulated = action.placement is not None and action.placement.money is MoneyKind.SANDBOX
         if self._last is not None:
             live, job_id, of_these, found = self._last
             if live is facts.live and job_id == action.job_id and of_these is simulated:
                 return found
-        found = Running(tuple(one for one in facts.live if self._counts(one, action.job_id, simulated)))
+        found = RunningAttempts(tuple(one for one in facts.live if self._counts(one, action.job_id, simulated)))
         self._last = (facts.live, action.job_id, simulated, found)
         return found
 

@@ -19,7 +19,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LONGEST_PATTERN = 200
 
 
-class Part(BaseModel):
+class PolicyPart(BaseModel):
     """Base of the parts of a policy file: immutable, unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -32,6 +32,8 @@ class JobLimit(Generic[T]):
         """``so_far``: the job's total until now; ``in_all``: its largest possible total, None if unknown."""
         if action.kind is ActionKind.CONTINUE:
             within, total, (code, says), hint = so_far < limit, so_far, self.reached, ""
+        elif action.kind is ActionKind.RESERVE:
+            return allow(rule, "no_job", "applies to jobs, not to purchases")
         elif in_all is None:
             return allow(rule, "not_known_yet", "applies to whole submissions, not to single placements")
         else:

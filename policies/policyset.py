@@ -14,7 +14,7 @@ from broker.core.policy.approvals import with_grants
 from broker.core.policy.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
-from policies.approval_config import Asking, among, asks_instead
+from policies.approval_config import ApprovalConfig, among, asks_instead
 from policies.conditions import Condition, Variables
 from policies.references import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes
 from policies.rules.budget import Budget
@@ -37,7 +37,7 @@ class ActivePolicies:
     rules: tuple[Rule, ...] = ()
     rosters: tuple[Roster, ...] = field(default=(), repr=False)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
-    asking: Mapping[str, Asking] = field(default_factory=dict)
+    asking: Mapping[str, ApprovalConfig] = field(default_factory=dict)
     entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     order_exceptions: tuple[tuple[Scope, tuple[str, ...], Source], ...] = ()
     said_at: Mapping[str, Source] = field(default_factory=dict)

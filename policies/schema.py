@@ -38,9 +38,9 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import Limit, Name, Part, Patterns, When
+from policies.fields import Limit, Name, Patterns, PolicyPart, When
 from policies.registry import GUARDRAILS, rule_class
-from policies.rules.budget import Terms
+from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
 
 VERSION = 1
@@ -75,13 +75,13 @@ RuleOfThumb = Annotated[float | tuple[float, ...], BeforeValidator(_number_or_li
 """Only numbers here: the economics module knows the names and which are pairs."""
 
 
-class Team(Part):
+class Team(PolicyPart):
     """The members of a team: operating-system user names, or patterns."""
 
     members: Patterns
 
 
-class Defaults(Part):
+class Defaults(PolicyPart):
     """Defaults for jobs, and switches. With several files, the shortest ``max_duration`` applies; a switch is on if at
     least one file sets it and every file that mentions it says true.
 
@@ -103,7 +103,7 @@ class Defaults(Part):
     max_unattended: PositiveDuration | None = None
 
 
-class OrderException(Part):
+class OrderException(PolicyPart):
     """Jobs in the ``scope`` (team, project, workload or environment) have their own ``order``."""
 
     scope: Scope
@@ -122,7 +122,7 @@ class OrderException(Part):
         return _checked_order(order)
 
 
-class Capacity(Part):
+class CapacityPreferences(PolicyPart):
     """``order``: capacity types in order of preference, regardless of cost; unnamed types follow by cost.
     ``exceptions``: scopes with another order; the first match applies. ``wait_for_paid``: how long a job may wait for
     owned or reserved machines that are expected to become free, instead of renting, if its deadline allows.
@@ -133,7 +133,7 @@ class Capacity(Part):
     wait_for_paid: PositiveDuration | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Capacity:
+    def _says_something(self) -> CapacityPreferences:
         if not self.order and not self.exceptions and self.wait_for_paid is None:
             raise ValueError("is empty; expected `order`, `exceptions` or `wait_for_paid`")
         return self
@@ -155,7 +155,7 @@ def _checked_order(order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
     return order
 
 
-class BudgetEntry(Terms):
+class BudgetEntry(BudgetTerms):
     """A budget: name, scope, and amount. ``when``: the budget grants only requests that meet the condition."""
 
     name: Name
@@ -199,14 +199,14 @@ def _refuse(_: str, why: str) -> None:
     raise ValueError(why)
 
 
-class PolicyFile(Part):
+class PolicyFile(PolicyPart):
     """A policy file, as it is written."""
 
     version: int
     policy: Name | None = None
     teams: dict[Name, Team] = Field(default_factory=dict)
     defaults: Defaults = Field(default_factory=Defaults)
-    capacity: Capacity | None = None
+    capacity: CapacityPreferences | None = None
     rules_of_thumb: dict[str, RuleOfThumb] = Field(
         default_factory=dict,
         description="Thresholds of `gpubroker advise`, in place of its defaults.",

@@ -12,10 +12,10 @@ from broker.core.job.jobs import Workload
 from broker.core.policy.policy import Action, LiveAttempt, Source
 from broker.ledger.budgets import matches
 from policies.approval_config import within
-from policies.fields import Part, Patterns
+from policies.fields import Patterns, PolicyPart
 
 
-class Scope(Part):
+class Scope(PolicyPart):
     """Names or shell-style patterns, case-sensitive. Fields left out do not restrict; all given fields must match. A
     job without a project is in no project.
     """

@@ -53,6 +53,16 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
     return found, problems, doubts
 
 
+def unsaid_days(document: Document) -> list[Problem]:
+    """A warning for working hours that name no days: nobody should learn on a Saturday which are meant."""
+    message = "no `days` are given, so Monday to Friday apply; write `days: [mon, tue, wed, thu, fri]` to say so"
+    return [
+        document.problem((*path, "working_hours"), message, at_key=True)
+        for path, entry in entries(document)
+        if isinstance(hours := entry.get("working_hours"), dict) and "days" not in hours
+    ]
+
+
 def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
     """The effect of a condition on an optional field, and what to write instead."""
     names = [one for one, _ in asked.unasked]

@@ -13,7 +13,7 @@ from broker.core.policy.policy import Answer, OpenAsk, Verdict
 from broker.core.ports import Rule
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
-from policies.approval_config import Asking, asks_instead
+from policies.approval_config import ApprovalConfig, asks_instead
 
 
 def length(duration: timedelta) -> str:
@@ -50,7 +50,7 @@ def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
     return _verdict(rule, Answer.DENY, code, message, figures)
 
 
-def ask(rule: Rule, asking: Asking, code: str, message: str, **figures: object) -> Verdict:
+def ask(rule: Rule, asking: ApprovalConfig, code: str, message: str, **figures: object) -> Verdict:
     """Require an approval by one of these approvers."""
     return asks_instead(deny(rule, code, message, **figures), asking)
 

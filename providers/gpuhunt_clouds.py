@@ -30,14 +30,14 @@ from broker.core.errors import (
     Unreachable,
 )
 from broker.core.values.clock import Clock
-from providers.gpuhunt_rows import Kept, Replayed, row_by_row
+from providers.gpuhunt_rows import KeptAnswers, Replayed, row_by_row
 from providers.http import HttpSettings, retry_after, retrying, setting, shown, without_logins
 
 NAME = "gpuhunt"
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class GpuhuntCloud:
     """One cloud: gpuhunt's class for it and where that asks. ``needs`` and ``takes``: arguments of the class that are
     logins, by the variable that holds each; the class cannot be made without the former. ``written_down``: gpuhunt gets
     from the cloud what there is, and has the prices in its own code."""
@@ -67,8 +67,8 @@ class Cloud:
 CLOUDS = {
     cloud.name: cloud
     for cloud in (
-        Cloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai"),
-        Cloud(
+        GpuhuntCloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai"),
+        GpuhuntCloud(
             "crusoe",
             "CrusoeProvider",
             "https://api.crusoecloud.com",
@@ -79,44 +79,48 @@ CLOUDS = {
             },
             written_down=True,
         ),
-        Cloud(
+        GpuhuntCloud(
             "daytona",
             "DaytonaProvider",
             "https://billing.app.daytona.io/gpu-pricing",
             takes={"api_key": "DAYTONA_API_KEY"},
         ),
-        Cloud(
+        GpuhuntCloud(
             "digitalocean",
             "DigitalOceanProvider",
             "https://api.digitalocean.com",
             needs={"api_key": "DIGITAL_OCEAN_API_KEY"},
         ),
-        Cloud(
+        GpuhuntCloud(
             "hotaisle",
             "HotAisleProvider",
             "https://admin.hotaisle.app/api",
             needs={"api_key": "HOTAISLE_API_KEY", "team_handle": "HOTAISLE_TEAM_HANDLE"},
         ),
-        Cloud("jarvislabs", "JarvisLabsProvider", "https://backendn.jarvislabs.net", needs={"api_key": "JL_API_KEY"}),
-        Cloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes"),
-        Cloud("seeweb", "SeewebProvider", "https://api.seeweb.it/ecs/v2", needs={"token": "SEEWEB_API_TOKEN"}),
-        Cloud("vultr", "VultrProvider", "https://api.vultr.com/v2", takes={"api_key": "VULTR_API_KEY"}),
+        GpuhuntCloud(
+            "jarvislabs", "JarvisLabsProvider", "https://backendn.jarvislabs.net", needs={"api_key": "JL_API_KEY"}
+        ),
+        GpuhuntCloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes"),
+        GpuhuntCloud("seeweb", "SeewebProvider", "https://api.seeweb.it/ecs/v2", needs={"token": "SEEWEB_API_TOKEN"}),
+        GpuhuntCloud("vultr", "VultrProvider", "https://api.vultr.com/v2", takes={"api_key": "VULTR_API_KEY"}),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CloudReport:
     """What one cloud said: gpuhunt's items, and what its module passed over, in its words. ``error``: what is missing
     from it, and why."""
 
-    cloud: Cloud
+    cloud: GpuhuntCloud
     items: list[Any]
     passed_over: list[str]
     error: BrokerError | None = None
 
 
-def ask(cloud: Cloud, settings: HttpSettings, base_url: str | None, clock: Clock, login: Mapping[str, str]) -> Told:
+def ask(
+    cloud: GpuhuntCloud, settings: HttpSettings, base_url: str | None, clock: Clock, login: Mapping[str, str]
+) -> CloudReport:
     """Ask one cloud for everything; never raises for what goes wrong there. Retried as every other call over HTTP.
 
     Raises `MissingExtra` when gpuhunt is not installed.
@@ -130,7 +134,7 @@ def ask(cloud: Cloud, settings: HttpSettings, base_url: str | None, clock: Clock
         module = import_module(f"gpuhunt.providers.{cloud.name}")
         make = getattr(module, cloud.maker)
     except Exception as error:  # noqa: BLE001  # importing somebody's module may raise anything (a missing file, an SDK)
-        return Told(cloud, [], [], GiveUp(f"gpuhunt cannot read this cloud: {error}", where=where))
+        return CloudReport(cloud, [], [], GiveUp(f"gpuhunt cannot read this cloud: {error}", where=where))
     wire = _Requests(cloud.name, settings, base_url)
     setattr(module, "requests", wire)  # noqa: B010  # a module's name, which no type knows of
     with _heard(module) as heard:
@@ -155,12 +159,12 @@ def ask(cloud: Cloud, settings: HttpSettings, base_url: str | None, clock: Clock
             part, lines = wire.failed, list(heard.lines)
             items, lost = row_by_row(wire.kept, get)
             if not items:
-                return Told(cloud, [], lines, error)
+                return CloudReport(cloud, [], lines, error)
             lines += lost
         except BrokerError as error:
-            return Told(cloud, [], heard.lines, error)
+            return CloudReport(cloud, [], heard.lines, error)
     # A call that failed and that the module shrugged off: something is missing, and the poll must not seem complete.
-    return Told(cloud, items, lines, None if part is None else _ours(part, cloud, clock.now(), login))
+    return CloudReport(cloud, items, lines, None if part is None else _ours(part, cloud, clock.now(), login))
 
 
 class _Requests:
@@ -170,7 +174,7 @@ class _Requests:
         self._base = f"{base_url}/{cloud}" if base_url else None
         self._settings = settings
         self.failed: Exception | None = None
-        self.kept = Kept()
+        self.kept = KeptAnswers()
 
     def __getattr__(self, name: str) -> Any:
         import requests
@@ -210,7 +214,7 @@ class _Requests:
         return self._base + parts.path + (f"?{parts.query}" if parts.query else "")
 
 
-def _ours(error: Exception, cloud: Cloud, now: datetime, login: Mapping[str, str]) -> BrokerError:
+def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[str, str]) -> BrokerError:
     """The exception as one of ours, without the login that its text may hold."""
     import requests
 
@@ -241,7 +245,7 @@ def _ours(error: Exception, cloud: Cloud, now: datetime, login: Mapping[str, str
     return Malformed(f"an answer that gpuhunt cannot read: {text}", where=where, hint="is there a newer gpuhunt?")
 
 
-class _Heard(logging.Handler):
+class _ModuleLog(logging.Handler):
     """What a module logs: its warnings, and the exception that it caught and went on without."""
 
     def __init__(self) -> None:
@@ -257,9 +261,9 @@ class _Heard(logging.Handler):
 
 
 @contextmanager
-def _heard(module: ModuleType) -> Iterator[_Heard]:
+def _heard(module: ModuleType) -> Iterator[_ModuleLog]:
     """What the module logs meanwhile, which would otherwise land on the terminal."""
-    logger, heard = logging.getLogger(module.__name__), _Heard()
+    logger, heard = logging.getLogger(module.__name__), _ModuleLog()
     before = logger.propagate
     logger.addHandler(heard)
     logger.propagate = False

@@ -16,7 +16,7 @@ _DEEPEST = 6
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptAnswers:
     """JSON that was answered, by call; ``replaying``: calls are answered from it, and nobody is asked."""
 
     bodies: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Replayed:
         """It was a success."""
 
 
-def row_by_row(kept: Kept, get: Callable[[], list[Any]]) -> tuple[list[Any], list[str]]:
+def row_by_row(kept: KeptAnswers, get: Callable[[], list[Any]]) -> tuple[list[Any], list[str]]:
     """What ``get`` gives for each row alone, and a line for each row that it fails for; nothing where no list of rows
     can be told or none of its rows is readable. An item may come more than once."""
     kept.replaying = True

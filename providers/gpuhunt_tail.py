@@ -29,7 +29,7 @@ from broker.core.values.accelerators import lookup
 from broker.core.values.clock import Clock
 from providers.catalogue.layout import card
 from providers.failures import Failures
-from providers.gpuhunt_clouds import CLOUDS, NAME, Cloud, Told, ask
+from providers.gpuhunt_clouds import CLOUDS, NAME, CloudReport, GpuhuntCloud, ask
 from providers.http import HttpSettings, Url, endpoint
 from providers.rows import Found, Unfit, distinct, figure, name, number, price, short, whole
 
@@ -102,11 +102,11 @@ class Gpuhunt:
             },
         }
 
-    def _everywhere(self, clouds: list[Cloud], failures: Failures) -> Found:
+    def _everywhere(self, clouds: list[GpuhuntCloud], failures: Failures) -> Found:
         """The clouds are asked side by side, and told of in their order."""
         base = self._settings.base_url
 
-        def told(cloud: Cloud) -> Told:
+        def told(cloud: GpuhuntCloud) -> CloudReport:
             return ask(cloud, self._settings, base, self._clock, cloud.login(self._environment))
 
         with ThreadPoolExecutor(max_workers=len(clouds), thread_name_prefix=NAME) as threads:
@@ -115,7 +115,7 @@ class Gpuhunt:
                 if said.error is not None:
                     failures.add(said.error)
 
-    def _read(self, said: Told) -> Found:
+    def _read(self, said: CloudReport) -> Found:
         for line in said.passed_over:
             if not any(variable in line for variable in said.cloud.variables):  # what a login would add is no lost row
                 yield SkippedRow("passed_over_by_gpuhunt", f"{said.cloud.name}: {short(line)}")
@@ -126,7 +126,7 @@ class Gpuhunt:
             except Unfit as error:
                 yield SkippedRow(error.reason, f"{said.cloud.name}: {error.detail}")
 
-    def _offer(self, cloud: Cloud, item: Any) -> Offer | None:
+    def _offer(self, cloud: GpuhuntCloud, item: Any) -> Offer | None:
         """The item as an offer, None for a machine without accelerators. Raises `Unfit`."""
         machine = name(item.instance_name, "instance_name")
         region = name(item.location, f"{machine}: location")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from broker.core.errors import (
     BrokerError,
+    HostUnknown,
     InvalidInput,
     LoginMissing,
     Malformed,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     import httpx
     import tenacity
 
+NO_NETWORK = "is the network up? `gpubroker doctor --verbose` lists every address and the setting that changes it"
 _MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
 _LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
@@ -191,6 +194,8 @@ class Api:
                 bundle = setting(self._provider, "ca_bundle")
                 change = f"a proxy or a private endpoint? Name its certificates with {bundle}"
                 raise Unreachable(f"its certificate is not trusted: {said}", where=where, hint=change) from error
+            if _without_address(error):
+                raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
             raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
         return _json(body, where)
 
@@ -236,16 +241,25 @@ class Api:
 def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
     """What calls a function again when it raises `RetryLater`: as often as the settings say, after a pause on the
     ``clock`` (exponential with jitter, and not before the server wants it). A server that wants more than a minute is
-    left alone."""
-    from tenacity import Retrying, retry_if_exception_type
+    left alone, and so is one whose name has no address."""
+    from tenacity import Retrying, retry_if_exception
 
     return Retrying(
-        retry=retry_if_exception_type(RetryLater),
+        retry=retry_if_exception(lambda error: isinstance(error, RetryLater) and not isinstance(error, HostUnknown)),
         stop=lambda state: state.attempt_number >= settings.attempts or _wish(state) > _LONGEST_WAIT,
         wait=_pause,
         sleep=clock.sleep,
         reraise=True,
     )
+
+
+def _without_address(error: BaseException | None) -> bool:
+    """Whether the name of the host could not be resolved."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _join(base: str, path: str) -> str:

@@ -33,11 +33,11 @@ def _positive(price: Money) -> Money:
 Price = Annotated[Money, AfterValidator(_positive)]
 
 
-class _Table(BaseModel):
+class _PricebookTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Page(_Table):
+class PricePage(_PricebookTable):
     """One price page, as read on ``date``: what its machines have in common.
 
     ``per_gpu``: the page's prices are for one accelerator, and a machine costs that times its count. Billing as the
@@ -58,7 +58,7 @@ class Page(_Table):
     machines: tuple[dict[str, Any], ...] = ()
 
 
-class Machine(_Table):
+class PricebookMachine(_PricebookTable):
     """One line of a page: ``n`` times ``gpu``, or a machine without any. Prices in USD per hour; reserved ones by term
     in months, as total / (years × 8760)."""
 
@@ -96,7 +96,7 @@ class Pricebook:
         today = self._clock.now().date()
         for number, raw in enumerate(self._pages(), start=1):
             try:
-                page = Page.model_validate(raw)
+                page = PricePage.model_validate(raw)
             except ValidationError as error:
                 yield SkippedRow("malformed_page", f"page {number}: {_first(error)}")
                 continue
@@ -119,9 +119,9 @@ class Pricebook:
         return list(pages["pages"])
 
 
-def _offers(page: Page, line: Mapping[str, Any]) -> Iterator[Offer | SkippedRow]:
+def _offers(page: PricePage, line: Mapping[str, Any]) -> Iterator[Offer | SkippedRow]:
     try:
-        machine = Machine.model_validate(line)
+        machine = PricebookMachine.model_validate(line)
         accelerator = canonical(machine.gpu) if machine.gpu else None
     except ValidationError as error:
         yield SkippedRow("malformed_row", f"{page.source}: {line.get('type', '?')}: {_first(error)}")
@@ -140,7 +140,12 @@ def _offers(page: Page, line: Mapping[str, Any]) -> Iterator[Offer | SkippedRow]
 
 
 def _offer(
-    page: Page, machine: Machine, accelerator: str | None, capacity_type: CapacityType, months: int | None, price: Money
+    page: PricePage,
+    machine: PricebookMachine,
+    accelerator: str | None,
+    capacity_type: CapacityType,
+    months: int | None,
+    price: Money,
 ) -> Offer:
     spot = capacity_type is CapacityType.SPOT
     return Offer(

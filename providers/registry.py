@@ -22,8 +22,8 @@ PROVIDERS: dict[str, str] = {
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",
-    "sandbox": "providers.sandbox:Sandbox",
-    "slurm": "providers.slurm:Slurm",
+    "sandbox": "providers.sandbox:SandboxProvider",
+    "slurm": "providers.slurm:SlurmProvider",
     "vast": "providers.vast:Vast",
     "verda": "providers.verda:Verda",
 }

@@ -22,7 +22,7 @@ class SandboxSettings(ProviderSettings):
     starts_at: AwareDatetime = DEFAULT_START
 
 
-class Sandbox:
+class SandboxProvider:
     """What the simulated market shows at the clock's time."""
 
     name = "sandbox"

@@ -40,7 +40,7 @@ def _listed(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-class SlurmSettings(ProviderSettings):
+class SlurmProviderSettings(ProviderSettings):
     """What an hour on the cluster costs, in USD, and which partitions are used.
 
     ``price_per_gpu_hour``, ``price_per_cpu_node_hour``: what running costs and idling does not (electricity, wear).
@@ -55,7 +55,7 @@ class SlurmSettings(ProviderSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SlurmNode:
     """A node that takes jobs: ``gpus`` and ``used`` by type as Slurm names it."""
 
     name: str
@@ -97,17 +97,17 @@ def _command(arguments: Sequence[str]) -> str:
     return done.stdout
 
 
-class Slurm:
+class SlurmProvider:
     """One cluster: the one that the Slurm commands here speak to (``SLURM_CONF``)."""
 
     name = "slurm"
     refresh_before_deciding = True
-    Settings: ClassVar = SlurmSettings
+    Settings: ClassVar = SlurmProviderSettings
 
-    def __init__(self, *, clock: Clock, settings: SlurmSettings | None = None, run: Run = _command) -> None:
+    def __init__(self, *, clock: Clock, settings: SlurmProviderSettings | None = None, run: Run = _command) -> None:
         """``run`` runs one of Slurm's commands and gives what it prints."""
         self._clock = clock
-        self._settings = settings or SlurmSettings()
+        self._settings = settings or SlurmProviderSettings()
         self._run = run
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
@@ -130,7 +130,7 @@ class Slurm:
                 else:
                     yield offer
 
-    def _of_partition(self, cluster: str, partition: str, nodes: Sequence[Node]) -> Iterator[Offer | SkippedRow]:
+    def _of_partition(self, cluster: str, partition: str, nodes: Sequence[SlurmNode]) -> Iterator[Offer | SkippedRow]:
         settings = self._settings
         for kind in sorted({kind for node in nodes for kind in node.gpus}):
             having = [node for node in nodes if node.gpus[kind]]
@@ -204,10 +204,10 @@ def _with_slots(offer: Offer, ours: int) -> Offer:
     return replace(offer, slots=ours, availability=Availability.UNAVAILABLE, unavailable_because=because)
 
 
-def parse_nodes(printed: str) -> tuple[list[Node], list[SkippedRow]]:
+def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
     """The nodes that take jobs, of ``scontrol --oneliner --details show nodes``; the others, and lines that make no
     sense, as skipped rows."""
-    nodes: list[Node] = []
+    nodes: list[SlurmNode] = []
     skipped: list[SkippedRow] = []
     for line in filter(None, (line.strip() for line in printed.splitlines())):
         said = dict(re.findall(r"(\w+)=(\S*)", line))
@@ -231,7 +231,7 @@ def parse_nodes(printed: str) -> tuple[list[Node], list[SkippedRow]]:
             skipped.append(SkippedRow("gpu_without_type", f"{name}: {gres} names no type of GPU; set one in gres.conf"))
         partitions = tuple(filter(None, said.get("Partitions", "").split(",")))
         gpus, used = _gpus(gres), _gpus(said.get("GresUsed", ""))
-        nodes.append(Node(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
+        nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
     return nodes, skipped
 
 

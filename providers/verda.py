@@ -57,7 +57,7 @@ class VerdaSettings(HttpSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
+class _LongTerm:
     """A long-term period that is on sale: its months, and the percentage it takes off."""
 
     months: int
@@ -126,7 +126,7 @@ class Verda:
             raise Malformed("no access_token in the answer", where=self.name)
         return token.strip()
 
-    def _around(self, api: Api, token: str) -> tuple[_Stock, list[_Terms], list[SkippedRow]]:
+    def _around(self, api: Api, token: str) -> tuple[_Stock, list[_LongTerm], list[SkippedRow]]:
         """Stock and long-term periods, and what could not be had of them."""
         unsaid: list[SkippedRow] = []
 
@@ -152,7 +152,7 @@ class Verda:
                 unsaid.append(error.skipped)
         return stock, terms, unsaid
 
-    def _read(self, row: Row, stock: _Stock, terms: Sequence[_Terms]) -> Found:
+    def _read(self, row: Row, stock: _Stock, terms: Sequence[_LongTerm]) -> Found:
         instance_type = name(row.get("instance_type"), "instance_type")
         usd(row.get("currency", "usd"))
         per_hour, spot = row.get("price_per_hour"), row.get("spot_price")
@@ -172,7 +172,7 @@ class Verda:
         capacity_type: CapacityType,
         amount: object,
         *,
-        terms: _Terms | None = None,
+        terms: _LongTerm | None = None,
     ) -> Found:
         """The offer in each location that has the type; a price that makes no sense is skipped once."""
         regions = [] if stock is None else stock.get(instance_type, [])
@@ -202,7 +202,7 @@ class Verda:
         amount: object,
         availability: Availability,
         why_not: str,
-        terms: _Terms | None,
+        terms: _LongTerm | None,
     ) -> Offer:
         card, count = _cards(row, instance_type)
         exact = decimal_text(amount) if isinstance(amount, str) else amount
@@ -250,7 +250,7 @@ def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
     return found
 
 
-def _terms(row: object) -> list[_Terms]:
+def _terms(row: object) -> list[_LongTerm]:
     """The period, or none where it is not on sale or not counted in months. Raises `Unfit`."""
     if not isinstance(row, dict):
         raise Unfit("malformed_row", f"a long-term period that is {short(row)}")
@@ -260,7 +260,7 @@ def _terms(row: object) -> list[_Terms]:
     discount = number(row.get("discount_percentage"), "discount_percentage")
     if not 0 <= discount < 100:
         raise Unfit("malformed_row", f"a discount of {short(discount)} %")
-    return [_Terms(whole(row.get("unit_value"), "unit_value", most=120) * _MONTHS[unit], discount)]
+    return [_LongTerm(whole(row.get("unit_value"), "unit_value", most=120) * _MONTHS[unit], discount)]
 
 
 def _cards(row: Row, instance_type: str) -> tuple[str | None, int]:

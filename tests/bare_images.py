@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.runfolder.agent_bundle import OBSTORE
+from broker.runfolder.agent_requirements import OBSTORE, requirements
 
 LIBRARIES = "GPUBROKER_TEST_AGENT_LIBS"
 VERSIONS = ("3.9", "3.10", "3.12")
@@ -56,8 +56,11 @@ def main() -> None:
             continue
         wanted = ["--target", str(root / version), "--python-version", version, "--only-binary", ":all:"]
         quiet = ["--quiet", "--disable-pip-version-check", "--root-user-action", "ignore"]
-        command = [sys.executable, "-m", "pip", "install", *quiet, *wanted, requirement(version)]
-        subprocess.run(command, check=True)
+        place = root / f"{version}.txt"
+        root.mkdir(parents=True, exist_ok=True)
+        place.write_text(requirements(requirement(version)))
+        exact = ["--require-hashes", "--requirement", str(place)]  # as a node installs it
+        subprocess.run([sys.executable, "-m", "pip", "install", *quiet, *wanted, *exact], check=True)
 
 
 if __name__ == "__main__":

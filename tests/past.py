@@ -29,13 +29,15 @@ from broker.ledger.entries import Movement, Tags
 from broker.ledger.sums import DAY
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler
+from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
 from broker.store import Store
 from broker.store.engine.times import to_micros
 from broker.store.ledger.tables import SUM
 from broker.store.tables import STILL_THERE
-from tests.reconciler.rehearsal import Machine, StageEngine, StageMailbox, Trusting
+from tests.controllers import AskedAlways
+from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
 
 HOUR = timedelta(hours=1)
 STANDING = 1  # the number of the standing grant that lets a quarter of the jobs through
@@ -204,10 +206,11 @@ def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> R
     engine, mailbox = StageEngine(clock), StageMailbox(clock)
     for job_id in running:
         key = attempt_key(job_id, 1)
-        engine.machines[key] = Machine(None, clock.now() - timedelta(minutes=50))  # type: ignore[arg-type]  # never read
+        engine.machines[key] = StageMachine(None, clock.now() - timedelta(minutes=50))  # type: ignore[arg-type]  # never read
         mailbox.leases[key] = []
         mailbox.says(key)
-    return Reconciler(store, lambda name: engine, mailbox, clock, lambda view: False, Trusting())
+    ports = ReconcilerPorts(store, lambda name: engine, mailbox, clock)
+    return Reconciler(ports, AskedAlways(lambda view: False), TrustingGate())
 
 
 def analyse(store: Store) -> None:

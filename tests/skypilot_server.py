@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.slurm_cluster import Cluster, free_ports
+from tests.slurm_cluster import SlurmCluster, free_ports
 from tests.slurm_cluster import missing as slurm_missing
 
 USER = "gpubroker-node"
@@ -95,7 +95,7 @@ def missing() -> str:
 
 
 @dataclass
-class Server:
+class SkyServer:
     """A running server. ``environment``: what a client needs, HOME included, to speak to it and to no other."""
 
     folder: Path
@@ -107,6 +107,17 @@ class Server:
             environment = {**os.environ, **self.environment, **more}
             process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
         self.daemons.append(process)
+
+    def start_api(self, port: int, metrics_port: int) -> None:
+        """Start the API server, and wait until it answers."""
+        ports = [f"--port={port}", f"--metrics-port={metrics_port}"]
+        self.start("skypilot", sys.executable, "-m", "sky.server.server", *ports, IS_SKYPILOT_SERVER="true")
+        _eventually(lambda: _answers(port), "SkyPilot's API server answers", self)
+
+    def end(self) -> None:
+        """Kill every daemon with all that it started."""
+        for daemon in reversed(self.daemons):
+            _kill_all(daemon)
 
     def sky(self, *command: str) -> str:
         """What a command of SkyPilot's prints."""
@@ -122,8 +133,17 @@ class Server:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.out"))
 
 
+def address(port: int) -> dict[str, str]:
+    """The variables with which a client finds a server of this machine at that port."""
+    return {
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
+        "SKYPILOT_API_SERVER_ENDPOINT": f"http://127.0.0.1:{port}",
+    }
+
+
 @contextmanager
-def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
+def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
     """Start one in that folder (which everybody may enter), over that cluster; end it with all it started."""
     ssh_port, sky_port, metrics_port = free_ports(3)
     home = folder / "home"
@@ -144,17 +164,11 @@ def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
     (home / ".slurm" / "config").write_text(_LOGIN.format(**words))
     for name, text in _CATALOGUE.items():
         (home / ".sky" / "catalogs" / "v8" / "common" / name).write_text(text)
+    index = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in package_index().items())
     for name in (".bash_profile", ".bashrc"):
-        (folder / "node" / name).write_text(_PROFILE.format(**words) + _package_index())
+        (folder / "node" / name).write_text(_PROFILE.format(**words) + index)
         (folder / "node" / name).chmod(0o600)
-    environment = {
-        "HOME": str(home),
-        "PATH": path,
-        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
-        "SKYPILOT_API_SERVER_LOCAL_PORT": str(sky_port),
-        "SKYPILOT_API_SERVER_ENDPOINT": f"http://127.0.0.1:{sky_port}",
-    }
-    server = Server(folder, environment)
+    server = SkyServer(folder, {"HOME": str(home), "PATH": path, **address(sky_port)})
     _remove_user(server)  # a run that was killed left its own
     subprocess.run(
         ["useradd", "--home-dir", folder / "node", "--shell", "/bin/bash", "--password", "*", USER], check=True
@@ -165,23 +179,20 @@ def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
         sshd = shutil.which("sshd", path=path)
         assert sshd is not None
         server.start("sshd", sshd, "-D", "-e", "-f", str(folder / "ssh" / "sshd_config"))
-        ports = [f"--port={sky_port}", f"--metrics-port={metrics_port}"]
-        server.start("skypilot", sys.executable, "-m", "sky.server.server", *ports, IS_SKYPILOT_SERVER="true")
-        _eventually(lambda: _answers(sky_port), "SkyPilot's API server answers", server)
+        server.start_api(sky_port, metrics_port)
         yield server
     finally:
-        for daemon in reversed(server.daemons):
-            _kill_all(daemon)
+        server.end()
         _remove_user(server)
 
 
-def _package_index() -> str:
-    """Where this user's pip looks, for another user's pip and uv; nothing where that is the default."""
+def package_index() -> dict[str, str]:
+    """Where this user's pip looks, as variables for another user's pip and uv; none where that is the default."""
     said = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
     )
-    url = shlex.quote(os.environ.get("PIP_INDEX_URL") or said.stdout.strip())
-    return f"export PIP_INDEX_URL={url} UV_DEFAULT_INDEX={url}\n" if url != "''" else ""
+    url = os.environ.get("PIP_INDEX_URL") or said.stdout.strip()
+    return {"PIP_INDEX_URL": url, "UV_DEFAULT_INDEX": url} if url else {}
 
 
 def _answers(port: int) -> bool:
@@ -193,7 +204,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _remove_user(server: Server) -> None:
+def _remove_user(server: SkyServer) -> None:
     """The login user and all that runs as it."""
     with suppress(psutil.Error):
         for process in psutil.process_iter(["username"]):
@@ -217,7 +228,7 @@ def _kill_all(daemon: subprocess.Popen[bytes]) -> None:
     daemon.wait(30)
 
 
-def _eventually(look: Callable[[], bool], what: str, server: Server) -> None:
+def _eventually(look: Callable[[], bool], what: str, server: SkyServer) -> None:
     deadline = time.monotonic() + 90
     while not look():
         if time.monotonic() > deadline:

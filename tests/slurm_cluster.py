@@ -76,7 +76,7 @@ _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
 @dataclass
-class Cluster:
+class SlurmCluster:
     """A running cluster. ``environment``: what the Slurm commands need to find it."""
 
     folder: Path
@@ -125,7 +125,7 @@ class Cluster:
 
 
 @contextmanager
-def own_cluster() -> Iterator[Cluster]:
+def own_cluster() -> Iterator[SlurmCluster]:
     """One in a folder that goes with it. Skips the test where it cannot be had."""
     import pytest  # the rest of this file is for programs, too
 
@@ -139,7 +139,7 @@ def own_cluster() -> Iterator[Cluster]:
 
 
 @contextmanager
-def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Cluster]:
+def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[SlurmCluster]:
     """Start one in that folder (short and private: munge wants it so), and end it with all its jobs."""
     ports = free_ports(1 + len(nodes))
     (folder / "state").mkdir(parents=True)
@@ -161,7 +161,7 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Clus
     key = folder / "munge" / "key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
-    cluster = Cluster(folder, {}, len(nodes))
+    cluster = SlurmCluster(folder, {}, len(nodes))
     own = [f"--{what}={folder}/munge/{file}" for what, file in _MUNGE.items()]
     try:
         cluster.start("munged", "munged", "--foreground", "--force", *own)
@@ -181,7 +181,7 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Clus
         _end_steps(folder)
 
 
-def _cancel_all(cluster: Cluster) -> None:
+def _cancel_all(cluster: SlurmCluster) -> None:
     """Whoever's jobs they are; those that do not end within Slurm's own time are left to `_end_steps`."""
     variables = {**os.environ, **cluster.environment}
 

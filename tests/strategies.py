@@ -118,6 +118,17 @@ submissions = st.builds(
     work_seconds=maybe(seconds),
 )
 
+STOP_REASONS = st.one_of(
+    st.none(),
+    st.builds(why.Cancelled),
+    st.builds(why.MaxDurationUsed, limit_seconds=st.floats(0, 1e6)),
+    st.builds(why.HoldEnded, at=st.datetimes(timezones=st.just(UTC))),
+    st.builds(why.RulesDeny, objections=st.just(())),
+    st.builds(
+        why.MovesElsewhere, advantage=st.sampled_from(why.MoveAdvantage), to=st.sampled_from(CapacityType), pool=WORDS
+    ),
+    st.builds(why.EarlierWords, text=WORDS),
+)
 objections = st.lists(
     st.builds(RuleObjection, rule=st.just("budget"), name=NAMES, code=NAMES, message=WORDS, source=WORDS), max_size=2
 ).map(tuple)
@@ -199,7 +210,7 @@ _OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.CheckpointTrouble, because=WORDS),
     st.builds(ev.NoticeReceived, source=st.just("imds"), terminates_at=maybe(times)),
     st.builds(ev.LaunchDelayed, reason=wait_reasons),
-    st.builds(ev.StopRequested, cause=st.sampled_from(Cause), why=WORDS),
+    st.builds(ev.StopRequested, cause=st.sampled_from(Cause), reason=STOP_REASONS),
     st.builds(ev.AttemptEnded, cause=st.sampled_from(Cause), evidence=WORDS, exit_status=maybe(st.integers(0, 255))),
     st.builds(ev.MachineGone, gone_at=maybe(times), evidence=WORDS),
 )

@@ -3,6 +3,8 @@
 Every registered provider, engine and rule is held to its contract: some test class derives from the contract suite and
 names, in ``plugin``, the registered name it is about. So adding a plug-in is one file, one registry line, and one test
 class whose body is a fixture; forgetting the last of them fails here.
+
+A class name stands once in the project: what a name means can be looked up without knowing where it was read.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import pytest
 from broker.core.registry import Registry, load
 
 TESTS = Path(__file__).parent
+CODE = ("broker", "providers", "policies", "tests", "examples")
 
 
-class Kind(NamedTuple):
+class PluginKind(NamedTuple):
     """Where a kind's registry is and what it is called there, where its plug-ins live, and the suite they must pass."""
 
     module: str
@@ -31,9 +34,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "provider": Kind("providers.registry", "PROVIDERS", "providers.", "ProviderContract"),
-    "engine": Kind("broker.engines.registry", "ENGINES", ("broker.engines.", "broker.simulation."), "EngineContract"),
-    "rule": Kind("policies.registry", "RULES", "policies.rules.", "RuleContract"),
+    "provider": PluginKind("providers.registry", "PROVIDERS", "providers.", "ProviderContract"),
+    "engine": PluginKind(
+        "broker.engines.registry", "ENGINES", ("broker.engines.", "broker.simulation."), "EngineContract"
+    ),
+    "rule": PluginKind("policies.registry", "RULES", "policies.rules.", "RuleContract"),
 }
 
 
@@ -85,3 +90,13 @@ def test_what_is_registered_is_there_and_in_its_room(kind: str) -> None:
     for name, place in registry_of(kind).items():
         assert isinstance(load(registry_of(kind), name, kind), type)
         assert place.startswith(KINDS[kind].room), f"{kind} {name} lives at {place}"
+
+
+def test_a_class_name_stands_once() -> None:
+    places: dict[str, list[str]] = {}
+    for file in sorted(file for room in CODE for file in (TESTS.parent / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"), str(file))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{file.relative_to(TESTS.parent)}:{node.lineno}")
+    twice = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    assert not twice, "name each for what it is:\n" + "\n".join(twice)

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROSE = frozenset(
-    {"because", "waiting_because", "message", "hint", "evidence", "detail", "why", "stop_why", "denied", "note", "told"}
+    {"because", "waiting_because", "message", "hint", "evidence", "detail", "why", "denied", "note", "told"}
 )
 LOOKS_INTO = frozenset({"startswith", "endswith", "partition", "rpartition", "find", "index", "count", "split"})
 ERRORS = frozenset({"error", "mistake", "failure", "caught", "exception"})

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from broker.agent.environment import Scratch
-from broker.agent.store import Store, StoreTrouble, make_private, split_folder
+from broker.agent.store import ObjectFolder, StoreTrouble, make_private, split_folder
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt
 
 
@@ -46,12 +46,20 @@ def main(given: list[str] | None = None) -> int:
         )
         return 2
     try:
-        store = Store.open(job)
+        store = ObjectFolder.open(job)
     except StoreTrouble as error:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return FOLDER_OUT_OF_REACH
+    runs = job.rpartition("/")[0]
     return Attempt(
-        store, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold, arguments.workdir
+        store,
+        attempt,
+        arguments.rank,
+        arguments.gang,
+        Scratch(scratch),
+        arguments.hold,
+        arguments.workdir,
+        lambda name: ObjectFolder.open(f"{runs}/{name}"),
     ).run()
 
 

@@ -14,11 +14,12 @@ later attempts find them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,9 +28,10 @@ from urllib.parse import quote
 
 from broker.agent.clock import from_text, to_text
 from broker.agent.formats import VERSION, BadDocument
-from broker.agent.store import Store, to_bytes
+from broker.agent.store import ObjectFolder, to_bytes
 
 FOLDER = "checkpoints"
+LEAST_KEPT = 2  # a newest one may turn out to be useless
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
 _HIGHEST = 10**12 - 1  # what an id has room for; a longer number is a hash or a time, and no step
 _NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]*)?(\d+)", re.IGNORECASE)
@@ -135,7 +137,7 @@ class Manifest:
             raise BadDocument(f"its manifest cannot be read: {error!r}") from error
 
 
-def listed(store: Store) -> list[str]:
+def listed(store: ObjectFolder) -> list[str]:
     """The ids of all checkpoints, oldest first; those without a manifest included. Raises StoreTrouble."""
     return [name for name in store.folders(FOLDER) if attempt_of(name) is not None]
 
@@ -144,7 +146,7 @@ def manifest_path(checkpoint: str) -> str:
     return f"{FOLDER}/{checkpoint}/manifest.json"
 
 
-def read_manifest(store: Store, checkpoint: str) -> Manifest:
+def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
     """Raises Torn when there is none, or not a whole one; StoreTrouble."""
     data = store.read(manifest_path(checkpoint))
     if data is None:
@@ -156,7 +158,7 @@ def read_manifest(store: Store, checkpoint: str) -> Manifest:
 
 
 def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
-    """The cheap look: is everything there, in full length? ``there``: `Store.sizes` of its folder. Raises Torn."""
+    """The cheap look: is everything there, in full length? ``there``: `ObjectFolder.sizes` of it. Raises Torn."""
     for file in manifest.files:
         size = there.get(f"{FOLDER}/{manifest.id}/{file.object}")
         if size is None:
@@ -166,7 +168,7 @@ def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
 
 
 def _read_checked(
-    store: Store,
+    store: ObjectFolder,
     manifest: Manifest,
     file: SavedFile,
     take: Callable[[bytes], object],
@@ -188,7 +190,7 @@ def _read_checked(
         raise Torn(f"{file.path} has another content than was saved (SHA-256 differs)")
 
 
-def verify(store: Store, checkpoint: str) -> Manifest:
+def verify(store: ObjectFolder, checkpoint: str) -> Manifest:
     """Read all of it and compare sizes and SHA-256. Raises Torn with the reason, StoreTrouble."""
     manifest = read_manifest(store, checkpoint)
     check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
@@ -198,14 +200,14 @@ def verify(store: Store, checkpoint: str) -> Manifest:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreOutcome:
     """The outcome of a restore: which checkpoint (None: none verified), and which newer ones were passed over."""
 
     manifest: Manifest | None
     passed_over: tuple[tuple[str, str], ...]
 
 
-def restore(store: Store, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False) -> Restored:
+def restore(store: ObjectFolder, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False) -> RestoreOutcome:
     """Restore the newest checkpoint that verifies into the folder, reading and checking in one pass.
 
     Every rank gets the files of all ranks, as if saved into one shared folder; if two ranks saved the same path, each
@@ -213,15 +215,37 @@ def restore(store: Store, into: Path, rank: int, give_up: Callable[[], bool] = l
     OSError if the node's disk fails.
     """
     passed_over: list[tuple[str, str]] = []
-    for checkpoint in reversed(listed(store)):
+    while checkpoint := _newest(store, [name for name, _ in passed_over]):
         try:
-            return Restored(_fetch(store, checkpoint, into, rank, give_up), tuple(passed_over))
+            return RestoreOutcome(_fetch(store, checkpoint, into, rank, give_up), tuple(passed_over))
         except Torn as reason:
             passed_over.append((checkpoint, str(reason)))
-    return Restored(None, tuple(passed_over))
+    return RestoreOutcome(None, tuple(passed_over))
 
 
-def _fetch(store: Store, checkpoint: str, into: Path, rank: int, give_up: Callable[[], bool]) -> Manifest:
+def restore_of_other(
+    store: ObjectFolder,
+    checkpoint: str | None,
+    into: Path,
+    rank: int,
+    give_up: Callable[[], bool] = lambda: False,
+) -> RestoreOutcome:
+    """Restore a checkpoint of another job, the newest that verifies unless one is named. As `restore`, but raises Torn
+    where there is none: who asked for it does not want to start from the beginning."""
+    if checkpoint is not None:
+        return RestoreOutcome(_fetch(store, checkpoint, into, rank, give_up), ())
+    found = restore(store, into, rank, give_up)
+    if found.manifest is None:
+        raise Torn("; ".join(why for _, why in found.passed_over) or "it has none")
+    return found
+
+
+def _newest(store: ObjectFolder, torn: Sequence[str]) -> str | None:
+    """Listed anew each time: while a large one was read, an agent that was still there may have saved and pruned."""
+    return next((checkpoint for checkpoint in reversed(listed(store)) if checkpoint not in torn), None)
+
+
+def _fetch(store: ObjectFolder, checkpoint: str, into: Path, rank: int, give_up: Callable[[], bool]) -> Manifest:
     manifest = read_manifest(store, checkpoint)
     check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
     staging = into / ".restore"  # the dot keeps half a checkpoint from being seen as one
@@ -250,15 +274,26 @@ def _fetch(store: Store, checkpoint: str, into: Path, rank: int, give_up: Callab
     return manifest
 
 
-def prune(store: Store, keep: int, attempt: int) -> list[str]:
-    """Delete all but the newest ``keep`` checkpoints, manifest first, and unfinished ones of earlier attempts; returns
-    the deleted ids. Raises StoreTrouble; the rest is deleted next time.
+def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:
+    """Delete what is older than the newest ``keep`` complete checkpoints (two at least), manifest first, and what
+    earlier attempts left unfinished before the newest; returns the deleted ids. What is torn does not count as
+    complete. Raises StoreTrouble; the rest is deleted next time.
     """
-    ids = listed(store)
-    whole = [checkpoint for checkpoint in ids if store.exists(manifest_path(checkpoint))]
-    kept = set(whole[-keep:])
-    newest = whole[-1] if whole else ""
-    doomed = [c for c in ids if c not in kept and c < newest and (c in whole or attempt_of(c) != attempt)]
+    ids, kept = listed(store), list[str]()
+    for checkpoint in reversed(ids):
+        with contextlib.suppress(Torn):
+            check_sizes(read_manifest(store, checkpoint), store.sizes(f"{FOLDER}/{checkpoint}"))
+            kept.append(checkpoint)
+            if len(kept) == max(LEAST_KEPT, keep):
+                break
+    else:
+        return []
+    doomed = []
+    for checkpoint in (one for one in ids if one < kept[0] and one not in kept):
+        finished = store.exists(manifest_path(checkpoint))
+        # Parts of this attempt's own may still be on their way.
+        if checkpoint < kept[-1] if finished else attempt_of(checkpoint) != attempt:
+            doomed.append(checkpoint)
     for checkpoint in doomed:
         store.delete(manifest_path(checkpoint))
         for path in store.sizes(f"{FOLDER}/{checkpoint}"):

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import BadDocument, Claim, attempt_path
-from broker.agent.store import Store, StoreTrouble, to_bytes
+from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
 
 def claim_path(attempt: int, rank: int) -> str:
@@ -38,7 +38,7 @@ def make_claim(rank: int, gang: str, clock: NodeClock) -> Claim:
     )
 
 
-def take(store: Store, attempt: int, claim: Claim) -> Claim | None:
+def take(store: ObjectFolder, attempt: int, claim: Claim) -> Claim | None:
     """Try to make the claim: None if it is ours now, else whose it is. Repeatable: a claim whose answer got lost on
     the way is recognised by its nonce. Raises StoreTrouble."""
     path = claim_path(attempt, claim.rank)
@@ -50,7 +50,7 @@ def take(store: Store, attempt: int, claim: Claim) -> Claim | None:
     return None if holder.nonce == claim.nonce else holder
 
 
-def read(store: Store, attempt: int, rank: int) -> Claim | None:
+def read(store: ObjectFolder, attempt: int, rank: int) -> Claim | None:
     """The claim of a rank, or None while there is none. Raises StoreTrouble, also for a claim that is unreadable."""
     try:
         document: Mapping[str, Any] | None = store.read_json(claim_path(attempt, rank))
@@ -60,7 +60,7 @@ def read(store: Store, attempt: int, rank: int) -> Claim | None:
 
 
 def gather(
-    store: Store, attempt: int, nodes: int, deadline: float, every: float, stop: Callable[[], bool]
+    store: ObjectFolder, attempt: int, nodes: int, deadline: float, every: float, stop: Callable[[], bool]
 ) -> dict[int, Claim]:
     """Claims of all ranks, waiting for missing ones until ``deadline`` (monotonic) or ``stop``. May be incomplete."""
     found: dict[int, Claim] = {}

@@ -33,7 +33,7 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class Empty:
+class GroupEmpty:
     """No process of the command's group is left."""
 
 
@@ -55,7 +55,7 @@ def guard_script(scratch: Path) -> Path:
 
 
 class Command:
-    """Started at once; ``tell`` gets `Started` or `CannotStart`, `Exited`, `Empty`, and at last `GuardGone`."""
+    """Started at once; ``tell`` gets `Started` or `CannotStart`, `Exited`, `GroupEmpty`, and at last `GuardGone`."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Command:
             elif word == "exited":
                 self._tell(Exited(int(rest)))
             elif word == "empty":
-                self._tell(Empty())
+                self._tell(GroupEmpty())
         if self.pid is not None and self._guard.wait() != 0:
             # The guard was killed. The command's parent-death signal should have acted; make sure.
             with contextlib.suppress(OSError):

@@ -9,7 +9,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopOrder:
     """The attempt must end, checkpoint first. ``terminates_at``: when the machine goes. ``by_signal``: the agent got a
     signal; the lease may give its reason.
     """
@@ -22,13 +22,13 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnd:
     """How a command ended: its status, the stop, whether it ended well by itself. ``during``: "setup" if the job's own
     command did not start.
     """
 
     status: int | None
-    stop: Stop | None = None
+    stop: StopOrder | None = None
     could_not_start: str = ""
     clean: bool = False
     during: str = ""

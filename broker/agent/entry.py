@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from broker.agent import claims
 from broker.agent.formats import ATTEMPTS, Claim, Lease, Spec, attempt_path
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _Result = TypeVar("_Result")
@@ -20,7 +20,7 @@ class NewerAttempt(Exception):
     """A newer attempt of the job exists: write nothing more."""
 
 
-def read_spec(store: Store, attempt: int) -> Spec:
+def read_spec(store: ObjectFolder, attempt: int) -> Spec:
     """Raises StoreTrouble, also while there is none, or one that cannot be read: it may still be on its way."""
     try:
         document = store.read_json(attempt_path(attempt, "spec.json"))
@@ -31,7 +31,7 @@ def read_spec(store: Store, attempt: int) -> Spec:
         raise StoreTrouble(str(error)) from error
 
 
-def read_lease(store: Store, attempt: int) -> Lease:
+def read_lease(store: ObjectFolder, attempt: int) -> Lease:
     """Raises StoreTrouble, also while there is none, or one that cannot be read: who does not know how long it is paid
     for must not begin."""
     try:
@@ -44,7 +44,7 @@ def read_lease(store: Store, attempt: int) -> Lease:
         raise StoreTrouble(f"the lease cannot be read: {error}") from error
 
 
-def claim(store: Store, attempt: int, own: Claim) -> Claim | None:
+def claim(store: ObjectFolder, attempt: int, own: Claim) -> Claim | None:
     """Claim a rank of the attempt: None when it is ours now, else whose it is. The ranks above 0 wait for rank 0, and
     join only their own gang. Raises NewerAttempt, StoreTrouble."""
     if newer_exists(store, attempt):
@@ -58,7 +58,7 @@ def claim(store: Store, attempt: int, own: Claim) -> Claim | None:
     return claims.take(store, attempt, own)
 
 
-def newer_exists(store: Store, attempt: int) -> bool:
+def newer_exists(store: ObjectFolder, attempt: int) -> bool:
     """The fence: whether any later attempt has come. All of them are looked for, because one that ended before it was
     prepared leaves no trace. Raises StoreTrouble."""
     return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))

@@ -28,6 +28,10 @@ class Scratch:
         return self.root / "work"
 
     @property
+    def outputs(self) -> Path:
+        return self.root / "outputs"
+
+    @property
     def library(self) -> Path:
         return self.root / "lib"
 
@@ -55,7 +59,7 @@ class Scratch:
         return self.root / "agent.json"
 
     def make(self) -> None:
-        for folder in (self.checkpoints, self.work, self.library):
+        for folder in (self.checkpoints, self.work, self.outputs, self.library):
             folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -70,6 +74,7 @@ def job_environment(
         "GPUBROKER_RANK": str(rank),
         "GPUBROKER_NODES": str(spec.nodes),
         "GPUBROKER_CHECKPOINT_DIR": str(scratch.checkpoints),
+        "GPUBROKER_OUTPUT_DIR": str(scratch.outputs),
         "GPUBROKER_PROGRESS_FILE": str(scratch.progress),
     }
     sees = inherited[SEES_VARIABLE].split(",") if SEES_VARIABLE in inherited else list(inherited)
@@ -80,6 +85,8 @@ def job_environment(
         "SKYPILOT_NODE_IPS": "\n".join(addresses),
         "SKYPILOT_NUM_GPUS_PER_NODE": str(spec.gpus),
         "SKYPILOT_TASK_ID": spec.key,
+        "SKYPILOT_JOB_RANK": "0",
+        "SKYPILOT_NUM_JOBS": "1",
     }
     # SkyPilot, where it launched us, knows better.
     sky.update({name: value for name, value in given.items() if name in sky})

@@ -27,6 +27,7 @@ from typing import Any
 from broker.agent.clock import NodeClock, from_text, to_text
 
 VERSION = 1
+_QUIET_SCANS = 8
 ATTEMPTS = "attempts"
 
 
@@ -61,16 +62,25 @@ class Intervals:
     """The agent's intervals in seconds of the wall clock.
 
     ``scan``: for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
-    ``metrics``: sample the accelerators. ``notice``: check for a preemption. ``patience``: retries of an unreachable
-    run folder at start and end; waiting for other ranks.
+    ``outputs``: look for results. ``metrics``: sample the accelerators. ``notice``: check for a preemption.
+    ``promise``: how long a program may take to start before its checkpoints are missed. ``patience``: retries of an
+    unreachable run folder at start and end; waiting for other ranks.
     """
 
     scan: float = 2.0
     mail: float = 5.0
     log: float = 5.0
+    outputs: float = 10.0
     metrics: float = 30.0
     notice: float = 2.0
+    promise: float = 30.0
     patience: float = 600.0
+
+    @property
+    def quiet(self) -> float:
+        """For how long a checkpoint rests that was written in place, and whose format does not say that it is whole:
+        programs pause between its files."""
+        return _QUIET_SCANS * self.scan
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Intervals:
@@ -81,9 +91,41 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class PlacedTree:
+    """A tree of the job's files (`broker.agent.source_tree`) and its folder on the node. ``to``: relative to the
+    working folder (empty: that folder itself), absolute, or below ``~``."""
+
+    tree: str
+    to: str = ""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The job's files as they were at its submission. ``pool``: the folder beside the run folders that has them."""
+
+    pool: str
+    trees: tuple[PlacedTree, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pool": self.pool, "trees": [dict(one.__dict__) for one in self.trees]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any] | None) -> Sources | None:
+        if values is None:
+            return None
+        pool = str(values["pool"])
+        if "/" in pool or pool.startswith("."):
+            raise BadDocument(f"spec.json: {pool!r} is no folder beside the run folders")
+        return cls(pool, tuple(PlacedTree(str(one["tree"]), str(one["to"])) for one in values["trees"]))
+
+
+@dataclass(frozen=True)
 class Spec:
     """An attempt's spec. ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: checkpoints kept.
-    ``gpus``: per node. ``workdir``: folder on the node where the commands run (None: an empty one).
+    ``every``: seconds between two of them, as the job promises. ``gpus``: per node. ``workdir``: folder on the node
+    where the commands run (None: one of the attempt's own, with ``sources`` in it, else empty). ``outputs``: patterns
+    of results, relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is
+    restored while this one has none, and which (None: the newest).
     """
 
     job_id: str
@@ -94,8 +136,12 @@ class Spec:
     setup: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
+    sources: Sources | None = None
+    outputs: tuple[str, ...] = ()
+    resume_from: tuple[str, str | None] | None = None
     gpus: int = 0
     keep: int = 3
+    every: float | None = None
     grace: float = 30.0
     intervals: Intervals = field(default_factory=Intervals)
     clock: NodeClock = field(default_factory=NodeClock)
@@ -118,8 +164,11 @@ class Spec:
             "setup": self.setup,
             "envs": dict(self.envs),
             "workdir": self.workdir,
+            "sources": self.sources and self.sources.to_json(),
+            "outputs": list(self.outputs),
+            "resume_from": self.resume_from and {"job": self.resume_from[0], "checkpoint": self.resume_from[1]},
             "gpus": self.gpus,
-            "checkpoint": {"keep": self.keep, "grace": self.grace},
+            "checkpoint": {"keep": self.keep, "every": self.every, "grace": self.grace},
             "intervals": dict(self.intervals.__dict__),
             "clock": clock,
         }
@@ -137,8 +186,12 @@ class Spec:
                 setup=values.get("setup"),
                 envs={str(name): str(value) for name, value in (values.get("envs") or {}).items()},
                 workdir=values.get("workdir"),
+                sources=Sources.from_json(values.get("sources")),
+                outputs=tuple(str(one) for one in values.get("outputs") or ()),
+                resume_from=_resume_from(values.get("resume_from")),
                 gpus=int(values.get("gpus", 0)),
                 keep=max(1, int(checkpoint.get("keep", 3))),
+                every=None if checkpoint.get("every") is None else float(checkpoint["every"]),
                 grace=float(checkpoint.get("grace", 30.0)),
                 intervals=Intervals.from_json(values.get("intervals") or {}),
                 clock=NodeClock.from_json(values.get("clock")),
@@ -147,8 +200,17 @@ class Spec:
             raise BadDocument(f"spec.json: {error!r}") from error
 
 
+def _resume_from(values: Mapping[str, Any] | None) -> tuple[str, str | None] | None:
+    if values is None:
+        return None
+    job, checkpoint = str(values["job"]), values.get("checkpoint")
+    if "/" in job or job.startswith("."):
+        raise BadDocument(f"spec.json: {job!r} is no folder beside the run folders")
+    return job, None if checkpoint is None else str(checkpoint)
+
+
 @dataclass(frozen=True)
-class IdleLimit:
+class LeaseIdleLimit:
     """Stop when all accelerators were below ``below`` percent for ``seconds`` of the spec's clock. ``told``: the end of
     the message about it: duration, limit, place of the rule.
     """
@@ -172,7 +234,7 @@ class Lease:
     stop: str | None = None
     max_unattended: float | None = None
     renewed_at: datetime | None = None
-    idle: tuple[IdleLimit, ...] = ()
+    idle: tuple[LeaseIdleLimit, ...] = ()
     stored_at: datetime | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -197,7 +259,7 @@ class Lease:
             }
             limit = values.get("max_unattended")
             idle = tuple(
-                IdleLimit(float(one["below"]), float(one["seconds"]), str(one["told"]))
+                LeaseIdleLimit(float(one["below"]), float(one["seconds"]), str(one["told"]))
                 for one in values.get("idle") or ()
             )
             alone = None if limit is None else float(limit)

@@ -13,7 +13,7 @@ _DATE_EVERY = 60.0  # seconds of running time between reads of the store's clock
 _SLOW = 5.0  # seconds; slower writes date less precisely than earlier ones
 
 
-class Held:
+class HeldLease:
     """The last readable lease; a torn or missing one does not replace it.
 
     The lease uses the broker's time, and this machine's clock may be wrong or be set. So both are dated by the object

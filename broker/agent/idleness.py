@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from broker.agent.clock import from_text
-from broker.agent.formats import IdleLimit
+from broker.agent.formats import LeaseIdleLimit
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -32,7 +32,7 @@ class Idleness:
             looks = (*looks[:-1], (looks[-1][0], at))
         self._looks = (*(look for look in looks if look[0] > percent), (percent, at))
 
-    def most(self, limit: IdleLimit) -> float | None:
+    def most(self, limit: LeaseIdleLimit) -> float | None:
         """The highest utilisation, if below the limit for its whole time; else None. Gaps in the samples do not count
         as idle.
         """
@@ -63,7 +63,7 @@ def in_samples(text: bytes) -> Idleness:
     return found
 
 
-def too_idle(nodes: Sequence[Idleness], limits: Sequence[IdleLimit]) -> str | None:
+def too_idle(nodes: Sequence[Idleness], limits: Sequence[LeaseIdleLimit]) -> str | None:
     """The message for the first limit that all nodes have reached, or None."""
     for limit in limits:
         mosts = [node.most(limit) for node in nodes]

@@ -13,17 +13,17 @@ from typing import Any
 
 from broker.agent.clock import NodeClock, to_text, wall_now
 from broker.agent.formats import VERSION
-from broker.agent.store import Store
+from broker.agent.store import ObjectFolder
 
 # From this many entries, checkpoint entries are thinned to one a minute and less, so the document stays small.
 _PLENTY = 500
 _TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
 
 
-class Journal:
+class AttemptJournal:
     """Safe to append to from any thread; `flush` writes it out. ``path`` None keeps it in memory (ranks above 0)."""
 
-    def __init__(self, store: Store, path: str | None, clock: NodeClock) -> None:
+    def __init__(self, store: ObjectFolder, path: str | None, clock: NodeClock) -> None:
         self._store, self._path, self._clock = store, path, clock
         self._lock = threading.Lock()
         self._entries: list[dict[str, Any]] = []

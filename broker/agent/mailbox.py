@@ -20,30 +20,30 @@ from typing import Any, Callable
 from broker.agent import gpu
 from broker.agent.clock import NodeClock, to_text
 from broker.agent.entry import newer_exists, read_lease
-from broker.agent.formats import VERSION, BadDocument, Exit, IdleLimit, Lease, Spec, attempt_path, rank_of, ranked
-from broker.agent.held import Held
+from broker.agent.formats import VERSION, BadDocument, Exit, Lease, LeaseIdleLimit, Spec, attempt_path, rank_of, ranked
+from broker.agent.held import HeldLease
 from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
-from broker.agent.journal import Journal
+from broker.agent.journal import AttemptJournal
 from broker.agent.output import OutputUploader
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _MOST_SAMPLES = 2000
 
 
-class Mailbox:
+class NodeMailbox:
     """``lease``: read before anything starts; a torn or missing later one does not replace it. ``tell_fenced`` is
     called once, when a newer attempt exists; ``tell_peer_ended`` gets the ends of other ranks.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectFolder,
         spec: Spec,
         rank: int,
         lease: Lease,
         clock: NodeClock,
-        journal: Journal,
+        journal: AttemptJournal,
         output: Path,
         progress: Path,
         alive: Path,
@@ -54,7 +54,7 @@ class Mailbox:
         self._output = OutputUploader(store, spec.attempt, rank, output)
         self._progress, self._alive = progress, alive
         self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
-        self._held = Held(lease, clock)
+        self._held = HeldLease(lease, clock)
         self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopped = False
@@ -62,7 +62,7 @@ class Mailbox:
         self._samples: list[dict[str, Any]] = []
         self._sample_every, self._sampled, self._metrics_dirty = spec.intervals.metrics, 0.0, False
         self._idleness = Idleness()
-        self._idle: tuple[tuple[IdleLimit, ...], str] | None = None
+        self._idle: tuple[tuple[LeaseIdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
         self.phase = "starting"
@@ -74,14 +74,14 @@ class Mailbox:
         return self._held.lease
 
     def over(self) -> tuple[str, str] | None:
-        """The cause and the sentence for it, once the attempt must stop: as `Held.over`, or idle for too long."""
+        """The cause and the sentence for it, once the attempt must stop: as `HeldLease.over`, or idle for too long."""
         over, idle = self._held.over(), self._idle
         if over is None and idle is not None and idle[0] == self.lease.idle:
             return "stopped_by_policy", idle[1]
         return over
 
     def seconds_until(self, at: datetime) -> float:
-        """As `Held.seconds_until`."""
+        """As `HeldLease.seconds_until`."""
         return self._held.seconds_until(at)
 
     def start(self, timeout: float) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent.clock import from_text
-from broker.agent.notices import Notice, NoticeSource, Source
+from broker.agent.notices import NoticeSource, PolledSource, PreemptionNotice
 
 _TIMEOUT = 5.0  # seconds; Azure's first answer may take longer and is retried
 # Minimum seconds from notice to end, as the clouds document it.
@@ -32,12 +32,12 @@ Now = Callable[[], datetime]
 
 def sources(
     now: Now, environment: Mapping[str, str] = os.environ, dmi: Path = Path("/sys/class/dmi/id")
-) -> list[Source]:
+) -> list[PolledSource]:
     """The sources of the cloud that this machine is in: by what its firmware says, or where the variables that the
     clouds' own SDKs know (``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``GCE_METADATA_HOST``) name another address; ours for
     Azure, whose SDK has none, is ``GPUBROKER_AZURE_METADATA_URL``. ``now``: the node's clock."""
     vendor = _first_line(dmi / "sys_vendor")
-    found: list[Source] = []
+    found: list[PolledSource] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if aws or vendor == "Amazon EC2":
         found.append(_source("AWS", from_aws(aws or "http://169.254.169.254")))
@@ -50,8 +50,8 @@ def sources(
     return found
 
 
-def _source(cloud: str, look: NoticeSource) -> Source:
-    return Source(cloud, look, NOTICE[cloud])
+def _source(cloud: str, look: NoticeSource) -> PolledSource:
+    return PolledSource(cloud, look, NOTICE[cloud])
 
 
 def from_aws(base: str) -> NoticeSource:
@@ -74,14 +74,14 @@ def from_aws(base: str) -> NoticeSource:
             return None
         return _document(text)
 
-    def look() -> Notice | None:
+    def look() -> PreemptionNotice | None:
         action = ask("spot/instance-action")
         if isinstance(action, dict):
             # "hibernate" and "stop" take the machine as well; nothing of ours continues.
-            return Notice("AWS", _time(action.get("time")))
+            return PreemptionNotice("AWS", _time(action.get("time")))
         if not warned and isinstance(ask("events/recommendations/rebalance"), dict):
             warned.append(True)
-            return Notice("AWS rebalance recommendation", warning=True)
+            return PreemptionNotice("AWS rebalance recommendation", warning=True)
         return None
 
     return look
@@ -90,11 +90,11 @@ def from_aws(base: str) -> NoticeSource:
 def from_gcp(base: str, now: Now) -> NoticeSource:
     """The answer is TRUE from the moment of preemption on; the machine goes 30 seconds later at the latest."""
 
-    def look() -> Notice | None:
+    def look() -> PreemptionNotice | None:
         url = f"{base.rstrip('/')}/computeMetadata/v1/instance/preempted"
         answer = _quiet(url, {"Metadata-Flavor": "Google"})
         return (
-            Notice("Google Cloud", now() + timedelta(seconds=NOTICE["Google Cloud"]))
+            PreemptionNotice("Google Cloud", now() + timedelta(seconds=NOTICE["Google Cloud"]))
             if (answer or "").strip() == "TRUE"
             else None
         )
@@ -108,14 +108,14 @@ def from_azure(base: str) -> NoticeSource:
     base = base.rstrip("/")
     header = {"Metadata": "true"}
 
-    def look() -> Notice | None:
+    def look() -> PreemptionNotice | None:
         document = _document(_quiet(f"{base}/metadata/scheduledevents?api-version=2020-07-01", header))
         for event in document.get("Events", []) if isinstance(document, dict) else []:
             if not isinstance(event, dict) or event.get("EventType") not in ("Preempt", "Terminate"):
                 continue
             own = _quiet(f"{base}/metadata/instance/compute/name?api-version=2021-02-01&format=text", header)
             if own and _is_among(own.strip(), event.get("Resources")):
-                return Notice("Azure", _date(event.get("NotBefore")))
+                return PreemptionNotice("Azure", _date(event.get("NotBefore")))
         return None
 
     return look

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.agent.journal import Journal
-from broker.agent.notices import Source
+from broker.agent.journal import AttemptJournal
+from broker.agent.notices import PolledSource
 
 # The command's minimum share of the time from notice to end.
 _COMMANDS_SHARE = 0.2
@@ -31,7 +31,7 @@ class NoticeTime:
     before the first.
     """
 
-    def __init__(self, sources: Iterable[Source], journal: Journal) -> None:
+    def __init__(self, sources: Iterable[PolledSource], journal: AttemptJournal) -> None:
         promised = [source for source in sources if source.gives is not None]
         self._source = min(promised, key=lambda source: source.gives or 0.0, default=None)
         self._journal = journal

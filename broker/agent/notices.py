@@ -17,7 +17,7 @@ SECONDS_VARIABLE = "GPUBROKER_NOTICE_SECONDS"
 
 
 @dataclass(frozen=True)
-class Notice:
+class PreemptionNotice:
     """``source``: its origin. ``terminates_at``: when the machine goes, if given (UTC, the spec's clock). ``warning``:
     it may go at some time; nothing has to end.
     """
@@ -27,25 +27,25 @@ class Notice:
     warning: bool = False
 
 
-NoticeSource = Callable[[], Optional[Notice]]
+NoticeSource = Callable[[], Optional[PreemptionNotice]]
 
 
 @dataclass(frozen=True)
-class Source:
+class PolledSource:
     """A source to poll. ``gives``: minimum seconds from notice to end, None if unknown."""
 
     name: str
     look: NoticeSource
     gives: float | None = None
 
-    def __call__(self) -> Notice | None:
+    def __call__(self) -> PreemptionNotice | None:
         return self.look()
 
 
 def from_file(path: Path) -> NoticeSource:
     """A file put there by the machine's operator: ``{"source": …, "terminates_at": …}``. Any content counts."""
 
-    def look() -> Notice | None:
+    def look() -> PreemptionNotice | None:
         try:
             text = path.read_text()
         except OSError:
@@ -53,24 +53,24 @@ def from_file(path: Path) -> NoticeSource:
         try:
             values = json.loads(text)
             at = values.get("terminates_at")
-            return Notice(str(values.get("source", "notice file")), from_text(at) if at else None)
+            return PreemptionNotice(str(values.get("source", "notice file")), from_text(at) if at else None)
         except (ValueError, AttributeError, TypeError):
-            return Notice("notice file")
+            return PreemptionNotice("notice file")
 
     return look
 
 
-def from_variable() -> list[Source]:
+def from_variable() -> list[PolledSource]:
     """The file named by `FILE_VARIABLE`, if set; `SECONDS_VARIABLE`: its seconds before the end."""
     path = os.environ.get(FILE_VARIABLE)
     try:
         gives: float | None = float(os.environ.get(SECONDS_VARIABLE, ""))
     except ValueError:
         gives = None
-    return [Source("notice file", from_file(Path(path)), gives)] if path else []
+    return [PolledSource("notice file", from_file(Path(path)), gives)] if path else []
 
 
-def watch(every: float, asked: list[Source], tell: Callable[[Notice], None]) -> None:
+def watch(every: float, asked: list[PolledSource], tell: Callable[[PreemptionNotice], None]) -> None:
     """Poll the sources every ``every`` seconds, in its own thread, until one has a notice that is not a warning."""
 
     def run() -> None:

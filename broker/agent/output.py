@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from broker.agent.formats import attempt_path
-from broker.agent.store import Store
+from broker.agent.store import ObjectFolder
 
 PIECE = 1 << 20
 KEEP = 256 * PIECE
@@ -25,7 +25,7 @@ def piece_path(attempt: int, rank: int, piece: int) -> str:
 class OutputUploader:
     """One rank's output file. `upload` is called from one thread at a time. ``keep``: bytes, a multiple of `PIECE`."""
 
-    def __init__(self, store: Store, attempt: int, rank: int, file: Path, keep: int = KEEP) -> None:
+    def __init__(self, store: ObjectFolder, attempt: int, rank: int, file: Path, keep: int = KEEP) -> None:
         self._store, self._attempt, self._rank, self._file = store, attempt, rank, file
         self._keep = keep
         self._done = 0  # bytes that are safe

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from broker.agent.clock import NodeClock
-from broker.agent.command import CannotStart, Command, Empty, Exited, GuardGone
-from broker.agent.endings import Ended, Stop
+from broker.agent.command import CannotStart, Command, Exited, GroupEmpty, GuardGone
+from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt
 from broker.agent.formats import Spec
 from broker.agent.notice_time import for_the_command
-from broker.agent.stops import Fenced, Said, Stops
+from broker.agent.stops import CommandMessage, Fenced, Stops
 
 log = logging.getLogger("gpubroker-agent")
 
@@ -25,7 +25,7 @@ _BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
 
 
 @dataclass(frozen=True)
-class Watched:
+class SupervisedCommand:
     """One command under supervision. ``number``: its number in the attempt; messages of others are ignored. ``upload``:
     expected seconds to upload a checkpoint. ``on_session``: called with its process id once it runs; ``on_exit`` when
     it has ended for a reason yet unknown; ``on_stop`` at a stop.
@@ -41,34 +41,34 @@ class Watched:
     on_exit: Callable[[], None]
     on_stop: Callable[[], None]
 
-    def to_its_end(self) -> Ended:
+    def to_its_end(self) -> CommandEnd:
         """Raises NewerAttempt. The command may still run: the caller kills it."""
-        stop: Stop | None = None
+        stop: StopOrder | None = None
         deadline = float("inf")
         status: int | None = None
         empty, session = False, None
         while True:
             message = self.stops.next(deadline)
-            if isinstance(message, Said):
+            if isinstance(message, CommandMessage):
                 message = message.what if message.command == self.number else None
             if isinstance(message, Fenced):
                 raise NewerAttempt
             if isinstance(message, CannotStart):
-                return Ended(None, could_not_start=message.because)
+                return CommandEnd(None, could_not_start=message.because)
             if isinstance(message, Exited):
                 status = message.status
                 if stop is None:
                     deadline = time.monotonic() + _BESIDE
                     self.on_exit()
-            elif isinstance(message, Empty):
+            elif isinstance(message, GroupEmpty):
                 empty = True
             elif isinstance(message, GuardGone):
-                return Ended(status if status is not None else -signal.SIGKILL, stop)
+                return CommandEnd(status if status is not None else -signal.SIGKILL, stop)
             elif self.command.pid is not None and session != self.command.pid:
                 session = self.command.pid
                 self.on_session(session)
             asked = self.stops.in_message(message, already=stop)
-            if status is not None and stop is None and not isinstance(message, Stop):
+            if status is not None and stop is None and not isinstance(message, StopOrder):
                 asked = None  # it has ended; only the reason is still open
             if asked is not None and stop is None:
                 log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
@@ -81,9 +81,9 @@ class Watched:
                 stop = replace(stop or asked, terminates_at=asked.terminates_at)
             if empty and stop is not None:
                 # A shell dies at once at a stop; its program may have been saving until now.
-                return Ended(status, stop, clean=status == 0)
+                return CommandEnd(status, stop, clean=status == 0)
             if time.monotonic() >= deadline and stop is None:
-                return Ended(status, clean=status == 0)
+                return CommandEnd(status, clean=status == 0)
             if time.monotonic() >= deadline:
                 log.warning("the command did not stop in time")
-                return Ended(status, stop)
+                return CommandEnd(status, stop)

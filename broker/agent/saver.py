@@ -28,9 +28,9 @@ from broker.agent.checkpoints import (
 )
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Spec
-from broker.agent.journal import Journal
+from broker.agent.journal import AttemptJournal
 from broker.agent.scan import Finished, Scanner
-from broker.agent.store import ROOM, Store, StoreTrouble, to_bytes
+from broker.agent.store import ROOM, ObjectFolder, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
 _PIECE = 1 << 20
@@ -65,13 +65,13 @@ class Saver:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectFolder,
         folder: Path,
         scanner: Scanner,
         spec: Spec,
         rank: int,
         clock: NodeClock,
-        journal: Journal,
+        journal: AttemptJournal,
         fenced: Callable[[], bool],
         on_fenced: Callable[[], None],
         on_uploaded: Callable[[str, int, float], None] = lambda checkpoint, size, seconds: None,
@@ -88,6 +88,8 @@ class Saver:
         self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, and since when
         self._writes = False  # whether this rank has checkpoints of its own
         self.last: Manifest | None = None
+        self.saved_any = False  # in this attempt
+        self.looked: Callable[[], None] = lambda: None  # called after each look for checkpoints
         self.step: int | None = None  # highest step in a name
         self.unsaved: list[str] = []
 
@@ -133,6 +135,7 @@ class Saver:
             if self._held and final is None:
                 continue
             done = self._pass(final)
+            self.looked()
             failures = 0 if done else failures + 1
             if final is not None and (done or time.monotonic() >= final.deadline()):
                 return
@@ -261,10 +264,11 @@ class Saver:
         manifest = Manifest(checkpoint, name, spec.attempt, step, self._clock.now(), spec.nodes, files)
         if not self._store.create(manifest_path(checkpoint), manifest.to_bytes()):
             log.info("%s exists already", checkpoint)
-        self.last = manifest
+        self.last, self.saved_any = manifest, True
         self._journal.checkpoint_saved(checkpoint, step, manifest.size, seconds)
         try:
-            prune(self._store, spec.keep, spec.attempt)
+            if not self._check_fence():  # the newer attempt may be reading what would be deleted
+                prune(self._store, spec.keep, spec.attempt)
         except StoreTrouble as error:
             log.warning("old checkpoints stay for now: %s", error)
 

@@ -5,9 +5,12 @@ ones, and symbolic links. An entry is finished when
 
 - it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
 - the helper's ``save()`` noted it, or
-- it stayed unchanged over two scans and nobody has it open for writing.
+- its own format says that all of it is there (`broker.agent.markers`), it stayed unchanged over two scans, and no
+  process has it open for writing, or
+- its format says nothing, and it stayed unchanged for the quiet time, with no process that has it open for writing.
 
-When the command was killed, only the first two count: what was written in place may be half of it.
+What its format says to be incomplete is none. When the command was killed, what was written in place and has no such
+format may be half of it, and is not taken.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
 from broker.agent.checkpoints import step_of
+from broker.agent.markers import is_whole
 
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
@@ -69,14 +74,13 @@ def _file(folder: Path, path: Path) -> tuple[str, int, int, int]:
     return (path.relative_to(folder).as_posix(), info.st_size, info.st_mtime_ns, info.st_ino)
 
 
-def open_writers(folder: Path, session: int) -> set[str]:
-    """The entries that a process of the command's session has open for writing. Empty where there is no /proc."""
+def open_writers(folder: Path) -> set[str]:
+    """The entries that any process has open for writing: workers of a command have sessions of their own. Processes of
+    other users cannot be looked into. Empty where there is no /proc."""
     found: set[str] = set()
     inside = str(folder.resolve()) + "/"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[3]) != session:
-                continue
             for descriptor in (process / "fd").iterdir():
                 target = str(descriptor.readlink())
                 if target.startswith(inside):
@@ -88,15 +92,23 @@ def open_writers(folder: Path, session: int) -> set[str]:
 
 class Scanner:
     """Remembers earlier scans. ``writers``: entries open for writing; ``renamed``: entries renamed into place since the
-    last call.
+    last call. ``quiet``: seconds for which an entry of unknown format stays unchanged until it is finished; ``now``:
+    seconds of a clock that never jumps.
     """
 
     def __init__(
-        self, folder: Path, writers: Callable[[], set[str]], renamed: Callable[[], set[str]] = lambda: set()
+        self,
+        folder: Path,
+        writers: Callable[[], set[str]],
+        renamed: Callable[[], set[str]] = lambda: set(),
+        quiet: float = 0.0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._writers = writers
         self._renamed = renamed
+        self._quiet, self._now = quiet, now
+        self._since: dict[str, float] = {}  # when the content of each was first seen
         self._moved: set[str] = set()
         self._seen: dict[str, Signature] = {}
         self._saved: dict[str, Signature] = {}
@@ -147,6 +159,9 @@ class Scanner:
                 if not any(file[1] for file in now):
                     continue
                 self._seen[name] = now
+                rests = before.get(name) == now
+                if not rests:
+                    self._since[name] = self._now()
                 if self._saved.get(name) == now:
                     continue
                 note = notes.get(name, {})
@@ -155,7 +170,7 @@ class Scanner:
                 one = Finished(name, now, told if isinstance(told, int) else step_of(name))
                 if noted or info.st_ino in inodes or name in self._moved:
                     found.append(one)
-                elif not killed and (ended or before.get(name) == now):
+                elif (rests or ended) and self._seems_whole(name, killed=killed, ended=ended):
                     waiting.append(one)
         if waiting:
             busy = set() if ended else self._writers()
@@ -163,6 +178,20 @@ class Scanner:
         # File systems count time in steps of milliseconds, some of seconds: what seems to be of the same moment goes by
         # its number.
         return sorted(found, key=lambda one: (one.modified, -1 if one.step is None else one.step, one.name))
+
+    def _seems_whole(self, name: str, *, killed: bool, ended: bool) -> bool:
+        """Of an entry that was written in place and rests."""
+        try:
+            whole = is_whole(self._folder / name)
+        except FileNotFoundError:
+            raise
+        except OSError:  # reading it will fail again, and say so, when it is saved
+            whole = None
+        if whole is False and ended:
+            self.trouble[name] = f"{name} is not whole: it was not written to its end"
+        if whole is None:
+            return not killed and (ended or self._now() - self._since[name] >= self._quiet)
+        return whole
 
     def _entries(self) -> list[Path]:
         return [path for path in self._folder.iterdir() if not path.is_symlink()]

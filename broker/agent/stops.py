@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from broker.agent.clock import to_text
-from broker.agent.endings import Stop
+from broker.agent.endings import StopOrder
 from broker.agent.formats import Exit, Spec
-from broker.agent.journal import Journal
-from broker.agent.mailbox import Mailbox
+from broker.agent.journal import AttemptJournal
+from broker.agent.mailbox import NodeMailbox
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Fenced:
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandMessage:
     """A message of a command: setup's last ones may come when the job's own command already runs."""
 
     command: int
@@ -66,7 +66,7 @@ class Inbox:
 class Stops:
     """Reads the inbox of one attempt. ``peers``: the other ranks that have ended, and how."""
 
-    def __init__(self, inbox: Inbox, spec: Spec, mailbox: Mailbox, journal: Journal) -> None:
+    def __init__(self, inbox: Inbox, spec: Spec, mailbox: NodeMailbox, journal: AttemptJournal) -> None:
         self._inbox, self._spec = inbox, spec
         self._mailbox, self._journal = mailbox, journal
         self.peers: dict[int, Exit] = {}
@@ -79,27 +79,29 @@ class Stops:
             wait = min(wait, self._mailbox.seconds_until(paid_until))
         return self._inbox.take(wait)
 
-    def in_message(self, message: Any, *, already: Stop | None = None) -> Stop | None:
+    def in_message(self, message: Any, *, already: StopOrder | None = None) -> StopOrder | None:
         """The stop that follows from the message, the lease or idleness; ``already``: a stop under way."""
         if isinstance(message, PeerEnded):
             self.peers[message.rank] = message.ending
             if message.ending.cause != "completed":
                 ending = message.ending
-                return Stop(ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status)
-        if isinstance(message, Stop):
+                return StopOrder(
+                    ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status
+                )
+        if isinstance(message, StopOrder):
             if message.by_signal and already is None:
                 self._mailbox.refresh_lease(2.0)
                 over = self._mailbox.over()
                 if over is not None:
-                    return Stop(*over)
+                    return StopOrder(*over)
                 self.tell_notice(message.evidence, None)
             return message
         return self.due() if already is None else None
 
-    def due(self) -> Stop | None:
+    def due(self) -> StopOrder | None:
         """Whether the lease is over, or the accelerators have been idle for too long."""
         over = self._mailbox.over()
-        return None if over is None else Stop(*over)
+        return None if over is None else StopOrder(*over)
 
     def must_end(self) -> bool:
         """Whether something came, or the lease is over: for what takes long before there is a command."""

@@ -53,14 +53,14 @@ def parts(size: int, room: int) -> tuple[int, int]:
     return part, max(2, min(_MOST_AT_ONCE, room // part))
 
 
-class Store:
+class ObjectFolder:
     """A folder of an object store. Paths are relative to it, with forward slashes."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     @classmethod
-    def open(cls, url: str) -> Store:
+    def open(cls, url: str) -> ObjectFolder:
         """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is made, readable by its owner
         only. Raises StoreTrouble when the URL is none of these or the folder cannot be made."""
         parts = urlsplit(url)
@@ -149,10 +149,12 @@ class Store:
                 raise own[0] from None
             raise StoreTrouble(f"cannot upload {path}: {_sentence(error)}") from None
 
-    def stream(self, path: str) -> Iterator[bytes]:
-        """The content in pieces. Raises FileNotFoundError, StoreTrouble."""
+    def stream(self, path: str, start: int = 0) -> Iterator[bytes]:
+        """The content in pieces, from byte ``start`` on, which must be less than there are. Raises FileNotFoundError,
+        StoreTrouble."""
+        options: Any = {"range": {"offset": start}} if start else None
         try:
-            for piece in obstore.get(self._inner, path).stream(min_chunk_size=1 << 22):
+            for piece in obstore.get(self._inner, path, options=options).stream(min_chunk_size=1 << 22):
                 yield bytes(piece)
         except FileNotFoundError:
             raise

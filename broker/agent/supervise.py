@@ -31,25 +31,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
-from broker.agent import checkpoints, claims, metadata, notices
+from broker.agent import checkpoints, claims, metadata, notices, source_tree
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command
-from broker.agent.endings import Ended, Stop
+from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.agent.environment import Scratch, job_environment
 from broker.agent.formats import Claim, Exit, Lease, attempt_path, ranked
-from broker.agent.journal import Journal
-from broker.agent.mailbox import Mailbox
+from broker.agent.journal import AttemptJournal
+from broker.agent.mailbox import NodeMailbox
 from broker.agent.notice_time import NoticeTime
-from broker.agent.notices import Notice
+from broker.agent.notices import PreemptionNotice
 from broker.agent.output import last_lines
+from broker.agent.outputs import Outputs
+from broker.agent.promise import CheckpointPromise
 from broker.agent.renames import Renames
 from broker.agent.restart import predecessor_is_dead
-from broker.agent.running import Watched
+from broker.agent.running import SupervisedCommand
 from broker.agent.saver import Saver
 from broker.agent.scan import Scanner, open_writers
-from broker.agent.stops import Fenced, Inbox, PeerEnded, Said, Stops
-from broker.agent.store import Store, StoreTrouble, to_bytes
+from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
+from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
 
@@ -59,18 +61,21 @@ INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 
 class Attempt:
     """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive. ``workdir``: where
-    the job's working folder is on this machine, if not where the spec says."""
+    the job's working folder is on this machine, if not where the spec says. ``beside``: a folder beside the job's, by
+    its name; may raise StoreTrouble."""
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectFolder,
         attempt: int,
         rank: int,
         gang: str,
         scratch: Scratch,
         keep_open: Sequence[int] = (),
         workdir: str | None = None,
+        beside: Callable[[str], ObjectFolder] | None = None,
     ) -> None:
+        self._beside = beside
         self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
         self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
         self._umask = os.umask(0o077)  # ours are private; the command gets its own back
@@ -81,8 +86,8 @@ class Attempt:
 
     def run(self) -> int:
         """The whole of it; the exit status of the agent."""
-        signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(Stop("preempted", "SIGTERM", by_signal=True)))
-        signal.signal(signal.SIGINT, lambda *_: self._inbox.put(Stop("preempted", "SIGINT", by_signal=True)))
+        signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(StopOrder("preempted", "SIGTERM", by_signal=True)))
+        signal.signal(signal.SIGINT, lambda *_: self._inbox.put(StopOrder("preempted", "SIGINT", by_signal=True)))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._scratch.make()
         try:
@@ -118,6 +123,7 @@ class Attempt:
         except NewerAttempt:
             log.error("a newer attempt of the job exists; stopped, nothing more is written")
             self._saver.abandon()
+            self._outputs.abandon()
             self._mailbox.stop()
             self._record(cause="fenced")
             return FENCED
@@ -156,9 +162,9 @@ class Attempt:
         """Everything that runs beside the command."""
         spec, store, scratch = self._spec, self._store, self._scratch
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
-        self._journal = Journal(store, journal, self._clock)
+        self._journal = AttemptJournal(store, journal, self._clock)
         self._journal.append("claimed", host=self._own.host)
-        self._mailbox = Mailbox(
+        self._mailbox = NodeMailbox(
             store,
             spec,
             self._rank,
@@ -173,8 +179,9 @@ class Attempt:
         )
         scanner = Scanner(
             scratch.checkpoints,
-            lambda: open_writers(scratch.checkpoints, self._session),
+            lambda: open_writers(scratch.checkpoints),
             Renames(scratch.checkpoints).since_last,
+            spec.intervals.quiet,
         )
         asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
         self._notice_time = NoticeTime(asked, self._journal)
@@ -190,23 +197,33 @@ class Attempt:
             lambda: self._inbox.put(Fenced()),
             self._notice_time.uploaded,
         )
+        self._promise = CheckpointPromise(
+            spec.every if self._rank == 0 else None,
+            spec.intervals.promise,
+            scratch.checkpoints,
+            self._clock,
+            self._journal,
+            lambda: self._saver.saved_any,
+        )
+        self._saver.looked = self._promise.look
+        self._outputs = Outputs(store, spec, self._rank, self._folder, scratch.outputs, self._clock, self._journal)
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
         notices.watch(spec.intervals.notice, asked, self._on_notice)
         self._mailbox.start(min(10.0, spec.intervals.patience))
 
-    def _on_notice(self, notice: Notice) -> None:
+    def _on_notice(self, notice: PreemptionNotice) -> None:
         self._stops.tell_notice(notice.source, notice.terminates_at)
         if not notice.warning:
-            self._inbox.put(Stop("preempted", f"notice from {notice.source}", notice.terminates_at))
+            self._inbox.put(StopOrder("preempted", f"notice from {notice.source}", notice.terminates_at))
 
     # --- the command ------------------------------------------------------------------------------------------------
 
-    def _work(self) -> Ended:
+    def _work(self) -> CommandEnd:
         spec, scratch = self._spec, self._scratch
         stop = self._stops.due()
         if stop is not None:
-            return Ended(None, stop)
+            return CommandEnd(None, stop)
         gang = claims.gather(
             self._store,
             self._number,
@@ -217,16 +234,32 @@ class Attempt:
         )
         stop = self._stops.due()
         if stop is not None:
-            return Ended(None, stop)
+            return CommandEnd(None, stop)
         if len(gang) < spec.nodes and self._inbox.empty():
-            return Ended(None, Stop("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
+            return CommandEnd(None, StopOrder("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
         self._mailbox.phase = "restoring"
         try:
             stop = self._restore() or self._stops.due()
         except OSError as error:
-            return Ended(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
+            return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
+        except checkpoints.Torn as error:
+            job = (spec.resume_from or ("",))[0]
+            return CommandEnd(None, could_not_start=f"no checkpoint of {job} can be restored: {error}")
         if stop is not None:
-            return Ended(None, stop)
+            return CommandEnd(None, stop)
+        self._mailbox.phase = "unpacking"
+        try:
+            stop = self._unless_stopped(self._unpack) or self._stops.due()
+        except OSError as error:
+            place = f" ({error.filename})" if error.filename else ""
+            return CommandEnd(
+                None, could_not_start=f"the job's files cannot be written: {error.strerror or error}{place}"
+            )
+        except source_tree.TreeUnusable as error:
+            return CommandEnd(None, could_not_start=str(error))
+        if stop is not None:
+            return CommandEnd(None, stop)
+        self._outputs.start()
         (scratch.library / "gpubroker_checkpoint.py").write_bytes(
             pkgutil.get_data(__package__, "gpubroker_checkpoint.py") or b""
         )
@@ -239,22 +272,23 @@ class Attempt:
             if setup.stop or setup.could_not_start or setup.status:
                 return replace(setup, during="setup")
         self._mailbox.phase = "running"
-        return self._follow(spec.command, environment, started=lambda: self._journal.append("command_started"))
+        return self._follow(spec.command, environment, started=self._command_started)
 
-    def _restore(self) -> Stop | None:
+    def _command_started(self) -> None:
+        self._journal.append("command_started")
+        self._promise.begun()
+
+    def _restore(self) -> StopOrder | None:
         """Why to stop instead, if something came before it was done. Raises OSError when this machine cannot hold the
         checkpoint, StoreTrouble when the store stays away."""
-        while True:
-            try:
-                found = self._restored()
-                break
-            except checkpoints.GaveUp:
-                message = self._stops.next(float("inf"))
-                if isinstance(message, Fenced):
-                    raise NewerAttempt from None
-                stop = self._stops.in_message(message)
-                if stop is not None:
-                    return stop
+        return self._unless_stopped(self._restored)
+
+    def _restored(self) -> None:
+        into, must_end = self._scratch.checkpoints, self._stops.must_end
+        found = checkpoints.restore(self._store, into, self._rank, must_end)
+        if found.manifest is None and self._spec.resume_from is not None and self._beside is not None:
+            job, wanted = self._spec.resume_from
+            found = checkpoints.restore_of_other(self._beside(job), wanted, into, self._rank, must_end)
         newest = found.manifest
         self._journal.append(
             "restored",
@@ -263,20 +297,47 @@ class Attempt:
             passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
         )
         self._saver.start(newest)
-        return None
 
-    def _restored(self) -> checkpoints.Restored:
-        return patiently(
-            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank, self._stops.must_end),
-            self._spec.intervals.patience,
-            lambda wait: self._inbox.something_came(wait) or self._stops.must_end(),
-        )
+    def _unpack(self) -> None:
+        """The job's own files into a folder that only this attempt has."""
+        sources = self._spec.sources
+        if sources is None or self._beside is None:
+            return
+        pool = self._beside(sources.pool)
+        for one in sources.trees:
+            into = self._scratch.work / Path(one.to).expanduser()
+            source_tree.unpack(pool, one.tree, into, self._stops.must_end)
 
-    def _follow(self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None) -> Ended:
+    def _unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
+        """Fetch something while the store may be away for a time; why to stop instead, if something came meanwhile."""
+        while True:
+            try:
+                patiently(
+                    fetch,
+                    self._spec.intervals.patience,
+                    lambda wait: self._inbox.something_came(wait) or self._stops.must_end(),
+                )
+                return None
+            except checkpoints.GaveUp:
+                message = self._stops.next(float("inf"))
+                if isinstance(message, Fenced):
+                    raise NewerAttempt from None
+                stop = self._stops.in_message(message)
+                if stop is not None:
+                    return stop
+
+    @property
+    def _folder(self) -> Path:
+        """Where the commands run."""
+        return self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
+
+    def _follow(
+        self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None
+    ) -> CommandEnd:
         """Run a script to its end, or until the attempt must stop."""
-        folder = self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
+        folder = self._folder
         if not folder.is_dir():
-            return Ended(None, could_not_start=f"there is no folder {folder} on this machine")
+            return CommandEnd(None, could_not_start=f"there is no folder {folder} on this machine")
         self._commands += 1
         number = self._commands
         self._saver.go_on()
@@ -288,7 +349,7 @@ class Attempt:
             scratch=self._scratch.root,
             umask=self._umask,
             witness=self._scratch.witness,
-            tell=lambda what: self._inbox.put(Said(number, what)),
+            tell=lambda what: self._inbox.put(CommandMessage(number, what)),
             keep_open=self._keep_open,
         )
 
@@ -299,7 +360,7 @@ class Attempt:
         def on_stop() -> None:
             self._mailbox.phase = "stopping"
 
-        watched = Watched(
+        watched = SupervisedCommand(
             command,
             number,
             self._spec,
@@ -317,7 +378,7 @@ class Attempt:
 
     # --- after the command ------------------------------------------------------------------------------------------
 
-    def _finish(self, ended: Ended) -> int:
+    def _finish(self, ended: CommandEnd) -> int:
         """Save what is finished, tell how it ended."""
         spec = self._spec
         self._mailbox.phase = "saving"
@@ -338,6 +399,10 @@ class Attempt:
             return min(latest, time.monotonic() + self._mailbox.seconds_until(paid_until) + 2 * self._share)
 
         self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
+        self._promise.look(ended=True)
+        if ended.stop is None:
+            latest = time.monotonic() + wait  # as long again
+        self._outputs.finish(deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:
             ended = self._await_peers(ended)
         cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
@@ -348,11 +413,15 @@ class Attempt:
         self._record(cause=ending.cause)
         if not self._saver.unsaved:
             shutil.rmtree(self._scratch.checkpoints, ignore_errors=True)
+        if not self._outputs.unsaved:
+            shutil.rmtree(self._scratch.outputs, ignore_errors=True)
+            if self._spec.sources is not None:
+                shutil.rmtree(self._scratch.work, ignore_errors=True)
         if ending.cause == "completed":
             return 0
         return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
 
-    def _await_peers(self, ended: Ended) -> Ended:
+    def _await_peers(self, ended: CommandEnd) -> CommandEnd:
         """Rank 0 ends last: the attempt is over when all ranks are."""
         self._mailbox.phase = "waiting for the other ranks"
         while len(self._stops.peers) < self._spec.nodes - 1:

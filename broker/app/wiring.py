@@ -34,7 +34,7 @@ class BuildProvider(Protocol):
     def __call__(self, name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None) -> Provider: ...
 
 
-class Catalogue(Protocol):
+class CatalogueReader(Protocol):
     """A catalogue file whose header was understood. ``layout``: which of the known layouts it is in."""
 
     @property
@@ -48,7 +48,7 @@ class Catalogue(Protocol):
 class OpenCatalogue(Protocol):
     """Opens a file as prices of ``provider`` at ``dated``. Raises `InvalidInput` for a file in no known layout."""
 
-    def __call__(self, file: Path, *, provider: str, dated: datetime, now: datetime) -> Catalogue: ...
+    def __call__(self, file: Path, *, provider: str, dated: datetime, now: datetime) -> CatalogueReader: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -45,7 +45,8 @@ def _build(name: str, place: str) -> Any:
         group.name = name
         return _reflowed(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(name, epilog=module.EXAMPLES, hidden=getattr(module, "HIDDEN", False))(written)
+    made = getattr(module, "COMMAND_CLASS", TyperCommand)
+    alone.command(name, cls=made, epilog=module.EXAMPLES, hidden=getattr(module, "HIDDEN", False))(written)
     return _reflowed(typer.main.get_command(alone))
 
 
@@ -65,7 +66,8 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
     is the order of the help.
 
     The attribute is the `typer.Typer` of a group or the function of a command. A module with a command function also
-    defines ``EXAMPLES``, and ``HIDDEN = True`` if the help should not list the command.
+    defines ``EXAMPLES``, ``HIDDEN = True`` if the help should not list the command, and ``COMMAND_CLASS`` if it parses
+    its arguments in a way of its own.
     """
 
     class Lazy(TyperGroup):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "broker.cli.service.demo:demo",
     "offers": "broker.cli.prices.offers:offers",
+    "init": "broker.cli.jobs.init:init",
     "plan": "broker.cli.jobs.plan:plan",
     "submit": "broker.cli.jobs.submit:submit",
     "jobs": "broker.cli.jobs.jobs:app",

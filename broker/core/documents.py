@@ -137,7 +137,7 @@ def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Docume
         stop(f"is empty; expected a {kind}: lines of the form 'key: value'")
     if not isinstance(root, MappingNode):
         stop(f"expected lines of the form 'key: value', got {_kind_of(root)}", root.start_mark)
-    reading = _Reading(stop)
+    reading = _DocumentReading(stop)
     data = reading.value(root, ())
     return Document(file, kind, data, reading.values, reading.keys, reading.texts)
 
@@ -178,7 +178,7 @@ def _check_events(content: str, stop: Stop) -> None:
             stop(f"holds more than {MAX_VALUES:,} values", event.start_mark)
 
 
-class _Reading:
+class _DocumentReading:
     """Expands a composed document into plain data, noting where everything stands."""
 
     def __init__(self, stop: Stop) -> None:
@@ -229,7 +229,7 @@ class _Reading:
         self.count += len(base.value)
         if len(path) > MAX_DEPTH or self.count > MAX_VALUES:
             self.stop("merges with '<<' too deep or too much", base.start_mark)
-        inner = _Reading(self.stop)
+        inner = _DocumentReading(self.stop)
         inner.count = self.count
         entries = inner._entries(base, (*path, "<<"))
         self.count = inner.count

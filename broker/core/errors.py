@@ -73,6 +73,10 @@ class Unreachable(RetryLater):
     """Time-out, refused connection, or a 5xx answer."""
 
 
+class HostUnknown(Unreachable):
+    """The name of the host has no address: without a network, asking again at once does not help."""
+
+
 class TryAnotherOffer(BrokerError):
     """This offer cannot be had now; the next one may be."""
 
@@ -186,17 +190,18 @@ class InvalidInput(AskAPerson):
         self.others = tuple(others)
 
 
-class UnknownName(AskAPerson):
-    """Unknown name. The hint suggests the nearest one."""
+_A_LIST = 30  # names that one can still read
+_A_FEW = 5
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+
+class UnknownName(AskAPerson):
+    """Unknown name. The message suggests ``meant`` or the nearest one, and else the hint some."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "", meant: str = "") -> None:
         names = sorted(known)
-        meant = did_you_mean(name, names)
-        super().__init__(
-            f"unknown {kind} {name!r}{meant}",
-            where=where,
-            hint="" if meant or not names else f"known: {', '.join(names)}",
-        )
+        suggestion = f"; did you mean {meant!r}?" if meant else did_you_mean(name, names)
+        hint = "" if suggestion else _some_of(names, name)
+        super().__init__(f"unknown {kind} {name!r}{suggestion}", where=where, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +272,10 @@ class StoreProblem(AskAPerson):
     """The database cannot be used in its current state."""
 
 
+class OutcomeUnknown(BrokerError):
+    """A call broke off, and it may have taken effect: look whether it did; never repeat it."""
+
+
 class GiveUp(BrokerError):
     """Retrying will not help."""
 
@@ -281,6 +290,17 @@ class Refused(GiveUp):
 
 class Malformed(GiveUp):
     """The answer makes no sense."""
+
+
+def _some_of(names: Sequence[str], like: str) -> str:
+    """The known names; where they are many, those that are most like this one, or the first."""
+    if not names:
+        return ""
+    if len(names) <= _A_LIST:
+        return f"known: {', '.join(names)}"
+    near = get_close_matches(like.lower(), [name.lower() for name in names], n=_A_FEW, cutoff=0.3)
+    shown = [name for name in names if name.lower() in near] or names
+    return f"{len(names)} are known, such as {', '.join(shown[:_A_FEW])}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from broker.core.market.capacity import Charge, Instance, Quota, Reservation, Re
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
+from broker.core.purchases.quotes import CapacityQuote, Order, QuoteRequest
 from broker.core.values.money import Money
 
 
@@ -68,6 +69,30 @@ class SellsReservations(Protocol):
 
     def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
         """Reservations for sale now; buys nothing. The query is a hint, as in `Provider.offers`."""
+        ...
+
+
+@runtime_checkable
+class SellsCapacity(Protocol):
+    """A provider at which capacity can be bought. Each method raises `RetryLater`, `LoginMissing`, `MissingExtra` or
+    `GiveUp`."""
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """What it would sell now. Read-only. Raises `InvalidInput` for a request that it can never serve."""
+        ...
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        """Let the provider check the order without taking it, where it can (a dry run). Buys nothing."""
+        ...
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        """Buy the quote's offering, marked with ``key``. Called once for a key, and never repeated by itself: after
+        `OutcomeUnknown` the order may have been taken. Every other error means that it was not; `Throttled`, that the
+        provider did not look at it."""
+        ...
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        """The orders that carry that mark, in the quote's region. Read-only."""
         ...
 
 

@@ -28,7 +28,7 @@ WEEKS_PER_YEAR = HOURS_PER_YEAR / 168
 DECLINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-class Verdict(StrEnum):
+class BuyOrRentVerdict(StrEnum):
     """The result of the comparison."""
 
     BUY = "buy"
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class BuyOrRentInputs:
     """The inputs. All but price, rent and time are optional and default to 0.
 
     ``years``: how long the capacity is needed, from today. ``utilisation``: share of all hours in use (hours per day ÷
@@ -106,11 +106,11 @@ class Sensitivity:
     own_npv_usd: float
     rent_npv_usd: float
     break_even_utilisation: float | None
-    verdict: Verdict
+    verdict: BuyOrRentVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BuyOrRentTotals:
     """Totals and present values of both ways (USD, costs positive), and their break-even points.
 
     ``break_even_utilisation`` and ``break_even_hours_per_day``: above 1 and 24 owning never pays at this rent; None if
@@ -129,20 +129,20 @@ class Answer:
     break_even_hours_per_day: float | None
     break_even_rent_usd_per_hour: float
     payback_months: float | None
-    verdict: Verdict
+    verdict: BuyOrRentVerdict
     why: str
     assumptions: tuple[str, ...]
     rules_of_thumb: tuple[RuleCheck, ...]
     sensitivity: tuple[Sensitivity, ...]
 
 
-def buy_or_rent(case: Case, rules: RulesOfThumb = DEFAULTS) -> Answer:
+def buy_or_rent(case: BuyOrRentInputs, rules: RulesOfThumb = DEFAULTS) -> BuyOrRentTotals:
     """Works the case through, holds the rules of thumb against it, and varies how fast rents fall."""
     flows = _flows(case, case.discount_rate)
     plain = flows if case.discount_rate == 0 else _flows(case, 0.0)
     break_even = flows.break_even_utilisation
     verdict, why = _verdict(case, flows, rules)
-    return Answer(
+    return BuyOrRentTotals(
         own_total_usd=plain.own(case.utilisation),
         rent_total_usd=plain.rent(case.utilisation),
         own_npv_usd=flows.own(case.utilisation),
@@ -185,7 +185,7 @@ class _Flows:
         return max(0.0, self.capital) / saved if saved > 0 else None
 
 
-def _flows(case: Case, discount_rate: float) -> _Flows:
+def _flows(case: BuyOrRentInputs, discount_rate: float) -> _Flows:
     running = waiting = renting = 0.0
     delivered = case.lead_time_weeks / WEEKS_PER_YEAR
     for start, end in _months(case):
@@ -201,7 +201,7 @@ def _flows(case: Case, discount_rate: float) -> _Flows:
     return _Flows(case.purchase_usd + case.facility_usd - resale, running, waiting, renting)
 
 
-def _months(case: Case) -> Iterator[tuple[float, float]]:
+def _months(case: BuyOrRentInputs) -> Iterator[tuple[float, float]]:
     """The time in slices of a month or less, in years, cut where something changes."""
     cuts = {index / 12 for index in range(int(case.years * 12) + 1)} | {case.years}
     cuts |= {min(case.years, case.lead_time_weeks / WEEKS_PER_YEAR)}
@@ -210,7 +210,7 @@ def _months(case: Case) -> Iterator[tuple[float, float]]:
     return pairwise(sorted(cuts))
 
 
-def _rent_at(case: Case, year: float) -> float:
+def _rent_at(case: BuyOrRentInputs, year: float) -> float:
     """The rent for an hour of today's work, USD, after that many years."""
     rent: float = case.rent_usd_per_hour * (1 - case.price_decline) ** year
     if case.obsolete_after_years is not None and year >= case.obsolete_after_years:
@@ -218,13 +218,13 @@ def _rent_at(case: Case, year: float) -> float:
     return rent
 
 
-def _break_even_rent(case: Case, flows: _Flows) -> float:
+def _break_even_rent(case: BuyOrRentInputs, flows: _Flows) -> float:
     """Rents scale as one, and the owner pays them too while waiting: today's rent at which both cost the same."""
     used = flows.renting - flows.waiting
     return case.rent_usd_per_hour * (flows.capital / case.utilisation + flows.running) / used
 
 
-def _payback(case: Case) -> float | None:
+def _payback(case: BuyOrRentInputs) -> float | None:
     """Months until savings cover the capital; within a month by proportion."""
     missing = case.purchase_usd + case.facility_usd - case.resale_usd
     delivered = case.lead_time_weeks / WEEKS_PER_YEAR
@@ -239,15 +239,18 @@ def _payback(case: Case) -> float | None:
     return None
 
 
-def _verdict(case: Case, flows: _Flows, rules: RulesOfThumb) -> tuple[Verdict, str]:
+def _verdict(case: BuyOrRentInputs, flows: _Flows, rules: RulesOfThumb) -> tuple[BuyOrRentVerdict, str]:
     own, rent = flows.own(case.utilisation), flows.rent(case.utilisation)
     owning = f"owning costs ${own:,.0f} against ${rent:,.0f} of rent for the same hours, in today's money"
     if case.peak_to_baseline > rules.bursty_above_peak_to_baseline and own < rent:
-        return Verdict.HYBRID, f"{owning}; own the steady part and rent the bursts (peak is {case.peak_to_baseline:g}×)"
-    return (Verdict.BUY if own < rent else Verdict.RENT), owning
+        return (
+            BuyOrRentVerdict.HYBRID,
+            f"{owning}; own the steady part and rent the bursts (peak is {case.peak_to_baseline:g}×)",
+        )
+    return (BuyOrRentVerdict.BUY if own < rent else BuyOrRentVerdict.RENT), owning
 
 
-def _assumptions(case: Case) -> tuple[str, ...]:
+def _assumptions(case: BuyOrRentInputs) -> tuple[str, ...]:
     zero = {
         "energy": case.watts * case.kwh_usd,
         "staff": case.staff_usd_per_hour,
@@ -286,7 +289,7 @@ def _rules(break_even: float | None, rules: RulesOfThumb) -> tuple[RuleCheck, ..
     )
 
 
-def _with_decline(case: Case, decline: float, rules: RulesOfThumb) -> Sensitivity:
+def _with_decline(case: BuyOrRentInputs, decline: float, rules: RulesOfThumb) -> Sensitivity:
     changed = replace(case, price_decline=decline)
     flows = _flows(changed, changed.discount_rate)
     return Sensitivity(
@@ -298,7 +301,7 @@ def _with_decline(case: Case, decline: float, rules: RulesOfThumb) -> Sensitivit
     )
 
 
-def monthly_usd(case: Case) -> tuple[float, float]:
+def monthly_usd(case: BuyOrRentInputs) -> tuple[float, float]:
     """An average month's running cost owned, and its rent at today's price, at the planned hours (USD)."""
     hours = case.utilisation * HOURS_PER_MONTH
     return hours * case.running_usd_per_hour, hours * case.rent_usd_per_hour

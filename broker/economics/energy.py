@@ -129,7 +129,7 @@ def default_pue(location: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ScorecardLine:
     """One line of the scorecard: figure, reference, points from 0 to 1, and the improvement."""
 
     what: str
@@ -144,7 +144,7 @@ class Score:
 class Scorecard:
     """The lines and their mean as a grade from A to E (`RulesOfThumb.grades`)."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[ScorecardLine, ...]
     points: float
     grade: str
 
@@ -193,10 +193,10 @@ def scorecard(
     return Scorecard(tuple(scores), points, grade)
 
 
-def _line(what: str, value: float, unit: str, target: float, improve: str, *, more: bool = False) -> Score:
+def _line(what: str, value: float, unit: str, target: float, improve: str, *, more: bool = False) -> ScorecardLine:
     """Points: how near ``value`` is to ``target``, where ``more`` (or less) is better."""
     ratio = value / target if more else (target / value if value else 1.0)
-    return Score(what, value, unit, target, min(1.0, max(0.0, ratio)), improve)
+    return ScorecardLine(what, value, unit, target, min(1.0, max(0.0, ratio)), improve)
 
 
 def _without_zone(location: str) -> str:

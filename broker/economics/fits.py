@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.core.values.accelerators import Accelerator
-from broker.economics.memory import Layout, MemoryEstimate, Method, Precision, lower_bound_cards, usable_gib
+from broker.economics.memory import MemoryEstimate, Method, ParallelLayout, Precision, lower_bound_cards, usable_gib
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 FLASH_ATTENTION_2 = (8, 0)
@@ -77,7 +77,7 @@ def fits(
 
 def smallest_layout(
     needs: MemoryEstimate, accelerator: Accelerator, rules: RulesOfThumb = DEFAULTS, *, tensor: bool = True
-) -> Layout | None:
+) -> ParallelLayout | None:
     """The arrangement with the fewest cards that holds the workload; None when none does.
 
     Cards come as 1, 2, 4, ... up to a machine, then in whole machines. For training, ZeRO-3 is preferred to splitting
@@ -93,7 +93,7 @@ def smallest_layout(
     return None
 
 
-def describe(needs: MemoryEstimate, layout: Layout) -> str:
+def describe(needs: MemoryEstimate, layout: ParallelLayout) -> str:
     """The layout in words, with what brings the activations down."""
     if layout.gpus == 1:
         return "one card"
@@ -122,22 +122,22 @@ def _machine_sizes(per_node: int) -> Iterator[int]:
         nodes *= 2
 
 
-def _layouts(count: int, needs: MemoryEstimate, per_node: int, tensor: bool) -> Iterator[Layout]:
+def _layouts(count: int, needs: MemoryEstimate, per_node: int, tensor: bool) -> Iterator[ParallelLayout]:
     if not needs.workload.trains:
         degree = min(count, per_node) if tensor else 1
         if count % degree == 0:
-            yield Layout(count, degree, count // degree, 0)
+            yield ParallelLayout(count, degree, count // degree, 0)
         return
     zero = 3 if count > 1 else 0
     split = 1
     while split <= count:
         inside = min(split, per_node) if tensor else 1
         if split % inside == 0 and count % split == 0:
-            yield Layout(count, inside, split // inside, zero if count > split else 0)
+            yield ParallelLayout(count, inside, split // inside, zero if count > split else 0)
         split *= 2
 
 
-def _caveats(needs: MemoryEstimate, accelerator: Accelerator, layout: Layout) -> tuple[str, ...] | None:
+def _caveats(needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLayout) -> tuple[str, ...] | None:
     """Caveats of this card for the workload; None if it cannot be used."""
     workload = needs.workload
     capability = accelerator.compute_capability

@@ -61,7 +61,7 @@ class Recomputation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ModelUse:
     """A model and its use.
 
     ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
@@ -101,7 +101,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ParallelLayout:
     """The layout over ``gpus`` = tensor × pipeline × data parallel degrees, and the ZeRO stage (0 to 3; 3 is FSDP).
     Raises InvalidInput when the degrees do not divide the GPUs.
     """
@@ -133,8 +133,8 @@ class MemoryEstimate:
     ``assumptions``: in words, the values assumed for missing inputs.
     """
 
-    workload: Workload
-    layout: Layout
+    workload: ModelUse
+    layout: ParallelLayout
     weights_gib: float
     gradients_gib: float
     optimizer_gib: float
@@ -144,7 +144,7 @@ class MemoryEstimate:
     per_gpu_gib: float
     assumptions: tuple[str, ...]
 
-    def on(self, layout: Layout) -> float:
+    def on(self, layout: ParallelLayout) -> float:
         """GiB on each GPU under another layout.
 
         Tensor and pipeline parallelism split everything; ZeRO shares the optimizer (stage 1), the gradients too (2)
@@ -162,13 +162,15 @@ class MemoryEstimate:
         return weights + gradients + optimizer + cache + self.activations_gib / model
 
 
-def estimate(workload: Workload, layout: Layout | None = None, rules: RulesOfThumb = DEFAULTS) -> MemoryEstimate:
+def estimate(
+    workload: ModelUse, layout: ParallelLayout | None = None, rules: RulesOfThumb = DEFAULTS
+) -> MemoryEstimate:
     """The memory of a workload.
 
     Training: weights in their precision, FP32 gradients, optimizer state, activations; for LoRA and QLoRA gradients
     and optimizer only of the adapter's share of the parameters. Inference: weights and KV cache. Raises InvalidInput.
     """
-    layout = layout or Layout()
+    layout = layout or ParallelLayout()
     notes: list[str] = []
     weights = workload.parameters * workload.weights.bytes
     gradients, optimizer = _states(workload, rules, notes)
@@ -233,7 +235,7 @@ def lower_bound_cards(total_gib: float, usable: float) -> int:
     return max(1, ceil(not_negative("total", total_gib, "GiB") / positive("usable memory", usable, "GiB")))
 
 
-def _states(workload: Workload, rules: RulesOfThumb, notes: list[str]) -> tuple[float, float]:
+def _states(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> tuple[float, float]:
     """Bytes of gradients and optimizer."""
     if not workload.trains:
         return 0.0, 0.0
@@ -254,7 +256,7 @@ def _states(workload: Workload, rules: RulesOfThumb, notes: list[str]) -> tuple[
     return trained * rules.gradient_bytes, trained * not_negative("optimizer bytes", per_parameter)
 
 
-def _activations(workload: Workload, weights: float, rules: RulesOfThumb, notes: list[str]) -> float:
+def _activations(workload: ModelUse, weights: float, rules: RulesOfThumb, notes: list[str]) -> float:
     if workload.shape is None or not workload.context:
         factor = not_negative("activations per weight byte", rules.activations_per_weight)
         notes.append(f"activations taken as {factor:g} × the weights: give the architecture and context to model them")
@@ -267,7 +269,7 @@ def _activations(workload: Workload, weights: float, rules: RulesOfThumb, notes:
     return scale * activation_bytes(workload.shape, workload.batch, workload.context, workload.recomputation)
 
 
-def _cache(workload: Workload, notes: list[str]) -> float:
+def _cache(workload: ModelUse, notes: list[str]) -> float:
     if workload.shape is None:
         notes.append("no KV cache counted: give layers, kv-heads, head-dim, batch and context")
         return 0.0

@@ -12,7 +12,7 @@ from enum import StrEnum
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
 from broker.economics.fits import describe, smallest_layout
-from broker.economics.memory import Layout, MemoryEstimate, Method, usable_gib
+from broker.economics.memory import MemoryEstimate, Method, ParallelLayout, usable_gib
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import whole
 
@@ -95,7 +95,7 @@ def choose(
     group = layout.gpus
     wanted = group if gpus is None else whole("gpus", gpus)
     copies = max(1, -(-wanted // group))
-    layout = Layout(group * copies, layout.tensor, layout.pipeline, layout.zero)  # ZeRO shares among all copies
+    layout = ParallelLayout(group * copies, layout.tensor, layout.pipeline, layout.zero)  # ZeRO shares among all copies
     per_node = min(layout.gpus, rules.gpus_per_node)
     across = layout.gpus > rules.gpus_per_node
     strategy = _strategy(layout, group, linked, across)
@@ -123,7 +123,7 @@ def choose(
     )
 
 
-def _strategy(layout: Layout, group: int, linked: bool, across: bool) -> Strategy:
+def _strategy(layout: ParallelLayout, group: int, linked: bool, across: bool) -> Strategy:
     if group == 1:
         return Strategy.DATA
     if layout.tensor * layout.pipeline == 1:
@@ -133,7 +133,7 @@ def _strategy(layout: Layout, group: int, linked: bool, across: bool) -> Strateg
     return Strategy.HYBRID if across or layout.data > 1 else Strategy.TENSOR
 
 
-def _why(needs: MemoryEstimate, accelerator: Accelerator, layout: Layout, group: int, across: bool) -> str:
+def _why(needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLayout, group: int, across: bool) -> str:
     size = f"{needs.total_gib:.1f} GiB"
     if group == 1:
         return f"{size} fit on one {accelerator.name}: full copies side by side are simplest and scale best"
@@ -158,7 +158,7 @@ def _why_not(needs: MemoryEstimate, accelerator: Accelerator, rules: RulesOfThum
 def _warnings(
     needs: MemoryEstimate,
     accelerator: Accelerator,
-    layout: Layout,
+    layout: ParallelLayout,
     group: int,
     linked: bool,
     across: bool,

@@ -1,7 +1,7 @@
 """The savings ladder: steps in order, expected savings, conditions, and metrics.
 
-Expected savings are ranges from practice, as shares of the workload's GPU cost. They are data (`Step`), replaceable as
-a whole.
+Expected savings are ranges from practice, as shares of the workload's GPU cost. They are data (`SavingLever`),
+replaceable as a whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.economics.units import fraction, parameter_count, positive, share
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class WorkloadDescription:
     """A workload as its owner describes it. ``utilisation``: of the GPUs now; ``spare_hours_share``: share of the paid
     hours with nothing to do."""
 
@@ -42,7 +42,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SavingLever:
     """A rung: ``saving`` low and high (0 to 1), under which condition, and what to measure after it."""
 
     name: str
@@ -52,24 +52,40 @@ class Step:
 
 
 LADDER = (
-    Step("smallest model that meets the bar", (0.3, 0.8), "quality bar defined", "quality on your own test set"),
-    Step("INT8 quantisation", (0.3, 0.5), "inference, more than 3B parameters", "quality, tokens/s, p95 latency"),
-    Step("INT4 quantisation", (0.5, 0.8), "INT8 held its quality", "quality on the hardest tasks, tokens/s"),
-    Step("pruning", (0.1, 0.3), "structured pruning is supported by the runtime", "quality, tokens/s"),
-    Step("LoRA or QLoRA instead of full fine-tuning", (0.5, 0.9), "the task is an adaptation", "quality, GPU-hours"),
-    Step("distillation", (0.4, 0.8), "enough traffic to repay the training of a student", "quality gap to teacher"),
-    Step("batching and caching", (0.2, 0.6), "latency budget leaves room; prompts repeat", "tokens/s, hit rate, p95"),
-    Step("pooling, MIG, MPS or time-slicing", (0.3, 0.5), "cards below 50 % busy", "GPU utilisation, p95 latency"),
-    Step("spot with checkpoints", (0.6, 0.9), "work can be interrupted", "interruptions, redone hours, cost per run"),
-    Step("reserve the baseline", (0.3, 0.6), "steady demand for a year or more", "utilisation of the reservation"),
-    Step("autoscale, scale to zero", (0.2, 0.6), "idle hours; a cold start of 30-120 s is bearable", "idle hours, p95"),
-    Step("data loading", (0.05, 0.3), "GPUs wait for data", "GPU utilisation, time per step"),
-    Step("egress and storage", (0.02, 0.1), "data crosses regions or clouds", "egress and storage on the bill"),
+    SavingLever("smallest model that meets the bar", (0.3, 0.8), "quality bar defined", "quality on your own test set"),
+    SavingLever(
+        "INT8 quantisation", (0.3, 0.5), "inference, more than 3B parameters", "quality, tokens/s, p95 latency"
+    ),
+    SavingLever("INT4 quantisation", (0.5, 0.8), "INT8 held its quality", "quality on the hardest tasks, tokens/s"),
+    SavingLever("pruning", (0.1, 0.3), "structured pruning is supported by the runtime", "quality, tokens/s"),
+    SavingLever(
+        "LoRA or QLoRA instead of full fine-tuning", (0.5, 0.9), "the task is an adaptation", "quality, GPU-hours"
+    ),
+    SavingLever(
+        "distillation", (0.4, 0.8), "enough traffic to repay the training of a student", "quality gap to teacher"
+    ),
+    SavingLever(
+        "batching and caching", (0.2, 0.6), "latency budget leaves room; prompts repeat", "tokens/s, hit rate, p95"
+    ),
+    SavingLever(
+        "pooling, MIG, MPS or time-slicing", (0.3, 0.5), "cards below 50 % busy", "GPU utilisation, p95 latency"
+    ),
+    SavingLever(
+        "spot with checkpoints", (0.6, 0.9), "work can be interrupted", "interruptions, redone hours, cost per run"
+    ),
+    SavingLever(
+        "reserve the baseline", (0.3, 0.6), "steady demand for a year or more", "utilisation of the reservation"
+    ),
+    SavingLever(
+        "autoscale, scale to zero", (0.2, 0.6), "idle hours; a cold start of 30-120 s is bearable", "idle hours, p95"
+    ),
+    SavingLever("data loading", (0.05, 0.3), "GPUs wait for data", "GPU utilisation, time per step"),
+    SavingLever("egress and storage", (0.02, 0.1), "data crosses regions or clouds", "egress and storage on the bill"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class SavingAdvice:
     """One rung for one workload: whether it ``applies`` and why, and the range of what remains of today's cost if it
     and all applicable rungs before it are taken."""
 
@@ -85,7 +101,9 @@ class Advice:
     measure: str
 
 
-def ladder(workload: Described, steps: Sequence[Step] = LADDER, rules: RulesOfThumb = DEFAULTS) -> tuple[Advice, ...]:
+def ladder(
+    workload: WorkloadDescription, steps: Sequence[SavingLever] = LADDER, rules: RulesOfThumb = DEFAULTS
+) -> tuple[SavingAdvice, ...]:
     """The steps in order for this workload. Savings multiply: each applies to the rest, so the sum of percentages is
     never reached.
     """
@@ -98,7 +116,7 @@ def ladder(workload: Described, steps: Sequence[Step] = LADDER, rules: RulesOfTh
             remaining_low *= 1 - high
             remaining_high *= 1 - low
         advice.append(
-            Advice(
+            SavingAdvice(
                 order=order,
                 name=step.name,
                 applies=applies,
@@ -114,7 +132,7 @@ def ladder(workload: Described, steps: Sequence[Step] = LADDER, rules: RulesOfTh
     return tuple(advice)
 
 
-def _applies(name: str, w: Described, limits: RulesOfThumb) -> tuple[bool, str]:
+def _applies(name: str, w: WorkloadDescription, limits: RulesOfThumb) -> tuple[bool, str]:
     """Whether a rung makes sense here, with the reason either way. A rung this table does not know applies."""
     free = not w.exact_output
     small = w.parameters <= limits.small_model
@@ -178,7 +196,7 @@ def _applies(name: str, w: Described, limits: RulesOfThumb) -> tuple[bool, str]:
     return applies, why if applies else why_not
 
 
-def check_together(advice: Sequence[Advice], rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
+def check_together(advice: Sequence[SavingAdvice], rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
     """Compares the quoted sum of all inference measures (30-40 %) with the combined effect of the applicable steps.
     They rarely all succeed: plan with the quoted figure.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.fits import smallest_layout
-from broker.economics.memory import Method, Precision, Workload, estimate
+from broker.economics.memory import Method, ModelUse, Precision, estimate
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.throughput import decode
@@ -132,7 +132,7 @@ def erlang_c(load: float, slots: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class GpuHourPrices:
     """USD per GPU-hour of one accelerator in each way of having it; None where there is no price."""
 
     owned: float | None = None
@@ -172,7 +172,7 @@ def options(
     shape: ModelShape | None,
     context: int,
     batch: int,
-    accelerators: Iterable[tuple[Accelerator, Prices]],
+    accelerators: Iterable[tuple[Accelerator, GpuHourPrices]],
     precisions: Sequence[Precision] = (Precision.FP16, Precision.FP8, Precision.INT8, Precision.INT4),
     least_replicas: int = 1,
     rules: RulesOfThumb = DEFAULTS,
@@ -187,7 +187,7 @@ def options(
         for precision in precisions:
             if precision is Precision.FP8 and accelerator.tflops_fp8 is None:
                 continue
-            workload = Workload(parameters, Method.INFERENCE, precision, batch=batch, context=context, shape=shape)
+            workload = ModelUse(parameters, Method.INFERENCE, precision, batch=batch, context=context, shape=shape)
             layout = smallest_layout(estimate(workload, rules=rules), accelerator, rules)
             if layout is None:
                 continue

@@ -9,7 +9,7 @@ from broker.economics.units import not_negative, positive, whole
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class SourcingNeed:
     """The need: hours per day in use, months, GPUs at once, and special conditions."""
 
     hours_per_day: float
@@ -37,7 +37,7 @@ class Opinion:
     says: str
 
 
-def opinions(situation: Situation, rules: RulesOfThumb = DEFAULTS) -> tuple[Opinion, ...]:
+def opinions(situation: SourcingNeed, rules: RulesOfThumb = DEFAULTS) -> tuple[Opinion, ...]:
     """Every rule whose condition is met. They may contradict each other: the arithmetic decides."""
     s = situation
     low, high, months = rules.rent_below_hours_per_day, rules.buy_above_hours_per_day, rules.buy_for_months

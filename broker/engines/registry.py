@@ -4,9 +4,9 @@ from __future__ import annotations
 
 ENGINES: dict[str, str] = {
     "local": "broker.engines.local:Local",
-    "sandbox": "broker.simulation.engine:Sandbox",
+    "sandbox": "broker.simulation.engine:SandboxEngine",
     "skypilot": "broker.engines.skypilot.engine:Skypilot",
-    "slurm": "broker.engines.slurm:Slurm",
+    "slurm": "broker.engines.slurm:SlurmEngine",
 }
 
 # The optional installs that engines need.

@@ -32,7 +32,8 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import BASICS
 from broker.engines.owner import note_owner, owner_of
-from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
+from broker.engines.slurm_commands import SqueueRow, cluster_name, from_accounting, own_jobs, run
+from broker.placement.feasibility import request_served
 from broker.runfolder.runfolder import RunFolder
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
@@ -54,7 +55,7 @@ def _words(value: object) -> object:
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
-class SlurmSettings(BaseModel):
+class SlurmEngineSettings(BaseModel):
     """``[engines.slurm]`` of gpubroker.toml, or ``GPUBROKER_ENGINES__SLURM__…``.
 
     ``agent``: how a node starts the agent; this Python by default, which then lies on a disk that the nodes share.
@@ -71,18 +72,18 @@ class SlurmSettings(BaseModel):
     qos: str | None = None
 
 
-class Slurm:
+class SlurmEngine:
     """The engine. Its handles are ``slurm:<cluster>:<job number>:<key>``."""
 
     name = "slurm"
     honours = frozenset({"several_nodes", "workdir", "setup", "secrets"})
-    Settings: ClassVar = SlurmSettings
+    Settings: ClassVar = SlurmEngineSettings
 
-    def __init__(self, home: Path, clock: Clock, settings: SlurmSettings | None = None) -> None:
+    def __init__(self, home: Path, clock: Clock, settings: SlurmEngineSettings | None = None) -> None:
         """``home``: the engine's own folder, made when needed. ``clock`` dates what Slurm itself did not."""
         self._root = home
         self._clock = clock
-        self._settings = settings or SlurmSettings()
+        self._settings = settings or SlurmEngineSettings()
         self._cluster: str | None = None
 
     @property
@@ -220,7 +221,7 @@ class Slurm:
         gone = self._slot(parts["key"]).read("gone.json")
         return _from_record(gone) if gone else None
 
-    def _observe(self, handle: str, rows: Mapping[str, Row]) -> Observation:
+    def _observe(self, handle: str, rows: Mapping[str, SqueueRow]) -> Observation:
         parts = _HANDLE.fullmatch(handle)
         assert parts is not None, "the others are known"
         row = rows.get(parts["number"]) or from_accounting(parts["number"])
@@ -257,7 +258,7 @@ _WORDS = {
     "NODE_FAIL": "a node failed",
     "OUT_OF_MEMORY": "more memory than requested",
     "PREEMPTED": "preempted",
-    "TIMEOUT": "Slurm's own time limit",
+    "TIMEOUT": "SlurmEngine's own time limit",
 }
 
 
@@ -291,7 +292,7 @@ def _forgotten(slot: Slot) -> Observation:
 def _machine(offer: Offer, launch: Launch) -> list[str]:
     """The job's request per node."""
     job = launch.job
-    request = next((one for one in job.resources if one.accelerator == offer.accelerator), None)
+    request = request_served(offer, job)
     options = [f"--gres=gpu:{offer.instance_type}"] if offer.accelerator else []
     cpus = (request.cpus if request else None) or (offer.cpus if offer.accelerator else None)
     memory = (request.memory_gib if request else None) or (offer.memory_gib if offer.accelerator else None)
@@ -302,7 +303,7 @@ def _machine(offer: Offer, launch: Launch) -> list[str]:
     return options
 
 
-def _since(slot: Slot, row: Row) -> datetime | None:
+def _since(slot: Slot, row: SqueueRow) -> datetime | None:
     """Its start. Slurm truncates to seconds, so never before its submission."""
     launch = slot.read("launch.json")
     if row.started is None or launch is None:

@@ -33,7 +33,7 @@ _TIMEOUT = 30.0  # seconds; longer than Slurm's own MessageTimeout (10 s by defa
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SqueueRow:
     """One job in squeue. Times are UTC; None if Slurm does not know (yet)."""
 
     number: str
@@ -84,7 +84,7 @@ def meaning(name: str, said: str) -> BrokerError:
 _FIELDS = "%i|%j|%T|%S|%e|%r|%N"
 
 
-def own_jobs(key: str | None = None) -> list[Row]:
+def own_jobs(key: str | None = None) -> list[SqueueRow]:
     """This user's jobs, those that ended a while ago included (for as long as slurmctld remembers: MinJobAge); with
     ``key``, those of that name only."""
     named = [f"--name={key}"] if key else []
@@ -93,7 +93,7 @@ def own_jobs(key: str | None = None) -> list[Row]:
     return [row for line in printed.splitlines() if (row := _row(line)) is not None]
 
 
-def from_accounting(number: str) -> Row | None:
+def from_accounting(number: str) -> SqueueRow | None:
     """Slurm's accounting record of a job that slurmctld has forgotten; None without accounting."""
     fields = "JobIDRaw,JobName,State,Start,End,Reason,NodeList"
     try:
@@ -113,13 +113,13 @@ def cluster_name() -> str:
     raise GiveUp("scontrol show config names no ClusterName", where="slurm")
 
 
-def _row(line: str) -> Row | None:
+def _row(line: str) -> SqueueRow | None:
     parts = line.split("|")
     if len(parts) != 7:
         return None
     number, key, state, started, ended, reason, nodes = (part.strip() for part in parts)
     state = state.split(" ")[0].rstrip("+")  # sacct writes "CANCELLED by 1000"
-    return Row(number, key, state, _time(started), _time(ended), reason, nodes)
+    return SqueueRow(number, key, state, _time(started), _time(ended), reason, nodes)
 
 
 def _time(text: str) -> datetime | None:

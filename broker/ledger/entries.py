@@ -227,17 +227,23 @@ def faults(entries: Iterable[Entry]) -> list[str]:
     negative.
     """
     found: list[str] = []
-    by_movement: dict[str, list[Entry]] = defaultdict(list)
+    by_movement: dict[str, Entry] = {}
     held: dict[tuple[str, MoneyKind], int] = defaultdict(int)
     for entry in entries:
-        by_movement[entry.movement_id].append(entry)
         if entry.account is Account.HELD:
-            held[entry.tags.job_id, entry.money] += entry.amount.micros
-    for movement_id, pair in by_movement.items():
-        source, target = ROUTES[pair[0].movement]
-        if sum(e.amount.micros for e in pair) or {e.account for e in pair} != {source, target} or len(pair) != 2:
-            found.append(f"movement {movement_id} does not balance")
-        if len({e.money for e in pair}) > 1:
-            found.append(f"movement {movement_id} mixes kinds of money")
+            of = entry.tags.job_id, entry.money
+            held[of] += entry.amount.micros
+            if not held[of]:
+                del held[of]  # most jobs hold nothing any more: only what is open is remembered
+        other = by_movement.pop(entry.movement_id, None)
+        if other is None:
+            by_movement[entry.movement_id] = entry
+            continue
+        source, target = ROUTES[other.movement]
+        if (other.amount + entry.amount).micros or {other.account, entry.account} != {source, target}:
+            found.append(f"movement {entry.movement_id} does not balance")
+        if other.money is not entry.money:
+            found.append(f"movement {entry.movement_id} mixes kinds of money")
+    found += [f"movement {movement_id} does not balance" for movement_id in by_movement]
     found += [f"job {job} holds {Money(amount)} ({kind})" for (job, kind), amount in held.items() if amount < 0]
-    return found
+    return list(dict.fromkeys(found))

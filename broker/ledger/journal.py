@@ -214,12 +214,12 @@ class NoLongerCurrent(Exception):
 W = TypeVar("W", bound=Writing, covariant=True)
 
 
-class _Writes(Protocol[W]):
+class _WritingPart(Protocol[W]):
     def writing(self) -> AbstractContextManager[W]: ...
 
 
 @contextmanager
-def writing_if(journal: _Writes[W], view: JobView) -> Iterator[W]:
+def writing_if(journal: _WritingPart[W], view: JobView) -> Iterator[W]:
     """A transaction of ``journal`` in which the job is as ``view`` has it. Raises `NoLongerCurrent` where it is not,
     and as `Journal.writing`."""
     with journal.writing() as tx:

@@ -2,7 +2,7 @@
 
 Machine time is settled repeatedly while machines run. Later information may contradict a settlement: a price change
 becomes known late, a machine turns out to have ended earlier, a fast clock is set back. `advance` compares the settled
-cost with the cost by present knowledge, and returns the differences as `Stretch`es: each belongs to the time of its
+cost with the cost by present knowledge, and returns the differences as `CostStretch`es: each belongs to the time of its
 cost, so each budget period bears exactly its machine time. A stretch has one price, so its amount may be spread evenly.
 
 A `Meter` stores how far an attempt is settled, and the exact cost at the latest price reported before that. A price
@@ -59,7 +59,7 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CostStretch:
     """The cost of the time from ``start`` to ``end`` (UTC, half-open) beyond its settlements; negative if too much was
     settled.
     """
@@ -70,7 +70,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class BilledTime:
     """The time that is billed: machines up from ``start`` to ``end`` (so far, or for good), and how their provider
     bills it."""
 
@@ -93,14 +93,14 @@ class Usage:
         return self.start + in_steps(self.end - self.start, self.billing)
 
 
-def fits(meter: Meter, rates: PriceSeries, usage: Usage) -> bool:
+def fits(meter: Meter, rates: PriceSeries, usage: BilledTime) -> bool:
     """Whether `advance` can continue from the meter. ``rates``: as for `advance`."""
     if meter.since <= usage.start:
         return meter.since == usage.start
     return usage.end > meter.since and not usage.free and tuple(rates[0]) == (meter.since, meter.rate)
 
 
-def advance(meter: Meter, rates: PriceSeries, usage: Usage) -> tuple[Meter, list[Stretch]]:
+def advance(meter: Meter, rates: PriceSeries, usage: BilledTime) -> tuple[Meter, list[CostStretch]]:
     """The meter after settling ``usage``, and the stretches to post.
 
     ``rates``: the one in force at ``meter.since``, then each reported up to ``usage.end``; the first also applies
@@ -113,18 +113,18 @@ def advance(meter: Meter, rates: PriceSeries, usage: Usage) -> tuple[Meter, list
     for start, end in pairwise(edges):
         meant = cost.at(min(end, usage.end)) - cost.at(min(start, usage.end))
         posted = settled.at(min(end, meter.settled_to)) - settled.at(min(start, meter.settled_to))
-        found.append(Stretch(start, end, meant - posted))
+        found.append(CostStretch(start, end, meant - posted))
     total = cost.at(usage.billed_to)
     # Time billed after the end belongs to the last moment of the machines, so that it never falls into a period without
     # them.
     beside = (total - cost.at(usage.end)) - (meter.settled - settled.at(meter.settled_to))
-    found.append(Stretch(max(usage.end - _TICK, usage.start), usage.end, beside))
+    found.append(CostStretch(max(usage.end - _TICK, usage.start), usage.end, beside))
     return _meter(cost, rates, total, usage, meter.moved), [one for one in found if one.amount]
 
 
 def recount(
-    posted: Iterable[tuple[datetime, datetime, Money]], rates: PriceSeries, usage: Usage, moved: Money
-) -> tuple[Meter, list[Stretch]]:
+    posted: Iterable[tuple[datetime, datetime, Money]], rates: PriceSeries, usage: BilledTime, moved: Money
+) -> tuple[Meter, list[CostStretch]]:
     """As `advance`, from all postings for the attempt's machine time: (from, to, amount). ``rates``: from
     ``usage.start`` on; ``moved``: posted for data and checkpoint transfer.
 
@@ -147,7 +147,7 @@ def recount(
         start, end = _time(first * QUARTER), _time(after * QUARTER)
         if after == first + 1:  # no time in which nothing was up or settled, as far as that changes nothing
             start, end = max(start, min(times)), min(end, max(times))
-        found.append(Stretch(start, end, Money(micros)))
+        found.append(CostStretch(start, end, Money(micros)))
     return _meter(cost, rates, total, usage, moved), found
 
 
@@ -179,7 +179,7 @@ class _Course:
         return self.before[index] + self.rates[index].micros * in_microseconds(time - self.since[index])
 
 
-def _course(rates: PriceSeries, usage: Usage, since: datetime, before: int) -> _Course:
+def _course(rates: PriceSeries, usage: BilledTime, since: datetime, before: int) -> _Course:
     """Changes at or after the end of the usage do not count: the machines were gone, the rest of the last step is
     billed as it stood."""
     if not rates:
@@ -191,7 +191,7 @@ def _course(rates: PriceSeries, usage: Usage, since: datetime, before: int) -> _
     return _Course.of(changes, before)
 
 
-def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: Usage, moved: Money) -> Meter:
+def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: BilledTime, moved: Money) -> Meter:
     """Continues from the latest reported price, changed or not, so that nothing before it is read again."""
     since = cost.since[0]
     if not usage.free:

@@ -22,7 +22,7 @@ _ALL = ("",)  # for watches that are not about single providers
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatchFinding:
     """A finding. ``holds``: what the watch holds for (see `WatchState.firing`), empty if it does not, None if unknown.
     ``words``: the finding in a line; ``details``: text for the notice.
     """
@@ -38,7 +38,7 @@ def look(
     before: Iterable[Offer],
     fresh: Mapping[str, Freshness],
     now: datetime,
-) -> Seen:
+) -> WatchFinding:
     """``offers``: current ones; ``before``: those of ``watch.within`` ago, for rises; ``fresh``: by provider, for
     staleness. Offers that do not match, unrequested simulated ones, reference prices, and those past their limit are
     ignored.
@@ -48,9 +48,9 @@ def look(
     told = _live(watch, offers)
     current = [offer for offer in told if offer.max_age is None or now - offer.as_of <= offer.max_age]
     if not told:
-        return Seen((), "none is offered")
+        return WatchFinding((), "none is offered")
     if not current:
-        return Seen(None, "every offer is older than its provider's limit")
+        return WatchFinding(None, "every offer is older than its provider's limit")
     match watch.trigger:
         case Trigger.AVAILABLE:
             return _available(current)
@@ -76,44 +76,44 @@ def _to_be_had(offers: Iterable[Offer]) -> list[Offer]:
     return sorted(found, key=lambda offer: (_unit_price(offer), offer.id))
 
 
-def _below(watch: Watch, offers: Sequence[Offer]) -> Seen:
+def _below(watch: Watch, offers: Sequence[Offer]) -> WatchFinding:
     had = _to_be_had(offers)
     if not had:
-        return Seen((), "sold out")
+        return WatchFinding((), "sold out")
     assert watch.price is not None
     below = [offer for offer in had if _unit_price(offer) < watch.price]
-    return Seen(_ALL if below else (), f"cheapest: {_told(had[0])}", _lines(below))
+    return WatchFinding(_ALL if below else (), f"cheapest: {_told(had[0])}", _lines(below))
 
 
-def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> Seen:
+def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> WatchFinding:
     had, earlier = _to_be_had(offers), _to_be_had(before)
     ago = print_duration(watch.within or timedelta(0))
     if not had:
-        return Seen(None, "sold out: there is no price to compare")
+        return WatchFinding(None, "sold out: there is no price to compare")
     if not earlier or not _unit_price(earlier[0]):
-        return Seen(None, f"no price of {ago} ago is known to compare with")
+        return WatchFinding(None, f"no price of {ago} ago is known to compare with")
     now_costs, then_cost = _unit_price(had[0]), _unit_price(earlier[0])
     part = now_costs.micros / then_cost.micros - 1
     words = f"{part:+.1%} in {ago}, from {then_cost}; cheapest: {_told(had[0])}"
     so = now_costs >= then_cost.scaled(1 + (watch.part or 0))  # not `part`: 12 of 10 is a fifth more, and no less
-    return Seen(_ALL if so else (), words, _lines(had))
+    return WatchFinding(_ALL if so else (), words, _lines(had))
 
 
-def _available(offers: Sequence[Offer]) -> Seen:
+def _available(offers: Sequence[Offer]) -> WatchFinding:
     there = [offer for offer in offers if offer.availability is Availability.AVAILABLE]
     if there:
         listed = sorted(there, key=lambda offer: (not offer.has_valid_price(), _unit_price_or_zero(offer), offer.id))
-        return Seen(_ALL, f"available: {_told(listed[0])}", _lines(listed))
+        return WatchFinding(_ALL, f"available: {_told(listed[0])}", _lines(listed))
     if any(offer.availability in _SOLD_OUT for offer in offers):
-        return Seen((), "sold out")
-    return Seen(None, "its providers do not report availability")
+        return WatchFinding((), "sold out")
+    return WatchFinding(None, "its providers do not report availability")
 
 
 def _unit_price_or_zero(offer: Offer) -> Money:
     return _unit_price(offer) if offer.has_valid_price() else Money.ZERO
 
 
-def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> Seen:
+def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> WatchFinding:
     age = watch.age or timedelta(0)
     late = []
     for name in sorted(fresh):
@@ -121,13 +121,13 @@ def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> Seen:
         if watch.fits_provider(name) and (well is None or now - well > age):
             late.append(name)
     if not any(watch.fits_provider(name) for name in fresh):
-        return Seen(None, "never polled")
+        return WatchFinding(None, "never polled")
     if not late:
-        return Seen((), "fresh")
+        return WatchFinding((), "fresh")
     polls = tuple(_of_poll(fresh[name], now) for name in late)
     if len(polls) == 1:
-        return Seen(tuple(late), polls[0])
-    return Seen(tuple(late), f"no good poll of {', '.join(late)}", polls)
+        return WatchFinding(tuple(late), polls[0])
+    return WatchFinding(tuple(late), f"no good poll of {', '.join(late)}", polls)
 
 
 def _of_poll(found: Freshness, now: datetime) -> str:
@@ -155,7 +155,7 @@ def _lines(offers: Sequence[Offer]) -> tuple[str, ...]:
     return (*shown, f"and {more} more") if more else tuple(shown)
 
 
-def step(watch: Watch, state: WatchState, seen: Seen, now: datetime) -> tuple[WatchState, Notice | None]:
+def step(watch: Watch, state: WatchState, seen: WatchFinding, now: datetime) -> tuple[WatchState, Notice | None]:
     """The new state of the watch, and the notice that is due.
 
     A notice is due when a condition begins to hold, and at least ``watch.pause`` after the last one: a condition that
@@ -174,7 +174,7 @@ def step(watch: Watch, state: WatchState, seen: Seen, now: datetime) -> tuple[Wa
     return after, _notice(watch, after, seen)
 
 
-def _notice(watch: Watch, state: WatchState, seen: Seen) -> Notice:
+def _notice(watch: Watch, state: WatchState, seen: WatchFinding) -> Notice:
     body = [seen.words, *seen.details, "", f"Watch {watch.name!r} by {watch.made_by}."]
     body.append(f"To stop these notices: gpubroker prices watch remove {watch.name}")
     return Notice(

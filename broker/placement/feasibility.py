@@ -4,8 +4,9 @@ The order of checks is part of the interface, so that counts are comparable betw
 
 1. simulated capacity that the job does not request;
 2. the job's constraints: provider, region, capacity type;
-3. each acceptable machine: place (``infra``), capacity types, accelerator and count, instance type,
-   CPUs, memory. Of several machines, the one that passed most checks gives the reason;
+3. each acceptable machine: place (``infra``), capacity types, accelerator and count (a rented machine has exactly as
+   many as asked for, unless the job says ``4+``; what is owned or paid for already may have more), instance type, CPUs,
+   memory. Of several machines, the one that passed most checks gives the reason;
 4. interconnect;
 5. availability: sold out, no quota, too few machines free, a recent failed launch;
 6. the price: unknown or impossible, then too old;
@@ -18,7 +19,7 @@ planner: no change of policy makes an infeasible offer feasible.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import translate
@@ -37,7 +38,7 @@ _Finding = tuple[Reason, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
+class _CompiledMachine:
     """One acceptable machine, with its patterns compiled. ``rank``: its place in the job's list."""
 
     rank: int
@@ -49,7 +50,7 @@ class _Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreparedJob:
     """A job and its conditions, made ready for asking about many offers at one time ``now`` (UTC).
 
     ``excluded``: pools not to be tried, each with the reason and its evidence.
@@ -59,7 +60,7 @@ class Request:
     conditions: Conditions
     now: datetime
     excluded: Mapping[str, _Finding]
-    machines: tuple[_Machine, ...]
+    machines: tuple[_CompiledMachine, ...]
     needs: frozenset[str]
     provider: _Matches
     region: _Matches
@@ -68,7 +69,7 @@ class Request:
     @classmethod
     def of(
         cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, _Finding] | None = None
-    ) -> Request:
+    ) -> PreparedJob:
         """Raises InvalidInput for a job that names a model and no machines: it must be sized first."""
         if job.model and not job.resources:
             raise InvalidInput(
@@ -91,22 +92,23 @@ class Request:
         )
 
 
-def why_not(offer: Offer, request: Request) -> Rejection | None:
+def why_not(offer: Offer, request: PreparedJob) -> Rejection | None:
     """Why the offer cannot serve the job, or None if it can."""
     found = fit(offer, request)
     return found if isinstance(found, Rejection) else None
 
 
-def fit(offer: Offer, request: Request) -> int | Rejection:
+def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
     """Which of the job's acceptable machines the offer serves (its place in the list), or why it serves none.
 
     Of several it would serve, the first where the job's list is ordered, else the one that uses most of the machine.
     """
     finding = _constraints(offer, request)
-    served: _Machine | None = None
+    served: _CompiledMachine | None = None
     if finding is None:
-        outcome = _machines(offer, request)
-        if isinstance(outcome, _Machine):
+        any_machine = request.conditions.cpu_jobs_on_gpus
+        outcome = _served(offer, request.machines, ordered=request.job.ordered, cpu_jobs_on_gpus=any_machine)
+        if isinstance(outcome, _CompiledMachine):
             served = outcome
             finding = _interconnect(offer, request) or _to_be_had(offer, request) or _price(offer, request)
             finding = finding or _engine(offer, request)
@@ -118,7 +120,15 @@ def fit(offer: Offer, request: Request) -> int | Rejection:
     return served.rank
 
 
-def _constraints(offer: Offer, request: Request) -> _Finding | None:
+def request_served(offer: Offer, job: Job) -> MachineRequest | None:
+    """Which of the job's acceptable machines a placement on the offer is; None where it is none of them (any more)."""
+    # A placement has passed the conditions; the one that says what is a CPU machine would only turn it down again.
+    machines = tuple(_machine(rank, request) for rank, request in enumerate(job.resources or (MachineRequest(),)))
+    served = _served(offer, machines, ordered=job.ordered, cpu_jobs_on_gpus=True)
+    return served.request if isinstance(served, _CompiledMachine) else None
+
+
+def _constraints(offer: Offer, request: PreparedJob) -> _Finding | None:
     if offer.money is MoneyKind.SANDBOX and not request.sandbox:
         return Reason.SANDBOX_NOT_ASKED_FOR, ""
     limits = request.job.constraints
@@ -135,23 +145,25 @@ def _capacity_type(offer: Offer, allowed: tuple[CapacityType, ...]) -> _Finding 
     return None
 
 
-def _machines(offer: Offer, request: Request) -> _Machine | _Finding:
+def _served(
+    offer: Offer, machines: Sequence[_CompiledMachine], *, ordered: bool, cpu_jobs_on_gpus: bool
+) -> _CompiledMachine | _Finding:
     """The machine that the offer serves best, or the finding of the one that came furthest."""
     furthest, reason = -1, (Reason.WRONG_ACCELERATOR, "")
-    served: _Machine | None = None
-    for machine in request.machines:
-        stage, finding = _machine_finding(offer, machine, request.conditions)
+    served: _CompiledMachine | None = None
+    for machine in machines:
+        stage, finding = _machine_finding(offer, machine, cpu_jobs_on_gpus)
         if finding is None:
             if served is None or machine.request.count > served.request.count:
                 served = machine
-            if request.job.ordered:
+            if ordered:
                 break
         elif stage > furthest:
             furthest, reason = stage, finding
     return served or reason
 
 
-def _machine_finding(offer: Offer, machine: _Machine, conditions: Conditions) -> tuple[int, _Finding | None]:
+def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding | None]:
     """The number of checks passed with this machine, and the failed one."""
     wanted = machine.request
     if not machine.provider(offer.provider):
@@ -163,12 +175,15 @@ def _machine_finding(offer: Offer, machine: _Machine, conditions: Conditions) ->
     if finding := _capacity_type(offer, wanted.capacity_types):
         return 2, finding
     if wanted.accelerator is None:
-        if offer.accelerator is not None and not conditions.cpu_jobs_on_gpus:
+        # The name of an instance type says which accelerators it has.
+        if offer.accelerator is not None and not cpu_jobs_on_gpus and not wanted.instance_type:
             return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
     elif offer.accelerator != wanted.accelerator:
         return 3, (Reason.WRONG_ACCELERATOR, f"has {offer.machine}, needs {wanted.machine}")
     elif offer.count < wanted.count:
         return 4, (Reason.TOO_FEW_ACCELERATORS, f"has {offer.machine}, needs {wanted.machine}")
+    elif offer.count > wanted.count and not (wanted.at_least or offer.may_be_free()):
+        return 4, (Reason.TOO_MANY_ACCELERATORS, f"has {offer.machine}, needs {wanted.machine}")
     if not machine.instance_type(offer.instance_type):
         return 5, (Reason.WRONG_INSTANCE_TYPE, f"{offer.instance_type}; the job asks for {wanted.instance_type}")
     if wanted.cpus is not None and (offer.cpus is None or offer.cpus < wanted.cpus):
@@ -178,7 +193,7 @@ def _machine_finding(offer: Offer, machine: _Machine, conditions: Conditions) ->
     return 8, None
 
 
-def _interconnect(offer: Offer, request: Request) -> _Finding | None:
+def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:
     wanted = request.job.constraints.interconnect
     # A machine with one accelerator has nothing to join.
     if wanted is None or wanted is Interconnect.NONE or offer.count <= 1:
@@ -188,7 +203,7 @@ def _interconnect(offer: Offer, request: Request) -> _Finding | None:
     return None
 
 
-def _to_be_had(offer: Offer, request: Request) -> _Finding | None:
+def _to_be_had(offer: Offer, request: PreparedJob) -> _Finding | None:
     if offer.availability is Availability.UNAVAILABLE:
         return Reason.UNAVAILABLE, offer.unavailable_because
     if offer.availability is Availability.NO_QUOTA:
@@ -198,7 +213,7 @@ def _to_be_had(offer: Offer, request: Request) -> _Finding | None:
     return request.excluded.get(offer.pool) if request.excluded else None
 
 
-def _price(offer: Offer, request: Request) -> _Finding | None:
+def _price(offer: Offer, request: PreparedJob) -> _Finding | None:
     if not offer.has_valid_price():
         return Reason.NO_PRICE, "not known" if offer.price is None else f"{offer.price}/h makes no sense here"
     # Reference prices have no age limit: they are marked as not live.
@@ -209,11 +224,11 @@ def _price(offer: Offer, request: Request) -> _Finding | None:
     return None
 
 
-def _engine(offer: Offer, request: Request) -> _Finding | None:
+def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
     if offer.engine is None and offer.term_months is not None:
         return Reason.NEEDS_COMMITMENT, f"{offer.term_months} months"
     if offer.engine is None:
-        return Reason.NO_ENGINE, f"no engine runs machines of {offer.provider}"
+        return Reason.NO_ENGINE, f"no engine runs machines of {offer.provider} {offer.region}"
     honours = request.conditions.engines.get(offer.engine)
     if honours is None:
         return Reason.ENGINE_NOT_INSTALLED, f"the engine {offer.engine!r} is not installed"
@@ -224,9 +239,9 @@ def _engine(offer: Offer, request: Request) -> _Finding | None:
     return None
 
 
-def _machine(rank: int, request: MachineRequest) -> _Machine:
+def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:
     provider, region, zone = [*(request.infra or "").split("/"), "", ""][:3]
-    return _Machine(
+    return _CompiledMachine(
         rank=rank,
         request=request,
         provider=_any_of((provider,) if provider else ()),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -19,6 +19,7 @@ from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.storage_cost import MONTH
 from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
+from broker.placement.time_limit import ROOM, time_limit
 
 _WORTH_A_WORD = Money(1_000_000)
 # Warn from this much avoidable waste.
@@ -38,6 +39,7 @@ def notes(
     best = placements[0] if placements else None
     return (
         *_about_the_job(job, effort, conditions),
+        *_about_the_limit(job, effort, conditions, placements),
         *_about_the_store(effort, placements),
         *(_about_the_best(job, effort, conditions, best) if best else ()),
         *(_on_the_way(job, effort, conditions, placements, left) if left else ()),
@@ -52,10 +54,13 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
             "the job gives no amount of work (`work:`): costs are for one hour, ranking is by the price of a "
             f"useful hour of a {ASSUMED_WORK:g} h job, and the finish time is unknown{promise}"
         )
-    if job.max_duration is None:
-        yield (f"no `max_duration` in the job: the default of {span(conditions.default_max_duration)} applies")
     if job.deadline is not None and job.value_of_time is not None:
         yield "the job has a `deadline` and a `value_of_time`: the deadline applies, the value of time is ignored"
+    if job.resources and not effort.checkpoints and all(_spot_left_out(one) for one in job.resources):
+        yield (
+            "spot machines are left out, as for every job without `checkpoint:`; `use_spot: true` under `resources:` "
+            "takes spot alone, `capacity_types: [on_demand, spot]` takes both"
+        )
     if not effort.checkpoints:
         yield "the job declares no checkpoints (`checkpoint:`): an interruption loses all its work"
     if job.data.sensitive:
@@ -67,6 +72,23 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         yield "the size of the data is unknown (`data.size`): transfer costs are not included"
     if job.data.size and job.data.location is None:
         yield "the location of the data is unknown (`data.location`): transfer costs are not included"
+
+
+def _spot_left_out(request: MachineRequest) -> bool:
+    """Whether the job would take any machine there that is not spot."""
+    return bool(request.capacity_types) and CapacityType.SPOT not in request.capacity_types
+
+
+def _about_the_limit(
+    job: Job, effort: Effort, conditions: Conditions, placements: Sequence[Placement]
+) -> Iterator[str]:
+    if job.max_duration is not None:
+        return
+    limit = span(time_limit(job, placements, conditions.default_max_duration))
+    if effort.work is None or not placements:
+        yield f"no `max_duration` in the job: the default of {limit} applies"
+    else:
+        yield f"no `max_duration` in the job: it is stopped after {limit}, {ROOM:g} × its expected time and an hour"
 
 
 def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterator[str]:
@@ -109,8 +131,8 @@ def _on_the_way(
 
 
 def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Placement) -> Iterator[str]:
-    limit = job.max_duration or conditions.default_max_duration
-    if best.duration is not None and best.duration > limit:
+    limit = job.max_duration
+    if best.duration is not None and limit is not None and best.duration > limit:
         needed = span(best.duration)
         yield f"warning: the best placement needs about {needed}, but the job is stopped after {span(limit)}"
     if effort.work is not None and job.max_cost is not None and best.expected_cost > job.max_cost:

@@ -36,6 +36,7 @@ _ABOUT_THE_GROUP = frozenset(
         Reason.WRONG_ACCELERATOR,
         Reason.NOT_A_CPU_OFFER,
         Reason.TOO_FEW_ACCELERATORS,
+        Reason.TOO_MANY_ACCELERATORS,
         Reason.INTERCONNECT_TOO_WEAK,
         Reason.NO_ENGINE,
         Reason.ENGINE_NOT_INSTALLED,
@@ -113,11 +114,13 @@ class Board:
         tie = count()
         heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer], bool]] = []
         for machine, request_ in enumerate(job.resources):
-            hours = _bare_hours(judge.effort, request_)
+            hours = _bare_hours(judge.effort, request_, request_.count)
             for members in self.groups.get(request_.accelerator, ()):
                 cheapest = members[0]
                 if cheapest.count < request_.count:
                     continue
+                if request_.at_least:
+                    hours = _bare_hours(judge.effort, request_, cheapest.count)
                 bound = _bound(cheapest, hours, judge)
                 least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
                 heap.append((least, next(tie), None, iter(members), cheapest.slots is not None))
@@ -146,9 +149,9 @@ def _key(found: tuple[RankKey, Placement]) -> RankKey:
     return found[0]
 
 
-def _bare_hours(effort: Effort, machine: MachineRequest) -> float:
-    """Hours of the bare work, or of one useful hour, on such a machine."""
-    throughput, _ = speed(effort, machine.accelerator, machine.count)
+def _bare_hours(effort: Effort, machine: MachineRequest, count: int) -> float:
+    """Hours of the bare work, or of one useful hour, on such a machine with so many accelerators."""
+    throughput, _ = speed(effort, machine.accelerator, count)
     return (1.0 if effort.work is None else effort.work) / throughput
 
 

@@ -13,7 +13,7 @@ from broker.core.job.reasons import Reason, Rejection, RuleObjection
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.placement.feasibility import Request, fit
+from broker.placement.feasibility import PreparedJob, fit
 from broker.placement.formats import hours, span
 from broker.placement.notes import notes
 from broker.placement.pricing.estimate import Estimator, Hazard, margin
@@ -43,7 +43,7 @@ class Judge:
     """Judges offers for one job: feasibility, cost, deadline, policies, rank. Plans and boards share it."""
 
     conditions: Conditions
-    request: Request
+    request: PreparedJob
     effort: Effort
     estimator: Estimator
     deadline: datetime | None
@@ -68,7 +68,7 @@ class Judge:
         effort = Effort.of(job, conditions, remaining)
         return cls(
             conditions=conditions,
-            request=Request.of(job, conditions, now, excluded),
+            request=PreparedJob.of(job, conditions, now, excluded),
             effort=effort,
             estimator=Estimator(effort, now, hazard or conditions.hazard),
             deadline=job.deadline_at(submitted_at),

@@ -24,7 +24,7 @@ class Occupant:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitForReserved:
     """Wait until then (UTC) for ``placement``, instead of ``burst`` now. ``saves``: USD in total, or per useful hour if
     the work is unknown. ``why``: for the plan and the job's events.
     """
@@ -44,7 +44,7 @@ def worth_waiting(
     now: datetime,
     since: datetime,
     longest: timedelta,
-) -> Waiting | None:
+) -> WaitForReserved | None:
     """The wait, if worthwhile; None to place the job by the plan ``free``.
 
     ``free`` covers free machines, ``unoccupied`` the same machines as if unused. The job waits only if its best
@@ -67,7 +67,7 @@ def worth_waiting(
             continue
         saves = _cash(burst) - _cash(placement)
         if saves > Money.ZERO:
-            return Waiting(until, placement, burst, saves, _why(placement, burst, until, saves))
+            return WaitForReserved(until, placement, burst, saves, _why(placement, burst, until, saves))
     return None
 
 

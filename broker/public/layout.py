@@ -28,7 +28,7 @@ def wheel(root: Path) -> dict[str, str]:
     }
 
 
-class Layout(BuildHookInterface[Any]):  # type: ignore[misc,unused-ignore]  # hatchling is there for builds alone
+class PackageLayout(BuildHookInterface[Any]):  # type: ignore[misc,unused-ignore]  # hatchling is there for builds alone
     """Named in pyproject.toml."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

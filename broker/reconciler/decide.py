@@ -18,10 +18,12 @@ from broker.core.events.wait_reasons import (
     Cancelled,
     Completed,
     EndReason,
+    HoldEnded,
     LaunchesFailed,
     MaxDurationUsed,
     MoneyEnded,
     StoppedByPolicy,
+    StopReason,
     WaitReason,
 )
 
@@ -42,7 +44,7 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Observe:
     """Look at the attempt's machine and run folder. With ``remove``, the machine has no business any more: end it."""
 
     attempt: AttemptView
@@ -55,7 +57,7 @@ class Stop:
 
     attempt: AttemptView
     cause: Cause
-    why: str
+    reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Expire:
     """Nobody answered in time: what was asked for is refused."""
 
 
-Step = MissDeadline | Expire | Release | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+Step = MissDeadline | Expire | Release | Submit | Abandon | Observe | Stop | Place | Pause | End | Close | Wait
 
 # Attempts that come to nothing are repeated ever more slowly, so that a machine that cannot work is not hammered, nor
 # one that the job itself knocks over: 2 s, 4 s, … up to 5 minutes.
@@ -144,9 +146,9 @@ def next_steps(
     latest = view.latest
     if latest is not None and not latest.state.final:
         left_over = [a for a in view.attempts if not a.over and a is not latest]
-        return [*(Watch(a, remove=True) for a in left_over), _live(view, latest, now, billed, paid_until)]
+        return [*(Observe(a, remove=True) for a in left_over), _live(view, latest, now, billed, paid_until)]
     left_over = [a for a in view.attempts if not a.over]
-    watches: list[Step] = [Watch(a, remove=True) for a in left_over]
+    watches: list[Step] = [Observe(a, remove=True) for a in left_over]
     in_the_way = [a for a in left_over if _holds_up(a, now)]
     if in_the_way:
         # A machine that its engine fails to end may stay for long; who cancelled the job need not wait for that.
@@ -188,12 +190,13 @@ def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, 
         return Abandon(latest, Cause.CANCELLED_BY_USER) if view.cancel_requested else Submit(latest)
     if latest.stop_requested is None:
         if view.cancel_requested:
-            return Stop(latest, Cause.CANCELLED_BY_USER, "cancelled")
+            return Stop(latest, Cause.CANCELLED_BY_USER, Cancelled())
         if billed >= view.max_duration:
-            return Stop(latest, Cause.MAX_DURATION, f"max_duration of {view.max_duration} is used up")
+            limit = view.max_duration.total_seconds()
+            return Stop(latest, Cause.MAX_DURATION, MaxDurationUsed(limit_seconds=limit))
         if paid_until is not None and now >= paid_until:
-            return Stop(latest, Cause.PAID_UNTIL, f"the money held for it ended at {paid_until:%Y-%m-%d %H:%M:%S} UTC")
-    return Watch(latest)
+            return Stop(latest, Cause.PAID_UNTIL, HoldEnded(at=paid_until))
+    return Observe(latest)
 
 
 def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
@@ -204,6 +207,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     stopped = AttemptStopped(cause=latest.cause, evidence=latest.evidence)
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
+    seen = "" if latest.stop_reason else latest.evidence
     match Next.PAUSE if refused else latest.next:
         case Next.GIVE_UP:
             return End(JobState.FAILED, stopped)
@@ -211,9 +215,9 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return End(JobState.CANCELLED, stopped)
         case Next.PAUSE if view.extended_after != latest.number:
             if latest.cause is Cause.STOPPED_BY_POLICY:
-                return Pause(StoppedByPolicy(evidence=latest.stop_why or latest.evidence))
+                return Pause(StoppedByPolicy(stop=latest.stop_reason, evidence=seen))
             if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
-                return Pause(MoneyEnded(evidence=latest.stop_why or latest.evidence))
+                return Pause(MoneyEnded(stop=latest.stop_reason, evidence=seen))
             return Pause(stopped)
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
             return End(JobState.FAILED, stopped)

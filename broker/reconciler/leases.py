@@ -4,11 +4,12 @@ node counts how long nobody looked after it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Protocol
 
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
@@ -19,7 +20,7 @@ from broker.core.policy.policy import IdleLimit
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import funds_of, lease_of
 from broker.reconciler.worklist import Worklist
-from broker.runfolder.mailbox import Lease, Mailbox
+from broker.runfolder.mailbox import LeaseGrant, Mailbox
 
 log = logging.getLogger(__name__)
 
@@ -28,50 +29,60 @@ _ROUNDING = timedelta(seconds=5)
 # So many are written with one look for what can wait a few looks: nobody observes anything meanwhile.
 _A_LOOK = 100
 
-IdleLimits = Callable[[JobView], Sequence[IdleLimit]]
-"""What of idleness ends a job, as far as its node can see that alone."""
 
-MaxUnattended = Callable[[Job], timedelta | None]
-"""For how long a job's rented machines may go on when no broker looks after them; None: while they are paid."""
+class NodeLimits(Protocol):
+    """What the policies limit on nodes that no broker looks after for the moment."""
+
+    def idle_limits(self, view: JobView) -> Sequence[IdleLimit]:
+        """What of idleness ends a job, as far as its node can see that alone."""
+        ...
+
+    def max_unattended(self, job: Job) -> timedelta | None:
+        """For how long a job's rented machines may go on when no broker looks after them; None: while they are paid."""
+        ...
+
+    def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
+        """Where the present periods of the budgets end under which a job's money of that kind counts (UTC)."""
+        ...
 
 
-EdgesAhead = Callable[[JobView, MoneyKind], Sequence[datetime]]
-"""Where the present periods of the budgets end under which a job's money of that kind counts (UTC)."""
+class NoNodeLimits:
+    """No policy limits anything."""
+
+    def idle_limits(self, view: JobView) -> Sequence[IdleLimit]:
+        return ()
+
+    def max_unattended(self, job: Job) -> timedelta | None:
+        return None
+
+    def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
+        return ()
 
 
 class Leases:
     """``mailbox``: where they are written. ``worklist``: what the jobs hold and spent."""
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        worklist: Worklist,
-        max_unattended: MaxUnattended,
-        idle_limits: IdleLimits = lambda view: (),
-        edges_ahead: EdgesAhead = lambda view, kind: (),
-    ) -> None:
-        self._edges_ahead = edges_ahead
+    def __init__(self, mailbox: Mailbox, worklist: Worklist, limits: NodeLimits) -> None:
         self._mailbox = mailbox
         self._worklist = worklist
-        self._max_unattended = max_unattended
-        self._idle_limits = idle_limits
-        self._granted: dict[str, tuple[tuple[object, ...], Lease, datetime | None]] = {}
-        self._written: dict[str, tuple[Lease, datetime]] = {}
-        self._found: dict[str, Lease | None] = {}
+        self._limits = limits
+        self._granted: dict[str, tuple[tuple[object, ...], LeaseGrant, datetime | None]] = {}
+        self._written: dict[str, tuple[LeaseGrant, datetime]] = {}
+        self._found: dict[str, LeaseGrant | None] = {}
         self._turns = _Turns()
 
     def begin_look(self) -> None:
         """All that is open is looked at from here on."""
         self._turns.begin()
 
-    def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
+    def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> LeaseGrant:
         """What the attempt's node is granted now."""
         return self._grant(view, attempt, now)[0]
 
-    def _grant(self, view: JobView, attempt: AttemptView, now: datetime) -> tuple[Lease, datetime | None]:
+    def _grant(self, view: JobView, attempt: AttemptView, now: datetime) -> tuple[LeaseGrant, datetime | None]:
         """What the attempt's node is granted, and until when its machines are paid."""
-        sums, longest = self._worklist.sums(view.id), self._max_unattended(view.job)
-        idle = tuple(self._idle_limits(view))
+        sums, longest = self._worklist.sums(view.id), self._limits.max_unattended(view.job)
+        idle = tuple(self._limits.idle_limits(view))
         # Once a machine is up at a fixed price, and no other is, time alone changes nothing.
         fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         steady = fixed and all(other.over for other in view.attempts if other is not attempt)
@@ -83,7 +94,14 @@ class Leases:
             return known[1:]
         kind = attempt.placement.money
         funds = funds_of(
-            view, attempt, sums, self._worklist.price_series, now, meter, judged, lambda: self._edges_ahead(view, kind)
+            view,
+            attempt,
+            sums,
+            self._worklist.price_series,
+            now,
+            meter,
+            judged,
+            lambda: self._limits.edges_ahead(view, kind),
         )
         lease = lease_of(view, attempt, funds, billed_time(view, now), now)
         # What is not billed may be left alone; idle it shall not be.
@@ -114,9 +132,9 @@ class Leases:
 
     def withdraw(self, view: JobView, attempt: AttemptView, now: datetime, cause: Cause | None = None) -> None:
         """Tell whatever machine the attempt may have to stop. ``cause``: why, where the attempt has not ended."""
-        self._write(view, attempt, Lease(stop=attempt.cause or cause or Cause.FENCED), now)
+        self._write(view, attempt, LeaseGrant(stop=attempt.cause or cause or Cause.FENCED), now)
 
-    def _write(self, view: JobView, attempt: AttemptView, lease: Lease, now: datetime) -> None:
+    def _write(self, view: JobView, attempt: AttemptView, lease: LeaseGrant, now: datetime) -> None:
         try:
             # Reading what an earlier process wrote is a fraction of writing it once more; but for its age.
             if attempt.key not in self._written and not lease.max_unattended:
@@ -129,7 +147,7 @@ class Leases:
         except BrokerError as error:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
 
-    def _is_to_be_written(self, key: str, lease: Lease, now: datetime) -> bool:
+    def _is_to_be_written(self, key: str, lease: LeaseGrant, now: datetime) -> bool:
         """Now: money, time and the word to stop do not wait, nor does a node that would soon stop by itself."""
         if key not in self._written:
             return True
@@ -172,7 +190,7 @@ class _Turns:
         return False
 
 
-def _alike(one: Lease, other: Lease) -> bool:
+def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
     """Whether money, time and the word to stop are the same: each settlement rounds the end of the money a little
     differently."""
     if (one.ends_at, one.stop) != (other.ends_at, other.stop):
@@ -182,12 +200,12 @@ def _alike(one: Lease, other: Lease) -> bool:
     return abs(one.paid_until - other.paid_until) <= _ROUNDING
 
 
-def _limits(lease: Lease) -> object:
+def _limits(lease: LeaseGrant) -> object:
     """What else makes a difference to the node. Where a rule stands does not, and moves with each edit above it."""
     return lease.max_unattended, [(one.below, one.stretch) for one in lease.idle]
 
 
-def _is_due(lease: Lease, renewed_at: datetime, now: datetime, part: float) -> bool:
+def _is_due(lease: LeaseGrant, renewed_at: datetime, now: datetime, part: float) -> bool:
     """Whether the node must hear again that somebody looks after it: well before it would stop, whatever the clock.
     ``part``: of the time that it waits for that."""
     return lease.max_unattended is not None and abs(now - renewed_at) >= lease.max_unattended * part

@@ -9,43 +9,40 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
-from broker.core.errors import (
-    BrokerError,
-)
+from broker.core.errors import BrokerError
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import AttemptView, JobView
-from broker.core.market.offers import MoneyKind
-from broker.core.ports import Engine, EngineState
-from broker.core.values.clock import Clock
-from broker.ledger.entries import Balance, balances
-from broker.ledger.journal import Journal, NoLongerCurrent, Writing, writing_if
+from broker.core.ports import EngineState
+from broker.ledger.entries import balances
+from broker.ledger.journal import NoLongerCurrent, Writing, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
-from broker.reconciler.engine_calls import EngineCalls
+from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, Controller, JobContext, Trouble
 from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
-from broker.reconciler.launching import Launching
-from broker.reconciler.leases import EdgesAhead, IdleLimits, Leases, MaxUnattended
+from broker.reconciler.launching import Launching, Secrets
+from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
+from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.progress import billed_time
 from broker.reconciler.removal import Removals
-from broker.reconciler.settlement.batch import Settling, post_due
-from broker.reconciler.settlement.settlement import release
+from broker.reconciler.settlement.batch import Settling, catch_up, post_due
+from broker.reconciler.settlement.settlement import is_metered, release
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import in_turn
-from broker.reconciler.worklist import Worklist
-from broker.runfolder.mailbox import Mailbox
+from broker.reconciler.worklist import Worklist, WorkQueue
 from broker.runfolder.node_state import Dated
 
 log = logging.getLogger(__name__)
 
-# For how long a look waits for calls of engines that it began, and the last one for those under way: seconds of
-# the wall clock.
+# For how long a look waits for what engines answer, before and after its visits, and the last one for calls under way:
+# seconds of the wall clock.
 _A_MOMENT, _LAST_WAIT = 0.1, 5.0
 # More steps than a job can sensibly take in one tick (launch, end, pause, close …); a guard against a loop.
 _STEPS_PER_TICK = 8
@@ -84,65 +81,48 @@ class Tick:
         return self.open == self.waiting_for_people
 
 
-Placer = Callable[[JobView], bool]
-"""Plans, judges and requests the next attempt of a job, or records why not; whether to look at it at once again."""
-
-
-Enforcer = Callable[[JobView, Mapping[MoneyKind, Balance]], bool]
-"""Lets the policies judge what runs, with the job's balances; whether it was told to stop."""
-
-
 class Reconciler:
-    """Looks after every job of one store. One at a time per store; a second one would only lose races."""
+    """Looks after every job of one store. One at a time per store; a second one would only lose races.
+
+    ``place``: places jobs. ``check``: judges requested launches again. ``judges``: are asked, in that order, about a
+    job that needs no other step, until one has changed something. ``limits``: what nodes limit by themselves.
+    ``secrets``: what a launch takes along.
+    """
 
     def __init__(
         self,
-        journal: Journal,
-        engines: Callable[[str], Engine],
-        mailbox: Mailbox,
-        clock: Clock,
-        place: Placer,
+        ports: ReconcilerPorts,
+        place: Controller,
         check: LaunchCheck,
+        *,
+        judges: Sequence[Controller] = (),
+        limits: NodeLimits | None = None,
+        secrets: Secrets = lambda view: {},
+        closing: Callable[[JobView], None] = lambda view: None,
         timing: Timing | None = None,
-        secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
-        enforce: Enforcer = lambda view, money: False,
-        max_unattended: MaxUnattended = lambda job: None,
-        idle_limits: IdleLimits = lambda view: (),
-        edges_ahead: EdgesAhead = lambda view, kind: (),
-        store_id: str = "",
-        calls: EngineCalls | None = None,
     ) -> None:
-        self._journal = journal
-        self._engines = engines
-        self._mailbox = mailbox
-        self._clock = clock
-        self._place = place
+        self._journal, self._clock, self._calls = ports.journal, ports.clock, ports.calls
         self._timing = timing or Timing()
-        self._enforce = enforce
+        self._place = place
+        self._judges = judges
+        self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)
-        self._worklist = Worklist(journal)
-        self._leases = Leases(mailbox, self._worklist, max_unattended, idle_limits, edges_ahead)
-        self._settling = Settling(journal, self._timing.settle_every)
-        self._signals = Signals(engines, mailbox, self._leases)
-        self._calls = calls or EngineCalls()
-        self._removals = Removals(engines, self._calls)
-        self._launching = Launching(
-            self._append, engines, mailbox, self._leases, clock, check, self._calls, secrets,
-            self._timing.patience.start, store_id,
-        )  # fmt: skip
-        self._next_try: dict[str, datetime] = {}
+        self._worklist, self._queue = Worklist(ports.journal), WorkQueue()
+        self._leases = Leases(ports.mailbox, self._worklist, limits or NoNodeLimits())
+        self._settling = Settling(ports.journal, self._timing.settle_every)
+        self._signals = Signals(ports, self._leases)
+        self._removals = Removals(ports)
+        self._launching = Launching(ports, self._leases, check, secrets, self._timing.patience.start)
+        retry = self._timing.retry_place
+        self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
 
     def tick(self) -> Tick:
         """Look at every open job once. One job's trouble is logged and does not keep the others waiting."""
         views = self._worklist.look()
         self._leases.begin_look()
-        self._signals.look(views)
-        steps = waiting = 0
-        for view in in_turn(views, self._clock.now()):
-            taken, people = self._visit(view)
-            steps += taken
-            waiting += people
-        steps += self._take_up()
+        self._signals.ask(views, _A_MOMENT)
+        self._queue.add(view.id for view in in_turn(views, self._clock.now()) if not self._signals.awaits(view))
+        steps, waiting = self._work()
         with isolated("settling what runs"):
             self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
@@ -163,33 +143,49 @@ class Reconciler:
             log.exception("job %s: left for the next look", view.id)
         return 0, False
 
-    def _take_up(self) -> int:
-        """Go on with jobs whose calls of engines end within a moment, as most do; the others are for later looks. How
-        many steps were taken."""
-        steps, until = 0, time.monotonic() + _A_MOMENT
-        while keys := self._calls.ended(max(until - time.monotonic(), 0.0)):
-            for job_id in {key.rpartition("-")[0] for key in keys}:
+    def _work(self) -> tuple[int, int]:
+        """Look at each job in the queue, and at those whose calls of engines end within a moment, as most do; the
+        others are for later looks. How many steps were taken, and how many jobs wait for a person."""
+        steps, waiting, until = 0, set[str](), 0.0
+        while True:
+            job_id = self._queue.next()
+            if job_id is None:
+                until = until or time.monotonic() + _A_MOMENT
+                left = until - time.monotonic()
+                if left <= 0 or not self._hear(left):
+                    return steps, len(waiting)
+                continue
+            view = self._worklist.view(job_id)
+            taken, people = self._visit(view) if view is not None else (0, False)
+            steps += taken
+            (waiting.add if people else waiting.discard)(job_id)
+            self._hear(0.0)
+
+    def _hear(self, seconds: float) -> bool:
+        """Put those first whose calls of engines have ended; whether any had. Waits for the first one."""
+        ended = self._calls.ended(seconds)
+        for key in ended:
+            attempts = self._signals.take(key)
+            for job_id in {attempt.rpartition("-")[0] for attempt in ([key] if attempts is None else attempts)}:
                 with isolated(f"job {job_id}: what its engine answered"):
-                    view = self._worklist.again(job_id)
-                    steps += self._visit(view)[0] if view is not None else 0
-            if time.monotonic() >= until:
-                break
-        return steps
+                    if attempts is not None or self._worklist.again(job_id) is not None:
+                        self._queue.news(job_id)
+        return bool(ended)
 
     def _advance(self, view: JobView) -> tuple[int, bool]:
         """Take steps until nothing changes; how many were taken, and whether the job now waits for a person."""
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            money = balances(self._worklist.sums(view.id))
+            about = JobContext(view, now, balances(self._worklist.sums(view.id)))
             steps = decide.next_steps(
                 view,
                 now,
                 billed=billed_time(view, now),
-                holds=any(balance.held for balance in money.values()),
+                holds=any(balance.held for balance in about.money.values()),
                 paid_until=self._leases.paid_until(view, now),
             )
-            if not self._act(steps, view, money):
+            if not self._act(steps, about):
                 break
             taken += 1
             fresh = self._worklist.again(view.id)
@@ -201,41 +197,42 @@ class Reconciler:
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
         return taken, people
 
-    def _act(self, steps: Sequence[decide.Step], view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
-        """Take the steps, and judge what runs where they changed nothing. Whether to decide anew. The one place where a
-        view that is no longer current is noticed."""
+    def _act(self, steps: Sequence[decide.Step], about: JobContext) -> bool:
+        """Take the steps, and ask the judges where they changed nothing. Whether to decide anew."""
         changed = False
         for step in steps:
-            try:
-                with isolated(f"job {view.id}: {type(step).__name__.lower()}"):
-                    changed |= self._take(step, view)
-            except NoLongerCurrent:
-                changed = True
-        if changed:
-            return True
+            changed |= self._tried(partial(self._take, step), about, type(step).__name__.lower())
+        for judge in self._judges:
+            changed = changed or self._tried(partial(self._agenda.ask, judge), about, "judging what runs")
+        return changed
+
+    def _tried(self, do: Callable[[JobContext], bool], about: JobContext, what: str) -> bool:
+        """Whether it changed the job, or found it changed: the one place where a view that is no longer current is
+        noticed."""
         try:
-            with isolated(f"job {view.id}: judging what runs"):
-                return self._enforce(view, money)
+            with isolated(f"job {about.view.id}: {what}"):
+                return do(about)
         except NoLongerCurrent:
             return True
         return False
 
-    def _take(self, step: decide.Step, view: JobView) -> bool:
+    def _take(self, step: decide.Step, about: JobContext) -> bool:
+        view = about.view
         match step:
             case decide.MissDeadline():
                 return self._append(view, (None, ev.DeadlineMissed()))
             case decide.Expire():
                 return self._expire(view)
             case decide.Submit(attempt):
-                return self._launching.submit(view, attempt)
+                return self._agenda.ask(self._launching, replace(about, attempt=attempt))
             case decide.Abandon(attempt, cause):
-                return self._launching.abandon(view, attempt, cause)
-            case decide.Watch(attempt, remove):
-                return self._watch(view, attempt, remove=remove)
-            case decide.Stop(attempt, cause, why):
-                return self._append(view, (attempt.number, ev.StopRequested(cause=cause, why=why)))
+                return self._agenda.ask(self._launching, replace(about, attempt=attempt, cause=cause))
+            case decide.Observe(attempt, remove):
+                return self._watch(replace(about, attempt=attempt), attempt, remove=remove)
+            case decide.Stop(attempt, cause, reason):
+                return self._append(view, (attempt.number, ev.StopRequested(cause=cause, reason=reason)))
             case decide.Place():
-                return self._try_to_place(view)
+                return self._agenda.ask(self._place, about)
             case decide.Pause(reason):
                 return self._append(view, (None, ev.Paused(reason=reason)))
             case decide.Release():
@@ -243,22 +240,14 @@ class Reconciler:
             case decide.End(state, ending):
                 return self._append(view, (None, ev.JobEnded(state=state, reason=ending)))
             case decide.Close():
+                self._catch_up(view, self._clock.now())
+                with isolated(f"job {view.id}: what only an open job needs"):
+                    self._closing(view)
                 return self._append(view, (None, ev.JobClosed()), first=release_all)
             case decide.Wait():
                 return False
 
     # --- the steps --------------------------------------------------------------------------------------------------
-
-    def _try_to_place(self, view: JobView) -> bool:
-        """Looking for a place costs a plan; a job that found none, noted or not, looks again only after a while."""
-        now = self._clock.now()
-        # A clock that was set back must not make it wait for the time that it showed before.
-        if now < self._next_try.get(view.id, now) <= now + self._timing.retry_place:
-            return False
-        if self._place(view):
-            return True
-        self._next_try[view.id] = now + self._timing.retry_place
-        return False
 
     def _expire(self, view: JobView) -> bool:
         """Nobody answered in time; unless somebody just did."""
@@ -266,19 +255,19 @@ class Reconciler:
             refuse(tx, view, self._clock.now())
         return True
 
-    def _watch(self, view: JobView, attempt: AttemptView, *, remove: bool) -> bool:
+    def _watch(self, about: JobContext, attempt: AttemptView, *, remove: bool) -> bool:
         """Record what is new of the attempt, with its money, and only then end a machine that has no business any
         more: an engine that fails to end it delays neither the record nor the bill."""
         if attempt.handle is None:
             return False
-        now = self._clock.now()
+        view, now = about.view, about.now
         # Also while its engine does not answer: the node waits for our word.
         with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
             self._leases.keep(view, attempt, now)
-        seen = self._signals.seen(attempt)
-        if seen is None:
+        signal = self._signals.of(attempt)
+        if signal is None:
             return False
-        node = self._signals.node(view, attempt)
+        seen, node = signal.seen, signal.news_for(attempt)
         silent = self._silence.of(attempt.key, node.heartbeat_at, now)
         if seen.state is EngineState.QUEUED and attempt.claimed_at is None:
             self._silence.forget(attempt.key)
@@ -289,23 +278,12 @@ class Reconciler:
             return self._record(view, attempt, found, now)
         finally:
             if there and (remove or self._removals.due(attempt, now, self._timing.grace)):
-                self._remove(view, attempt, now)
+                self._agenda.ask(self._removals, about)
             if forgotten:
                 # Nobody will look at it again. Should it exist after all, it is ended, or ends itself when it can.
                 with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
                     self._leases.withdraw(view, attempt, now)
-                self._removals.remove(attempt, now)
-
-    def _remove(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
-        """Have the attempt's machine ended; tell in the job's events, once, that its engine fails to do so."""
-        because = self._removals.remove(attempt, now)
-        if because is None or attempt.removal_delayed:
-            return
-        with isolated(f"job {view.id}, attempt {attempt.number}"), self._journal.writing() as tx:
-            current = tx.job(view.id)
-            known = None if current is None or current.closed else current.attempt(attempt.number)
-            if known is not None and not known.gone and not known.removal_delayed:
-                tx.append(view.id, [(attempt.number, ev.RemovalDelayed(because=because))], now)
+                self._agenda.ask(self._removals, about)
 
     def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
         """Events and the money that follows from them, in one transaction. Where only money is due, it is settled
@@ -313,20 +291,27 @@ class Reconciler:
         if not found:
             self._settling.note(view, self._worklist.sums(view.id), self._worklist.meters(view.id), now)
             return False
+        self._catch_up(view, now)
         with writing_if(self._journal, view) as tx:
             for dated in found:
                 view = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
             post_due(tx, [view], now, self._timing.settle_every)
         return True
 
+    def _catch_up(self, view: JobView, now: datetime) -> None:
+        """Whatever settles the job next, in its transaction, need not read all its entries there."""
+        if not is_metered(view, self._worklist.sums(view.id), self._worklist.meters(view.id)):
+            catch_up(self._journal, view, now)
+
     def _release(self, view: JobView) -> bool:
+        self._catch_up(view, self._clock.now())
         with writing_if(self._journal, view) as tx:
             release_all(tx, view, self._clock.now())
         return True
 
     def _forget(self, view: JobView) -> None:
         """The job is closed: nothing about it needs to be remembered."""
-        self._next_try.pop(view.id, None)
+        self._agenda.forget(view.id)
         self._settling.forget(view.id)
         self._forget_attempts(view.attempts)
 
@@ -334,9 +319,8 @@ class Reconciler:
         """Nobody looks at them again."""
         for attempt in attempts:
             self._leases.forget(attempt.key)
-            self._launching.forget(attempt.key)
+            self._agenda.forget(attempt.key)
             self._calls.forget(attempt.key)
-            self._removals.forget(attempt.key)
             self._silence.forget(attempt.key)
 
     def _append(

@@ -1,91 +1,137 @@
-"""What engines and run folders show in one look of the reconciler, read in as few and as parallel questions as
-possible."""
+"""What engines and run folders show, asked beside the loop in as few and as parallel questions as possible: an engine
+that takes long to answer delays the jobs of no other engine."""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.pool import ThreadPool
 
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import Engine, Observation
+from broker.reconciler.engine_calls import Purpose
 from broker.reconciler.isolation import isolated
 from broker.reconciler.leases import Leases
-from broker.runfolder.mailbox import Mailbox
+from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.node_state import NodeState
 
 log = logging.getLogger(__name__)
 
 # So many run folders are read at the same time, where there are enough of them to be worth it.
-_READERS, _WORTH_THREADS, _A_READERS_LOT = 16, 32, 32
+_READERS, _A_READERS_LOT = 16, 32
+# For so many looks a job is left alone while its engine is asked; then it is looked at without the answer.
+_PATIENT_LOOKS = 3
+
+Wanted = Sequence[tuple[JobView, AttemptView]]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What was seen of an attempt: its engine's word, then its run folder. ``known``: how many of the agent's events
+    were on record before."""
+
+    seen: Observation
+    node: NodeState
+    known: int
+
+    def news_for(self, attempt: AttemptView) -> NodeState:
+        """The run folder without what was recorded since it was read."""
+        return replace(self.node, journal=self.node.journal[max(attempt.agent_events - self.known, 0) :])
 
 
 class Signals:
-    """``engines``: the engine of a name. ``leases``: told beforehand which leases will be asked for."""
+    """``leases``: told beforehand which leases will be asked for."""
 
-    def __init__(self, engines: Callable[[str], Engine], mailbox: Mailbox, leases: Leases) -> None:
-        self._engines = engines
-        self._mailbox = mailbox
+    def __init__(self, ports: ReconcilerPorts, leases: Leases) -> None:
+        self._ports = ports
         self._leases = leases
-        self._seen: Mapping[str, Observation] = {}
-        self._nodes: dict[str, NodeState] = {}
+        self._signals: dict[str, Signal] = {}
+        self._unanswered = Counter[str]()  # looks since each engine was asked that has not answered
 
-    def look(self, views: Sequence[JobView]) -> None:
-        """Ask each engine once about all machines of these jobs, then read their run folders. Raises nothing: an
-        engine or a run folder that fails tells nothing this time."""
-        self._seen = self._observe(views)
-        self._nodes = self._read_all(views)
-
-    def seen(self, attempt: AttemptView) -> Observation | None:
-        """What its engine said of the attempt at the last look; None where the engine did not answer."""
-        return self._seen.get(attempt.key)
-
-    def node(self, view: JobView, attempt: AttemptView) -> NodeState:
-        """What lies in the attempt's run folder: as the last look read it, or read now."""
-        return self._nodes.pop(attempt.key, None) or self._read(view, attempt)
-
-    def _observe(self, views: Sequence[JobView]) -> dict[str, Observation]:
-        """One batched question per engine; engines that fail to answer are left out this time. By attempt key."""
-        by_engine: dict[str, dict[str, str]] = defaultdict(dict)
+    def ask(self, views: Sequence[JobView], seconds: float) -> None:
+        """Ask each engine once about all machines of these jobs, and read their run folders. Waits for the answers, for
+        at most so many seconds of the wall clock. Raises nothing: who fails tells nothing this time."""
+        self._signals = {}
+        by_engine: dict[str, list[tuple[JobView, AttemptView]]] = defaultdict(list)
         for view in views:
             for attempt in view.attempts:
                 if attempt.handle is not None and not attempt.over:
-                    by_engine[attempt.engine][attempt.handle] = attempt.key
-        seen: dict[str, Observation] = {}
-        for name, keys in by_engine.items():
+                    by_engine[attempt.engine].append((view, attempt))
+        asked = []
+        for name, wanted in by_engine.items():
             with isolated(f"engine {name} does not answer"):
-                found = self._engines(name).observe(list(keys))
-                seen |= {key: found[handle] for handle, key in keys.items() if handle in found}
-        return seen
+                look = partial(self._look, self._ports.engines(name), wanted)
+                outcome = self._ports.calls.make(_key(name), _key(name), Purpose.OBSERVE, look)
+                if outcome is None:
+                    self._unanswered[name] += 1
+                    asked.append(_key(name))
+                    continue
+                del self._unanswered[name]
+                if outcome.error is not None:
+                    raise outcome.error
+                self._signals |= outcome.value
+        self._ports.calls.wait(asked, seconds)
 
-    def _read_all(self, views: Sequence[JobView]) -> dict[str, NodeState]:
-        """The run folders of all that is observed, after it was: what a dead machine wrote is complete. Side by side,
-        as each waits for its object store."""
-        wanted = [
-            (view, attempt)
-            for view in views
+    def take(self, key: str) -> Collection[str] | None:
+        """The attempts about which a call that has ended tells something; None where it was none of these calls."""
+        name = key.removeprefix(_key(""))
+        if name == key:
+            return None
+        del self._unanswered[name]
+        outcome = self._ports.calls.taken(key, Purpose.OBSERVE)
+        with isolated(f"engine {name} does not answer"):
+            if outcome is not None and outcome.error is not None:
+                raise outcome.error
+        found: Mapping[str, Signal] = outcome.value or {} if outcome is not None else {}
+        self._signals |= found
+        return found.keys()
+
+    def awaits(self, view: JobView) -> bool:
+        """Whether the job had better be looked at when its engine has answered."""
+        return any(
+            0 < self._unanswered[attempt.engine] <= _PATIENT_LOOKS
             for attempt in view.attempts
-            if not attempt.over and attempt.key in self._seen
-        ]
-        if len(wanted) < _WORTH_THREADS:
-            return {}
-        some = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="run-folders") as readers:
-            found = readers.map(self._read_lot, some)
-            return {key: node for lot in found for key, node in lot.items()}
+            if attempt.handle is not None and not attempt.over
+        )
 
-    def _read_lot(self, lot: Sequence[tuple[JobView, AttemptView]]) -> dict[str, NodeState]:
+    def of(self, attempt: AttemptView) -> Signal | None:
+        """What this look has seen of the attempt; None where its engine has not answered."""
+        return self._signals.get(attempt.key)
+
+    def _look(self, engine: Engine, wanted: Wanted) -> dict[str, Signal]:
+        """Ask the engine, then read the run folders of what it knows: what a dead machine wrote is complete."""
+        seen = engine.observe([attempt.handle for _, attempt in wanted if attempt.handle is not None])
+        known = [(view, attempt) for view, attempt in wanted if attempt.handle in seen]
+        nodes = self._read_all(known)
+        return {
+            attempt.key: Signal(seen[attempt.handle], node, attempt.agent_events)
+            for (_, attempt), node in zip(known, nodes, strict=True)
+            if attempt.handle is not None
+        }
+
+    def _read_all(self, wanted: Wanted) -> list[NodeState]:
+        """Side by side, as each waits for its object store."""
+        lots = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
+        if len(lots) < 2:
+            return self._read_lot(wanted)
+        # Its threads are daemons: one that hangs must not keep the process from ending.
+        with ThreadPool(min(_READERS, len(lots))) as readers:
+            return [node for lot in readers.map(self._read_lot, lots) for node in lot]
+
+    def _read_lot(self, lot: Wanted) -> list[NodeState]:
         for view, attempt in lot:
             with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
                 self._leases.find(view, attempt)
-        return {attempt.key: self._read(view, attempt) for view, attempt in lot}
+        return [self._read(view, attempt) for view, attempt in lot]
 
     def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """The run folder as far as it can be read. One that makes no sense is as good as silent."""
         try:
-            return self._mailbox.read(view, attempt)
+            return self._ports.mailbox.read(view, attempt)
         except RetryLater as error:
             log.warning("job %s, attempt %s: %s", view.id, attempt.number, error)
             return NodeState(unreachable=True)
@@ -95,3 +141,7 @@ class Signals:
         except Exception:  # a defect in reading one run folder must not keep the others from being read
             log.exception("job %s, attempt %s: its run folder cannot be read", view.id, attempt.number)
             return NodeState(unreachable=True)
+
+
+def _key(engine: str) -> str:
+    return f"observe {engine}"

@@ -21,7 +21,7 @@ from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
 
 
-class Kind(StrEnum):
+class LeftoverKind(StrEnum):
     """What is left over."""
 
     MACHINE = "machine_without_attempt"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     HOLD = "hold_without_either"
 
 
-class Standing(StrEnum):
+class LeftoverState(StrEnum):
     """What may be done about it. Only an ``orphan`` may be ended; of what is the ``reconciler``'s people are told."""
 
     ORPHAN = "orphan"
@@ -58,7 +58,7 @@ class FoundMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMoney:
     """Money that a job holds, and when it was last moved (UTC)."""
 
     job_id: str
@@ -73,15 +73,15 @@ class Leftover:
     ``attempt`` and ``held``: whichever it is about. ``why``: a sentence for people. ``gone_at`` (UTC): when the machine
     of an attempt went, where its engine knows."""
 
-    kind: Kind
-    standing: Standing
+    kind: LeftoverKind
+    standing: LeftoverState
     job_id: str
     key: str
     since: datetime | None
     why: str
     machine: FoundMachine | None = None
     attempt: int | None = None
-    held: Held | None = None
+    held: HeldMoney | None = None
     gone_at: datetime | None = None
 
     @property
@@ -102,7 +102,7 @@ def leftovers(
     listed: Collection[str],
     jobs: Mapping[str, JobView],
     seen: Mapping[str, Observation],
-    holds: Iterable[Held],
+    holds: Iterable[HeldMoney],
     *,
     store: str,
     now: datetime,
@@ -132,7 +132,7 @@ def _machine(
         return None  # looked after, also where it is being ended
     since = machine.since
     if machine.store and machine.store != store:
-        standing, why = Standing.ANOTHER_STORE, f"store {machine.store} asked for it; that one's sweep looks at it"
+        standing, why = LeftoverState.ANOTHER_STORE, f"store {machine.store} asked for it; that one's sweep looks at it"
     elif attempt is not None:
         ended = attempt.gone_at or attempt.ended_at
         since = max((at for at in (since, ended) if at is not None), default=None)
@@ -140,10 +140,10 @@ def _machine(
     elif machine.store:
         standing, why = _by_age(since, now, grace), "this store asked for it, and has no such attempt on record"
     elif machine.tagged:
-        standing, why = Standing.UNKNOWN_OWNER, "no tag says which store asked for it, and this one did not"
+        standing, why = LeftoverState.UNKNOWN_OWNER, "no tag says which store asked for it, and this one did not"
     else:
         return None  # somebody's, whose name looks like a key
-    return Leftover(Kind.MACHINE, standing, job_of(machine.key), machine.key, since, why, machine=machine)
+    return Leftover(LeftoverKind.MACHINE, standing, job_of(machine.key), machine.key, since, why, machine=machine)
 
 
 def _attempts(
@@ -166,16 +166,26 @@ def _attempts(
             since, standing = attempt.ended_at, _by_age(attempt.ended_at, now, grace)
             why = f"{attempt.engine} has no machine of it: {look.evidence or look.state.value}"
             if not attempt.state.final:
-                standing, why = Standing.RECONCILER, f"{why}; the reconciler reads its last word and decides"
+                standing, why = LeftoverState.RECONCILER, f"{why}; the reconciler reads its last word and decides"
             elif look.state is EngineState.LOST and attempt.claimed_at is not None:
                 # Engines forget, too; only the heartbeat tells whether it still speaks.
-                standing, why = Standing.RECONCILER, f"{why}; the reconciler decides once its heartbeat stands still"
+                standing, why = (
+                    LeftoverState.RECONCILER,
+                    f"{why}; the reconciler decides once its heartbeat stands still",
+                )
             yield Leftover(
-                Kind.ATTEMPT, standing, view.id, attempt.key, since, why, attempt=attempt.number, gone_at=look.gone_at
+                LeftoverKind.ATTEMPT,
+                standing,
+                view.id,
+                attempt.key,
+                since,
+                why,
+                attempt=attempt.number,
+                gone_at=look.gone_at,
             )
 
 
-def _hold(held: Held, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:
+def _hold(held: HeldMoney, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:
     """Money of a job that is not on record, closed, or ended with all its machines gone. What waits for a person, a
     place or the next attempt is held rightly."""
     if view is None:
@@ -187,7 +197,7 @@ def _hold(held: Held, view: JobView | None, now: datetime, grace: timedelta) -> 
     else:
         return None
     standing = _by_age(since, now, grace)
-    return Leftover(Kind.HOLD, standing, held.job_id, "", since, why, held=held)
+    return Leftover(LeftoverKind.HOLD, standing, held.job_id, "", since, why, held=held)
 
 
 def _last_end(view: JobView) -> datetime | None:
@@ -197,5 +207,5 @@ def _last_end(view: JobView) -> datetime | None:
     return max((at for at in (view.ended_at, *map(end, view.attempts)) if at is not None), default=None)
 
 
-def _by_age(since: datetime | None, now: datetime, grace: timedelta) -> Standing:
-    return Standing.ORPHAN if since is not None and now - since >= grace else Standing.TOO_YOUNG
+def _by_age(since: datetime | None, now: datetime, grace: timedelta) -> LeftoverState:
+    return LeftoverState.ORPHAN if since is not None and now - since >= grace else LeftoverState.TOO_YOUNG

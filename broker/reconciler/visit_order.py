@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
-from broker.placement.queue.queue import EPSILON, Entry, Free, Turn
+from broker.placement.queue.queue import EPSILON, Free, QueueEntry, Turn
 from broker.placement.queue.queue import in_turn as entries_in_turn
 from broker.reconciler.controllers.placement import Lot
 from broker.reconciler.progress import remaining_work
@@ -91,9 +91,9 @@ def in_turn(views: Iterable[JobView], now: datetime) -> list[JobView]:
     return [view for view in views if view.id not in waiting] + [waiting[entry.id] for entry in ordered]
 
 
-def _entry(view: JobView, now: datetime) -> Entry:
+def _entry(view: JobView, now: datetime) -> QueueEntry:
     left = remaining_work(view)
-    return Entry(
+    return QueueEntry(
         id=view.id,
         team=view.job.team or "",
         priority=view.job.priority,

@@ -1,4 +1,4 @@
-"""The open jobs as the reconciler knows them, kept from look to look so that only news is read.
+"""The open jobs as the reconciler knows them, kept from look to look so that only news is read, and which is next.
 
 Nothing in here is a truth of its own: a view is known by the number of its job's last event, what a job holds and spent
 by its balance, and what no longer agrees with the store is read anew.
@@ -7,7 +7,8 @@ by its balance, and what no longer agrees with the store is read anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from broker.core.errors import UnreadableJob
@@ -21,6 +22,27 @@ from broker.ledger.meter import Meter
 
 log = logging.getLogger(__name__)
 _NONE: Mapping[MoneyKind, Balance] = {}
+
+
+class WorkQueue:
+    """The jobs that are to be looked at, by id; each is in it once. For one thread, so that a job is never looked at
+    twice at the same time."""
+
+    def __init__(self) -> None:
+        self._jobs = OrderedDict[str, None]()
+
+    def add(self, job_ids: Iterable[str]) -> None:
+        """More jobs, in that order; those that are in it keep their place."""
+        self._jobs |= dict.fromkeys(job_ids)
+
+    def news(self, job_id: str) -> None:
+        """There is news of the job: it comes before all others."""
+        self._jobs[job_id] = None
+        self._jobs.move_to_end(job_id, last=False)
+
+    def next(self) -> str | None:
+        """The job to be looked at now, which leaves the queue; None where there is none."""
+        return self._jobs.popitem(last=False)[0] if self._jobs else None
 
 
 class Worklist:
@@ -62,6 +84,10 @@ class Worklist:
 
     def _agrees(self, job_id: str) -> bool:
         return balances(self._sums[job_id]) == self._balances.get(job_id, _NONE)
+
+    def view(self, job_id: str) -> JobView | None:
+        """The job at the last look at it; None when it was closed then."""
+        return self._views.get(job_id)
 
     def again(self, job_id: str) -> JobView | None:
         """The job as it is now; None when it is closed. Raises `StoreProblem`."""

@@ -15,12 +15,6 @@ from pathlib import Path
 
 from broker.agent.store import make_private
 
-# Which obstore has wheels for which Python, and the interface that the agent uses; the first that fits counts.
-OBSTORE: tuple[tuple[tuple[int, int], str], ...] = (
-    ((3, 11), "obstore>=0.12,<0.13"),
-    ((3, 10), "obstore==0.11.1"),
-    ((3, 9), "obstore==0.8.2"),
-)
 _PACKAGE = "broker.agent"
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date that a zip can say
 _MAIN = """\

@@ -13,7 +13,7 @@ from broker.runfolder.node_state import NodeState
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseGrant:
     """What the broker grants the node: until when it is paid for (None: nothing is billed), when the job's time is up,
     whether it must stop now, and for how long it may go on when the lease is not renewed (None: all that time).
     ``idle``: what of idleness ends it, which the node sees for itself."""
@@ -32,15 +32,15 @@ class Mailbox(Protocol):
         """The object-store URL of the attempt's run folder."""
         ...
 
-    def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def prepare(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         """Write what the node needs to start (``spec.json``) and its lease."""
         ...
 
-    def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         """Replace the lease."""
         ...
 
-    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+    def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
         """The lease as it was written last, by whatever process; None where there is none."""
         ...
 

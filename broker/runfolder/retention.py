@@ -13,12 +13,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from broker.agent.checkpoints import FOLDER, Torn, check_sizes, listed, manifest_path, read_manifest
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCheckpoint:
     """One checkpoint in the store: its size in bytes; whether it was finished (has a manifest), and whether it is
     whole: all that its manifest names is there in full length. What is in it is not read: that may be terabytes."""
 
@@ -28,23 +28,23 @@ class Kept:
     whole: bool
 
 
-def kept(folder: str) -> tuple[Kept, ...]:
+def kept(folder: str) -> tuple[StoredCheckpoint, ...]:
     """The checkpoints in a job's folder (its URL), oldest first, those that were never finished included. Makes
     nothing. Raises `Unreachable`."""
     place = urlsplit(folder)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
         return ()
     with _reaching():
-        store, found = Store.open(folder), []
+        store, found = ObjectFolder.open(folder), []
         for checkpoint in listed(store):
             sizes = store.sizes(f"{FOLDER}/{checkpoint}")
             finished = manifest_path(checkpoint) in sizes
             whole = finished and _is_whole(store, checkpoint, sizes)
-            found.append(Kept(checkpoint, sum(sizes.values()), finished, whole))
+            found.append(StoredCheckpoint(checkpoint, sum(sizes.values()), finished, whole))
         return tuple(found)
 
 
-def _is_whole(store: Store, checkpoint: str, sizes: Mapping[str, int]) -> bool:
+def _is_whole(store: ObjectFolder, checkpoint: str, sizes: Mapping[str, int]) -> bool:
     try:
         check_sizes(read_manifest(store, checkpoint), sizes)
     except Torn:
@@ -52,7 +52,7 @@ def _is_whole(store: Store, checkpoint: str, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def superfluous(found: Sequence[Kept]) -> tuple[Kept, ...]:
+def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ...]:
     """All but the newest that is whole; where none is, but the newest that was finished: people may still get
     something out of it."""
     newest_first = found[::-1]
@@ -61,10 +61,10 @@ def superfluous(found: Sequence[Kept]) -> tuple[Kept, ...]:
     return tuple(one for one in found if one is not last)
 
 
-def drop(folder: str, doomed: Sequence[Kept]) -> None:
+def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
     """Delete them, each one's manifest first, so that half of one is none. May be repeated. Raises `Unreachable`."""
     with _reaching():
-        store = Store.open(folder)
+        store = ObjectFolder.open(folder)
         for one in doomed:
             store.delete(manifest_path(one.id))
             for path in store.sizes(f"{FOLDER}/{one.id}"):

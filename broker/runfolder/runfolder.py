@@ -17,20 +17,33 @@ from pathlib import Path
 from typing import Any
 
 from broker.agent import checkpoints
-from broker.agent.checkpoints import Manifest, Torn
+from broker.agent.checkpoints import Manifest, SavedFile, Torn
 from broker.agent.clock import NodeClock, from_text
-from broker.agent.formats import BadDocument, Claim, IdleLimit, Intervals, Lease, Spec, attempt_path, rank_of
+from broker.agent.formats import (
+    BadDocument,
+    Claim,
+    Intervals,
+    Lease,
+    LeaseIdleLimit,
+    PlacedTree,
+    Sources,
+    Spec,
+    attempt_path,
+    rank_of,
+)
 from broker.agent.output import PIECE, piece_path
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.outputs import OutputFile
+from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
+from broker.core.job.snapshots import FileSnapshot
 from broker.core.policy import policy
 from broker.core.policy.policy import Usage
 from broker.core.values.clock import Clock, ScaledClock
 from broker.ledger.holds import STOP_GRACE
 from broker.runfolder import untrusted
-from broker.runfolder.mailbox import Lease as Granted
+from broker.runfolder.mailbox import LeaseGrant as Granted
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 
 
@@ -54,6 +67,15 @@ class AttemptFolder:
     exit: ExitRecord | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeptOutput:
+    """A result, and which rank of which attempt has written it."""
+
+    attempt: int
+    rank: int
+    file: OutputFile
+
+
 def no_longer_kept(size: int) -> str:
     """The line that stands for the first bytes of an output, where these are gone."""
     return f"[the first {size:,} bytes are no longer kept]"
@@ -67,7 +89,7 @@ class RunFolder:
         that is remote; makes a local folder, for its owner only. Raises `Unreachable`."""
         self.url = f"{runs_url.rstrip('/')}/{job_id}"
         with self._reaching():
-            self._store = Store.open(self.url)
+            self._store = ObjectFolder.open(self.url)
 
     def attempt_url(self, attempt: int) -> str:
         """What the agent is given as ``--folder``."""
@@ -161,6 +183,36 @@ class RunFolder:
         with self._reaching():
             return self._store.read(piece_path(attempt, rank, number)) or b""
 
+    def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
+        """The results of an attempt as far as they are here, by rank and path; an index that makes no sense is left
+        out, as is an entry that leads out of its folder."""
+        found: list[KeptOutput] = []
+        with self._reaching():
+            for name in self._store.files(attempt_path(attempt, "")):
+                rank = rank_of(name, "outputs.json")
+                if rank is not None:
+                    rows = untrusted.outputs(self._read(attempt, name))
+                    found += [KeptOutput(attempt, rank, file) for file in rows]
+        return tuple(sorted(found, key=lambda one: (one.rank, one.file.path)))
+
+    def output_content(self, attempt: int, file: OutputFile, start: int = 0) -> Iterator[bytes]:
+        """The content of a result from byte ``start`` on, not verified. Raises `Unreachable`, `Malformed` where it is
+        gone."""
+        return self._content(attempt_path(attempt, file.object), file.size, start)
+
+    def checkpoint_content(self, checkpoint: Manifest, file: SavedFile, start: int = 0) -> Iterator[bytes]:
+        """The content of a checkpoint's file; as `output_content`."""
+        return self._content(f"{checkpoints.FOLDER}/{checkpoint.id}/{file.object}", file.size, start)
+
+    def _content(self, path: str, size: int, start: int) -> Iterator[bytes]:
+        try:
+            if size > start:
+                yield from self._store.stream(path, start)
+        except FileNotFoundError:
+            raise Malformed(f"{path} is no longer in the run folder", where=self.url) from None
+        except StoreTrouble as error:
+            raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
+
     def usage(self, attempt: int) -> list[Usage]:
         """How busy the accelerators were whenever an agent looked, oldest first; what makes no sense is left out."""
         found = []
@@ -212,7 +264,7 @@ def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
 
 
 # Fast enough for a sandbox in which an hour passes in seconds; too busy for a bill of object-store requests.
-_BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, metrics=5.0, notice=0.05, patience=60.0)
+_BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 
 # More jobs than run at once: opening a folder anew for each look would take longer than the look.
@@ -250,7 +302,7 @@ class RunFolders:
             stop=lease.stop and lease.stop.value,
             max_unattended=None if alone is None else alone.total_seconds(),
             renewed_at=now,
-            idle=tuple(IdleLimit(one.below, one.stretch.total_seconds(), one.told) for one in lease.idle),
+            idle=tuple(LeaseIdleLimit(one.below, one.stretch.total_seconds(), one.told) for one in lease.idle),
         )
         self.of(view.id).write_lease(attempt.number, granted)
 
@@ -291,14 +343,35 @@ class RunFolders:
             command=job.run,
             nodes=job.num_nodes,
             setup=job.setup,
-            envs=job.envs,
-            workdir=str(Path(job.workdir).expanduser().absolute()) if job.workdir else None,
+            envs={**job.envs, **_commit(job.snapshot)},
+            workdir=None if job.snapshot else _workdir(job.workdir),
+            sources=_sources(job.snapshot),
+            outputs=job.outputs,
+            resume_from=(job.resume_from.job, job.resume_from.checkpoint) if job.resume_from else None,
             gpus=attempt.placement.offer.count,
             keep=job.checkpoint.keep,
+            every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,
             grace=grace,
             intervals=self._intervals,
             clock=_node_clock(self._clock),
         )
+
+
+def _workdir(folder: str | None) -> str | None:
+    """Of a job without a snapshot, which an older version accepted: the folder itself."""
+    return str(Path(folder).expanduser().absolute()) if folder else None
+
+
+def _commit(snapshot: FileSnapshot | None) -> dict[str, str]:
+    """The Git commit for programs that record it: ``.git`` is no part of a snapshot."""
+    git = snapshot.git if snapshot else None
+    return {"GPUBROKER_GIT_COMMIT": git.commit} if git and git.commit else {}
+
+
+def _sources(snapshot: FileSnapshot | None) -> Sources | None:
+    if snapshot is None:
+        return None
+    return Sources(snapshot.pool, tuple(PlacedTree(one.tree, one.to) for one in snapshot.trees))
 
 
 def _node_clock(clock: Clock) -> NodeClock:

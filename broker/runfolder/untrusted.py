@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from broker.agent.clock import from_text
+from broker.agent.outputs import OutputFile
 from broker.core.events.events import FROM_AGENT, EventBody
 from broker.core.events.outcomes import Cause
 from broker.runfolder.node_state import Dated, ExitRecord
@@ -66,6 +67,19 @@ def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
         text((values or {}).get("evidence"), _MAX_TEXT),
         step((values or {}).get("step")),
     )
+
+
+def outputs(values: Mapping[str, Any] | None) -> tuple[OutputFile, ...]:
+    """The results that an index names; those that make no sense are left out."""
+    rows, found = (values or {}).get("files"), []
+    for row in rows if isinstance(rows, list) else []:
+        try:
+            file = OutputFile.from_json(row)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            continue
+        if file.path.isprintable():
+            found.append(file)
+    return tuple(found)
 
 
 def step(value: object) -> int | None:

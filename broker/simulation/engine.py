@@ -24,11 +24,11 @@ from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
-from broker.simulation.machine import STOP_PATIENCE, Machine
+from broker.simulation.machine import STOP_PATIENCE, SimulatedMachine
 from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, World
 
 
-class Sandbox:
+class SandboxEngine:
     """The engine of the sandbox market. Its handles are `broker.engines.handles`."""
 
     name = "sandbox"
@@ -58,7 +58,7 @@ class Sandbox:
             return handle
         with self._launching() as number_of:
             self._admit(launch, number_of(launch.key))
-            machine = Machine(
+            machine = SimulatedMachine(
                 key=launch.key,
                 pool=launch.placement.offer.pool,
                 nodes=launch.job.num_nodes,

@@ -37,7 +37,7 @@ _TICK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """What a machine is made from. ``market``: scenario, seed and start of the world it lives in. ``since``: when it
     was launched, and is billed from."""
 
@@ -62,7 +62,7 @@ class Machine:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Machine:
+    def from_json(cls, values: dict[str, Any]) -> SimulatedMachine:
         scenario, seed, starts_at = values["market"]
         origin, begins, scale = values["clock"]
         return cls(
@@ -76,10 +76,10 @@ class Machine:
         )
 
 
-class Provider:
+class SimulatedProvider:
     """Plays the provider towards one machine."""
 
-    def __init__(self, slot: Slot, machine: Machine, lock: int) -> None:
+    def __init__(self, slot: Slot, machine: SimulatedMachine, lock: int) -> None:
         self._slot, self._machine, self._lock = slot, machine, lock
         self._clock = machine.clock
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -216,8 +216,8 @@ class Provider:
 def main(arguments: list[str]) -> int:
     folder, lock = Path(arguments[0]), int(arguments[1])
     os.set_inheritable(lock, False)
-    machine = Machine.from_json(json.loads((folder / "machine.json").read_text("utf-8")))
-    Provider(Slot(folder), machine, lock).run()
+    machine = SimulatedMachine.from_json(json.loads((folder / "machine.json").read_text("utf-8")))
+    SimulatedProvider(Slot(folder), machine, lock).run()
     return 0
 
 

@@ -31,7 +31,7 @@ _STEADY = Behaviour()
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class SimulatedPool:
     """One thing that can be had: a kind of machine in a zone, by one capacity type. ``list_price`` is USD per hour."""
 
     zone: Zone
@@ -101,7 +101,7 @@ class World:
         return cls(load_scenario(scenario), seed, starts_at)
 
     @cached_property
-    def pools(self) -> dict[str, Pool]:
+    def pools(self) -> dict[str, SimulatedPool]:
         """All pools by name; a pool's name is that of its offers (`Offer.pool`)."""
         made = (
             pool
@@ -112,7 +112,7 @@ class World:
         )
         return {pool.name: pool for pool in made}
 
-    def pool(self, name: str) -> Pool:
+    def pool(self, name: str) -> SimulatedPool:
         """Raises `UnknownName`."""
         if name not in self.pools:
             raise UnknownName("sandbox pool", name, self.pools)
@@ -197,7 +197,7 @@ class World:
                 max_age=self.scenario.max_age,
             )
 
-    def _pools_of(self, zone: Zone, kind: MachineKind) -> Iterator[Pool]:
+    def _pools_of(self, zone: Zone, kind: MachineKind) -> Iterator[SimulatedPool]:
         behaviours = self.scenario.behaviours
         yield self._make_pool(zone, kind, CapacityType.ON_DEMAND, kind.on_demand, behaviours[zone.on_demand])
         if kind.spot is not None:
@@ -213,7 +213,7 @@ class World:
         price: Money,
         behaviour: Behaviour,
         term_months: int | None = None,
-    ) -> Pool:
+    ) -> SimulatedPool:
         named = Offer(
             provider=SANDBOX,
             region=zone.region,
@@ -227,12 +227,14 @@ class World:
             source=SANDBOX,
             term_months=term_months,
         )
-        return Pool(zone, kind, capacity_type, price.scaled(zone.price_factor), behaviour, named.pool, term_months)
+        return SimulatedPool(
+            zone, kind, capacity_type, price.scaled(zone.price_factor), behaviour, named.pool, term_months
+        )
 
-    def _price_step(self, pool: Pool, at: datetime) -> int:
+    def _price_step(self, pool: SimulatedPool, at: datetime) -> int:
         return math.floor((at - self.starts_at) / timedelta(minutes=pool.behaviour.step_minutes))
 
-    def _price_in_step(self, pool: Pool, step: int) -> Money:
+    def _price_in_step(self, pool: SimulatedPool, step: int) -> Money:
         """List price × the pool's level × a slow drift with a little jitter on it, in steps of a hundredth cent."""
         factor = self._between(pool.behaviour.level, "level", pool.name)
         if pool.behaviour.swing:
@@ -244,7 +246,7 @@ class World:
         micros = pool.list_price.scaled(factor).micros
         return Money(max(micros - micros % _PRICE_STEP_MICROS, _PRICE_STEP_MICROS))
 
-    def _own_fate(self, pool: Pool, machine_key: str, started_at: datetime) -> datetime:
+    def _own_fate(self, pool: SimulatedPool, machine_key: str, started_at: datetime) -> datetime:
         """When the machine is taken by itself; just beyond the horizon if never."""
         behaviour = pool.behaviour
         never = _HORIZON + timedelta(microseconds=1)
@@ -257,10 +259,10 @@ class World:
             life = never
         return started_at + min(life, never)
 
-    def _outage_at(self, pool: Pool, at: datetime) -> tuple[datetime, datetime] | None:
+    def _outage_at(self, pool: SimulatedPool, at: datetime) -> tuple[datetime, datetime] | None:
         return next((found for found in self._outages(pool, at, at) if found[0] <= at < found[1]), None)
 
-    def _outages(self, pool: Pool, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+    def _outages(self, pool: SimulatedPool, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
         """The sell-outs of every cycle touched by the time from ``start`` to ``end`` that begin by ``end``."""
         behaviour = pool.behaviour
         if not behaviour.outage_chance:

@@ -47,11 +47,11 @@ Price = Annotated[Money, AfterValidator(_positive)]
 Span = Annotated[tuple[float, float], AfterValidator(_ascending)]
 
 
-class _Table(BaseModel):
+class _ScenarioTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Behaviour(_Table):
+class Behaviour(_ScenarioTable):
     """How the pools of one market behave. Ranges are ``[least, most]``; each pool or machine draws its own value.
 
     Prices: a pool's level is its list price times a factor from ``level``, around which the price moves by up to
@@ -89,7 +89,7 @@ class Behaviour(_Table):
         return max(own, self.outage_chance / self.cycle_hours)
 
 
-class MachineKind(_Table):
+class MachineKind(_ScenarioTable):
     """One pretend instance type and its list prices. ``reserved`` maps a term in months to the hourly price."""
 
     instance_type: PretendName
@@ -109,7 +109,7 @@ class MachineKind(_Table):
         return self
 
 
-class Zone(_Table):
+class Zone(_ScenarioTable):
     """One pretend zone: its price factor, which instance types it has (patterns), and how its markets behave."""
 
     name: PretendName
@@ -123,7 +123,7 @@ class Zone(_Table):
         return any(fnmatchcase(kind.instance_type, pattern) for pattern in self.machines)
 
 
-class FaultTable(_Table):
+class FaultTable(_ScenarioTable):
     """Faults a scenario starts with; see `broker.simulation.market.Faults`."""
 
     sold_out: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class FaultTable(_Table):
     lost_machines: tuple[str, ...] = ()
 
 
-class Scenario(_Table):
+class Scenario(_ScenarioTable):
     """A whole pretend market. Times are in the broker's clock, which may run faster than the wall's."""
 
     name: str

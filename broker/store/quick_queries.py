@@ -38,7 +38,7 @@ FROM machine_time WHERE until >= :since AND money <> 'sandbox' AND count > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class AttemptUse:
     """An attempt whose machines came up: ``gpus`` in all, from ``up_since`` until ``gone_at`` (UTC; None: not known to
     be gone). Simulated ones are not told."""
 
@@ -107,14 +107,14 @@ def is_missing(store_url: str) -> bool:
     )
 
 
-def ran(store_url: str, since: datetime) -> tuple[Ran, ...] | None:
+def ran(store_url: str, since: datetime) -> tuple[AttemptUse, ...] | None:
     """Every attempt that had machines with accelerators at ``since`` (UTC) or later; None where `cheapest` is None,
     except for want of rows."""
     rows = _rows(store_url, _RAN, {"since": (since - _EPOCH) // timedelta(microseconds=1)})
     if rows is None:
         return None
     return tuple(
-        Ran(team, accelerator, gpus, _time(start), None if end is None else _time(end))
+        AttemptUse(team, accelerator, gpus, _time(start), None if end is None else _time(end))
         for team, accelerator, gpus, start, end in rows
     )
 

@@ -112,7 +112,7 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PrunedPrices:
     """What a pruning dropped, or would drop: changes of prices, of scores and rates, and poll runs. ``protected``:
     price changes before the cut-off that are kept because a launched attempt refers to them."""
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import false, select
 
+from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
 from broker.store.engine import leader
 from broker.store.engine.database import Database
-from broker.store.engine.leader import Duty, StillLeading
+from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.schema import ensure_current
 from broker.store.jobs.journal import StoreReading, StoreWriting
 from broker.store.market import polls
@@ -25,12 +26,16 @@ from broker.store.records import PolicyVersion, PollRun, PollStatus
 from broker.store.tables import SETTING
 
 if TYPE_CHECKING:
+    from broker.core.purchases.purchase_events import PurchaseEvent
+    from broker.core.purchases.purchases import Purchase
+    from broker.core.purchases.quotes import CapacityQuote
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.ledger.journal import Journal
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
     from broker.store.market.watches import Watches
     from broker.store.outbox import Outbox
+    from broker.store.proof import Proof
 
     def _is_a_journal(store: Store) -> Journal:
         """Nothing runs this: the type checker proves by it that the store is what the launcher asks for."""
@@ -104,12 +109,12 @@ class Store:
         with self._database.writing() as connection:
             yield StoreWriting(connection)
 
-    def lead(self, duty: Duty = Duty.JOBS) -> AbstractContextManager[StillLeading | None]:
+    def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
         """The lead over this store's jobs, or another duty, for the time of the block; None when another process has
         it."""
         return leader.lead(self._database, duty)
 
-    def is_led(self, duty: Duty = Duty.JOBS) -> bool:
+    def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process has that lead now."""
         return leader.is_led(self._database, duty)
 
@@ -122,6 +127,13 @@ class Store:
         """Make every projection anew from events and entries; returns the number of jobs."""
         with self.writing() as journal:
             return journal.rebuild()
+
+    def prove(self) -> Proof:
+        """Compare every projection with what the events and entries come to, a few jobs a transaction, and make anew
+        what differs."""
+        from broker.store.proof import prove  # most commands do without
+
+        return prove(self._database)
 
     # --- the market -------------------------------------------------------------------------------------------------
 
@@ -208,6 +220,44 @@ class Store:
 
         with self._database.writing() as connection:
             return holdings.remove(connection, number, by=by, at=self._clock.now())
+
+    # --- purchases of capacity --------------------------------------------------------------------------------------
+
+    def purchase(self, id: str) -> Purchase:
+        """One purchase. Raises `UnknownName`."""
+        with self.reading() as look:
+            found = look.purchase(id)
+        if found is None:
+            raise UnknownName("purchase", id, [one.id for one in self.purchases(closed=True)])
+        return found
+
+    def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
+        """The purchases of which something may still follow, oldest first; with ``closed`` the others, too."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        with self._database.reading() as connection:
+            return purchases.listed(connection, closed=closed)
+
+    def purchase_events(self, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
+        """A purchase's events with their times (UTC), in order."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        with self._database.reading() as connection:
+            return purchases.events(connection, id)
+
+    def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
+        """Keep quotes for some days; their numbers, by which they can be bought."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        with self._database.writing() as connection:
+            return purchases.keep_quotes(connection, quotes, self._clock.now())
+
+    def quote(self, number: int) -> CapacityQuote:
+        """The quote of that number. Raises `UnknownName`."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        with self._database.reading() as connection:
+            return purchases.quote(connection, number)
 
     # --- policies and settings --------------------------------------------------------------------------------------
 

@@ -427,6 +427,40 @@ class StandingUseRow(Row, table=True):
     closed: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
 
 
+class PurchaseRow(Row, table=True):
+    """Projection of one purchase's events: ``view`` is the whole `Purchase` as JSON."""
+
+    __tablename__: ClassVar[str] = "purchase"
+    __table_args__ = (Index("purchase_open", "intended_at", sqlite_where=text("NOT closed")),)
+
+    id: str = Field(primary_key=True)
+    intended_at: int = Field(sa_type=BigInteger)
+    closed: bool
+    view: str
+
+
+class PurchaseEventRow(Row, table=True):
+    """One fact of a purchase. Append-only."""
+
+    __tablename__: ClassVar[str] = "purchase_event"
+
+    purchase_id: str = Field(primary_key=True)
+    seq: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    kind: str
+    body: str
+
+
+class PurchaseQuoteRow(Row, table=True):
+    """One quote that somebody was shown: a `Quote` as JSON."""
+
+    __tablename__: ClassVar[str] = "purchase_quote"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    body: str
+
+
 # The end of machine time that goes on, in microseconds: later than any time.
 STILL_THERE = 2**62
 
@@ -456,6 +490,9 @@ WATCH = table_of(WatchRow)
 NOTICE = table_of(NoticeRow)
 STANDING_GRANT = table_of(StandingGrantRow)
 STANDING_USE = table_of(StandingUseRow)
+PURCHASE = table_of(PurchaseRow)
+PURCHASE_EVENT = table_of(PurchaseEventRow)
+QUOTE = table_of(PurchaseQuoteRow)
 # The conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``, in their very words. SQLite uses a partial
 # index only for a query that repeats the condition of the index, without parameters; SQLAlchemy would write
 # ``job.closed = 0`` and ``held != ?``.

@@ -39,7 +39,7 @@ def text():
     return [ALPHABET.index(c) for c in re.sub(" +", " ", raw.lower()) if c in ALPHABET]
 
 
-class Model:
+class Network:
     """Weights as lists of rows; every row is a list of floats."""
 
     def __init__(self, seed):
@@ -97,7 +97,7 @@ def train(arguments):
     edge = len(data) * 9 // 10
     learned_from, held_out = data[:edge], data[edge:]
     asked = random.Random("held out").sample(range(CONTEXT, len(held_out)), 400)
-    model, done = Model(arguments.seed), 0
+    model, done = Network(arguments.seed), 0
 
     # CHECKPOINT: go on from the newest one, if there is any.
     newest = max(folder.glob("step_*.json"), default=None)

@@ -34,7 +34,7 @@ class Checkpoints(TrainerCallback):
             publish(f"{args.output_dir}/checkpoint-{state.global_step}", step=state.global_step)
 
 
-class Pace(TrainerCallback):
+class StepDelay(TrainerCallback):
     """Waits after each step, so that one can watch it."""
 
     def __init__(self, seconds):
@@ -86,7 +86,7 @@ def main(arguments):
                 disable_tqdm=True,
             ),
             train_dataset=Sentences(4000),
-            callbacks=[Checkpoints(), Pace(arguments.pace)],  # CHECKPOINT: that is all
+            callbacks=[Checkpoints(), StepDelay(arguments.pace)],  # CHECKPOINT: that is all
         )
         found = resume()  # CHECKPOINT: go on from the newest one, if there is any
         print(f"resumed from {found.name}" if found else "from the start", flush=True)

@@ -21,7 +21,7 @@ from policies.verdicts import allow, deny, out_of_scope
 _PATTERN_SIGNS = frozenset("*?[")
 
 
-class Accelerators(Names):
+class AcceleratorNames(Names):
     """``[L4, A100]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins. Names as in offers, their
     aliases, or patterns such as ``RTX*``. CPU machines are not affected.
     """
@@ -46,10 +46,10 @@ class AllowedAccelerators:
     """Denies a placement on an accelerator that is not allowed."""
 
     kind: ClassVar[str] = "accelerators"
-    Config: ClassVar[type[BaseModel]] = Accelerators
+    Config: ClassVar[type[BaseModel]] = AcceleratorNames
 
     name: str
-    config: Accelerators
+    config: AcceleratorNames
     scope: Scope
     source: Source
 

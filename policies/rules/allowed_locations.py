@@ -15,12 +15,12 @@ from pydantic_core import CoreSchema
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
-from policies.fields import Part, Patterns
+from policies.fields import Patterns, PolicyPart
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
-class Names(Part):
+class Names(PolicyPart):
     """``[aws, gcp]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins."""
 
     allow: Patterns = ()
@@ -50,7 +50,7 @@ class Names(Part):
         return None
 
 
-class Locations(Part):
+class LocationPatterns(PolicyPart):
     """Shell-style patterns, case-insensitive. Write a region as ``eu-*`` or with its provider, ``aws/eu-*``. Owned and
     simulated machines have a provider and a region too.
     """
@@ -59,7 +59,7 @@ class Locations(Part):
     regions: Names = Field(default_factory=Names.model_construct)
 
     @model_validator(mode="after")
-    def _says_something(self) -> Locations:
+    def _says_something(self) -> LocationPatterns:
         if not any((self.providers.allow, self.providers.deny, self.regions.allow, self.regions.deny)):
             raise ValueError("is empty; expected `providers` or `regions`")
         return self
@@ -70,10 +70,10 @@ class AllowedLocations:
     """Denies a placement at a provider or in a region that is not allowed."""
 
     kind: ClassVar[str] = "allowed_locations"
-    Config: ClassVar[type[BaseModel]] = Locations
+    Config: ClassVar[type[BaseModel]] = LocationPatterns
 
     name: str
-    config: Locations
+    config: LocationPatterns
     scope: Scope
     source: Source
 

@@ -12,13 +12,13 @@ from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.values.money import alike
 from broker.core.values.units import PositiveDuration
-from policies.approval_config import Asking
+from policies.approval_config import ApprovalConfig
 from policies.fields import GpuCount, Limit
 from policies.scope import Scope
 from policies.verdicts import allow, ask, length, out_of_scope
 
 
-class Thresholds(Asking):
+class Thresholds(ApprovalConfig):
     """Requires an approval by one of ``approvers`` when a job may cost more than ``cost`` (USD in total, without
     prepaid capacity), run longer than ``duration`` (total billed time), or use more than ``gpus`` at once.
     """

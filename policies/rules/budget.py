@@ -59,7 +59,7 @@ Alerts = Annotated[
 ]
 
 
-class Terms(MayAsk):
+class BudgetTerms(MayAsk):
     """``amount`` (USD) may be spent and held in each calendar ``period`` in ``timezone``.
 
     ``period: fixed`` lasts ``from`` a day ``to`` a day, inclusive; outside it the budget grants nothing. ``counts``:
@@ -82,12 +82,12 @@ class Terms(MayAsk):
     top_up: StrictBool = True
 
     @model_validator(mode="after")
-    def _grace_of_a_stop(self) -> Terms:
+    def _grace_of_a_stop(self) -> BudgetTerms:
         only_for("stop", self.action, ("grace",) if self.grace else ())
         return self
 
     @model_validator(mode="after")
-    def _days(self) -> Terms:
+    def _days(self) -> BudgetTerms:
         fixed = self.period == "fixed"
         given = {"from": self.first, "to": self.last}
         each(given.items(), lambda key, day: _fits(key, day, fixed=fixed))
@@ -142,10 +142,10 @@ class Budget:
     """
 
     kind: ClassVar[str] = "budget"
-    Config: ClassVar[type[BaseModel]] = Terms
+    Config: ClassVar[type[BaseModel]] = BudgetTerms
 
     name: str
-    config: Terms
+    config: BudgetTerms
     scope: Scope
     source: Source
 

@@ -11,12 +11,12 @@ from broker.core.market.offers import CapacityType
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
-from policies.fields import Part
+from policies.fields import PolicyPart
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
-class Types(Part):
+class Types(PolicyPart):
     """``[owned, reserved]`` (only these), or ``{allow: [...]}`` or ``{deny: [...]}``."""
 
     allow: tuple[CapacityType, ...] = ()

@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
-from policies.fields import Part, Patterns
+from policies.fields import Patterns, PolicyPart
 from policies.rules.allowed_locations import Names
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
-class Residency(Part):
+class Residency(PolicyPart):
     """Jobs whose ``data.location`` (``provider/region``) matches ``data`` run only where ``run_in`` matches; without
     ``data``, all jobs with a data location. A job with sensitive data must give its location.
     """

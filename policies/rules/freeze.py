@@ -13,7 +13,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import zone
-from policies.fields import LocalTime, Part, TimeZone, parse_local_time
+from policies.fields import LocalTime, PolicyPart, TimeZone, parse_local_time
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
@@ -31,7 +31,7 @@ _End = Annotated[
 ]
 
 
-class Window(Part):
+class FreezeWindow(PolicyPart):
     """``from`` and ``to`` in ``timezone``: days, inclusive, or a day and a time. ``end``: the first moment after the
     window. ``running``: ``stop`` stops running jobs; default: they continue.
     """
@@ -42,7 +42,7 @@ class Window(Part):
     running: Literal["go_on", "stop"] = "go_on"
 
     @model_validator(mode="after")
-    def _some_time(self) -> Window:
+    def _some_time(self) -> FreezeWindow:
         if self.end <= self.start:
             each([("to", self.end)], self._too_early)
         return self
@@ -63,10 +63,10 @@ class Freeze:
     """
 
     kind: ClassVar[str] = "freeze"
-    Config: ClassVar[type[BaseModel]] = Window
+    Config: ClassVar[type[BaseModel]] = FreezeWindow
 
     name: str
-    config: Window
+    config: FreezeWindow
     scope: Scope
     source: Source
 

@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Source, Verdict
 from broker.core.values.units import PositiveDuration
-from policies.fields import Part, Percent
+from policies.fields import Percent, PolicyPart
 from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 
 
-class Idleness(Part):
+class IdleThreshold(PolicyPart):
     """All accelerators below ``below`` (``5%``) throughout the last ``for`` (``30m``)."""
 
     below: Percent = Field(description="a percentage such as 5%")
@@ -27,13 +27,13 @@ class IdleShutdown:
     """Denies an idle job to continue. Without utilisation samples for the whole time, nothing is stopped."""
 
     kind: ClassVar[str] = "idle_shutdown"
-    Config: ClassVar[type[BaseModel]] = Idleness
+    Config: ClassVar[type[BaseModel]] = IdleThreshold
     # Callers must provide accelerator utilisation.
     needs_usage: ClassVar[bool] = True
     never_asks: ClassVar[str] = "does not fit idle_shutdown, which judges running jobs only; delete `action`"
 
     name: str
-    config: Idleness
+    config: IdleThreshold
     scope: Scope
     source: Source
 

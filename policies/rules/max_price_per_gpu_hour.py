@@ -25,7 +25,7 @@ from policies.verdicts import allow, deny, out_of_scope
 _DEFAULT = "default"
 
 
-class Prices(RootModel[dict[str, Limit]]):
+class PriceLimits(RootModel[dict[str, Limit]]):
     """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator. Accelerators not named use the
     default; without a default they have no limit.
     """
@@ -66,10 +66,10 @@ class MaxPricePerGpuHour:
     """Denies a placement whose current price exceeds the limit. CPU machines have no GPU-hours."""
 
     kind: ClassVar[str] = "max_price_per_gpu_hour"
-    Config: ClassVar[type[BaseModel]] = Prices
+    Config: ClassVar[type[BaseModel]] = PriceLimits
 
     name: str
-    config: Prices
+    config: PriceLimits
     scope: Scope
     source: Source
 

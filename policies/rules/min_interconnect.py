@@ -11,14 +11,14 @@ from broker.core.market.offers import Interconnect
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
-from policies.fields import GpuCount, Part
+from policies.fields import GpuCount, PolicyPart
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 
 
-class Link(Part):
+class Link(PolicyPart):
     """``nvlink`` or ``pcie``, or ``{at_least: nvlink, from_gpus: 4}``: for machines with that many accelerators or more
     (default 2). An unknown interconnect is denied.
     """

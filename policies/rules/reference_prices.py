@@ -14,7 +14,7 @@ from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
-class Use(RootModel[Literal["forbidden"]]):
+class ReferencePriceUse(RootModel[Literal["forbidden"]]):
     """``forbidden`` for the jobs in the scope, regardless of ``defaults: allow_reference_prices``."""
 
     model_config = ConfigDict(frozen=True)
@@ -25,10 +25,10 @@ class ReferencePrices:
     """Denies a start at a price from a price book. Running jobs continue."""
 
     kind: ClassVar[str] = "reference_prices"
-    Config: ClassVar[type[BaseModel]] = Use
+    Config: ClassVar[type[BaseModel]] = ReferencePriceUse
 
     name: str
-    config: Use
+    config: ReferencePriceUse
     scope: Scope
     source: Source
 

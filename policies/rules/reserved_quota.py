@@ -16,14 +16,14 @@ from broker.core.policy.policy import Action, Facts, Source, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import matches
 from policies.concurrency import Others, starts
-from policies.fields import GpuCount, Part, Patterns, parse_name
+from policies.fields import GpuCount, Patterns, PolicyPart, parse_name
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
 
-class Shares(Part):
+class Shares(PolicyPart):
     """``gpus``: maximum GPUs per team at once; ``others``: for each unlisted team, and for all jobs without a team
     together (default 0). ``accelerators``: names or patterns (default: all). ``capacity_types``: the types that are
     shared.

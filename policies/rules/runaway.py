@@ -12,12 +12,12 @@ from broker.core.policy.coverage import moment, seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.values.units import PositiveDuration
-from policies.fields import AttemptCount, Part
+from policies.fields import AttemptCount, PolicyPart
 from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 
 
-class Runaway(Part):
+class Runaway(PolicyPart):
     """``max_age``: maximum time from submission to end, including waiting and interruptions, such as ``7d``.
     ``max_attempts``: maximum number of starts.
     """

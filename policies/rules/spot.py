@@ -14,14 +14,14 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, LiveAttempt, Source, Verdict
 from policies.concurrency import Others, starts
-from policies.fields import Part, Percent
+from policies.fields import Percent, PolicyPart
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
 
-class Terms(Part):
+class SpotUse(PolicyPart):
     """``use``: ``forbidden``, or ``with_checkpoints`` (only for jobs with ``checkpoint: {every: …}``). ``min_share``:
     minimum spot share of the rented GPUs in the scope, checked at each start; owned and reserved GPUs do not count.
     """
@@ -30,7 +30,7 @@ class Terms(Part):
     min_share: Annotated[Percent | None, Field()] = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Terms:
+    def _says_something(self) -> SpotUse:
         if self.use is None and self.min_share is None:
             raise ValueError("is empty; expected `use` or `min_share`")
         if self.use == "forbidden" and self.min_share is not None:
@@ -43,10 +43,10 @@ class Spot:
     """Denies spot that is not allowed, and on-demand that would lower the spot share below the minimum."""
 
     kind: ClassVar[str] = "spot"
-    Config: ClassVar[type[BaseModel]] = Terms
+    Config: ClassVar[type[BaseModel]] = SpotUse
 
     name: str
-    config: Terms
+    config: SpotUse
     scope: Scope
     source: Source
 

@@ -13,14 +13,14 @@ from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import zone
-from policies.fields import Part, TimeZone, WallTime
+from policies.fields import PolicyPart, TimeZone, WallTime
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class Hours(Part):
+class Hours(PolicyPart):
     """``from`` and ``to`` (``08:00``, ``20:00``) in ``timezone``, on ``days`` (``mon`` to ``sun``; default Monday to
     Friday). ``to`` before ``from`` means the next morning.
     """

@@ -12,7 +12,7 @@ from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws import holdings, price_api, spot, spot_advisor
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.price_list import PriceList
 from providers.aws.quotas import judged, read_quotas
 from providers.aws.savings_plans import savings_plan_offers
@@ -24,7 +24,7 @@ _AT_ONCE = 8  # regions or instance types queried concurrently
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class _AwsRegion:
     """The data of a region; ``offered`` is None if the query failed."""
 
     spot: tuple[Offer | SkippedRow, ...]
@@ -34,10 +34,10 @@ class _Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AwsAccount:
     """One look at these instance types in these regions. Failures of a part are collected in ``failures``."""
 
-    login: Login
+    login: AwsLogin
     settings: AwsSettings
     clock: Clock
     bulk: PriceList
@@ -65,7 +65,7 @@ class Account:
                 for row in self._listed(threads):
                     yield _seen(row, known) if isinstance(row, Offer) else row
 
-    def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _Region | None:
+    def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _AwsRegion | None:
         zones = self.failures.kept_or_none(partial(spot.zone_ids, self.login, region))
         if zones is None:
             return None  # what cannot answer this answers nothing, and waiting for each time-out would take minutes
@@ -79,10 +79,10 @@ class Account:
             held = tuple(holdings.held_offers(told, self.clock.now()))
         offered = self.failures.kept_or_none(partial(spot.offered_types, self.login, region, self.types))
         quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
-        return _Region(prices, held, offered, quotas)
+        return _AwsRegion(prices, held, offered, quotas)
 
-    def _spot(self, known: Mapping[str, _Region], threads: ThreadPoolExecutor) -> Found:
-        advice: list[spot_advisor.Advice] = []
+    def _spot(self, known: Mapping[str, _AwsRegion], threads: ThreadPoolExecutor) -> Found:
+        advice: list[spot_advisor.SpotAdvisorEntry] = []
         for told in self.failures.kept(spot_advisor.read_advice(self.settings, self.clock, self.regions)):
             if isinstance(told, SkippedRow):
                 yield told
@@ -142,7 +142,7 @@ class Account:
                 yield from self.failures.kept(self.bulk.offers(region))
 
 
-def _seen(offer: Offer, known: Mapping[str, _Region]) -> Offer:
+def _seen(offer: Offer, known: Mapping[str, _AwsRegion]) -> Offer:
     """A listed offer with its region's data: whether the machine exists there, and the quota left."""
     region = known.get(offer.region)
     if region is None or offer.capacity_type is not CapacityType.ON_DEMAND:

@@ -14,7 +14,7 @@ from broker.core.errors import Refused
 from broker.core.market.capacity import ReservationOffer
 from broker.core.market.offers import SkippedRow
 from broker.core.values.money import Money, in_microseconds
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
 from providers.rows import Unfit, decimal_text, name, price, usd, whole
@@ -25,19 +25,29 @@ _NOT_SOLD = ("Unsupported", "InstanceTypeNotSupported", "InvalidInstanceType")
 
 
 def blocks_for_sale(
-    login: Login, region: str, instance_type: str, hours: int, zones: Mapping[str, str], now: datetime
+    login: AwsLogin,
+    region: str,
+    instance_type: str,
+    hours: int,
+    zones: Mapping[str, str],
+    now: datetime,
+    *,
+    machines: int = 1,
+    starts_from: datetime | None = None,
 ) -> Iterator[ReservationOffer | SkippedRow]:
-    """Blocks of one machine for ``hours``, in one region. ``zones``: names to IDs. Raises what `Login.rows` raises; a
-    machine not sold by the block is no error.
+    """Blocks of so many machines for ``hours``, in one region, that begin at ``starts_from`` (UTC; None: at any time)
+    or later. ``zones``: names to IDs. Raises what `AwsLogin.rows` raises; a machine not sold by the block is no error.
     """
+    since: dict[str, Any] = {} if starts_from is None else {"StartDateRange": starts_from}
     rows = login.rows(
         "ec2",
         region,
         "describe_capacity_block_offerings",
         "CapacityBlockOfferings",
         InstanceType=instance_type,
-        InstanceCount=1,
+        InstanceCount=machines,
         CapacityDurationHours=hours,
+        **since,
     )
     try:
         for row in rows:

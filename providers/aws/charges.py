@@ -16,7 +16,7 @@ from broker.core.errors import Malformed
 from broker.core.market.capacity import Charge
 from broker.core.market.machines import TAG
 from broker.core.values.money import Money
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.settings import NAME
 
 _ASKED_IN = "us-east-1"  # where Cost Explorer is
@@ -25,9 +25,9 @@ _SERVICE = "Amazon Elastic Compute Cloud - Compute"
 _DAY = timedelta(days=1)
 
 
-def read_charges(login: Login, since: datetime, now: datetime) -> Iterator[Charge]:
-    """EC2's charges of the days from ``since`` up to and with today. Raises what `Login.rows` raises, and `Malformed`
-    for an amount that is none or not in USD."""
+def read_charges(login: AwsLogin, since: datetime, now: datetime) -> Iterator[Charge]:
+    """EC2's charges of the days from ``since`` up to and with today. Raises what `AwsLogin.rows` raises, and
+    `Malformed` for an amount that is none or not in USD."""
     first, last = since.astimezone(UTC).date(), now.astimezone(UTC).date()
     if first > last:
         return

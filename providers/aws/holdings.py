@@ -14,7 +14,7 @@ from typing import Any
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
 from providers.aws.settings import BILLING, ENGINE, NAME, SPOT_MAX_AGE
 from providers.held import is_held, together
@@ -33,8 +33,8 @@ _HELD = {"active", "scheduled", "pending", "assessing", "delayed"}
 _HELD_PLANS = ["active", "queued"]
 
 
-def capacity_reservations(login: Login, region: str) -> Iterator[Reservation]:
-    """On-demand capacity reservations and capacity blocks for Linux, of one region. Raises what `Login.rows`
+def capacity_reservations(login: AwsLogin, region: str) -> Iterator[Reservation]:
+    """On-demand capacity reservations and capacity blocks for Linux, of one region. Raises what `AwsLogin.rows`
     raises."""
     for row in login.rows("ec2", region, "describe_capacity_reservations", "CapacityReservations"):
         instance_type = row.get("InstanceType", "")
@@ -55,8 +55,8 @@ def capacity_reservations(login: Login, region: str) -> Iterator[Reservation]:
         )
 
 
-def reserved_instances(login: Login, region: str) -> Iterator[Reservation]:
-    """Active reserved instances for Linux, of one region; only zonal ones hold capacity. Raises what `Login.call`
+def reserved_instances(login: AwsLogin, region: str) -> Iterator[Reservation]:
+    """Active reserved instances for Linux, of one region; only zonal ones hold capacity. Raises what `AwsLogin.call`
     raises."""
     answer = login.call("ec2", region, "describe_reserved_instances")
     for row in answer.get("ReservedInstances") or ():
@@ -78,9 +78,9 @@ def reserved_instances(login: Login, region: str) -> Iterator[Reservation]:
         )
 
 
-def savings_plans(login: Login, asked_in: str) -> Iterator[Reservation]:
+def savings_plans(login: AwsLogin, asked_in: str) -> Iterator[Reservation]:
     """Savings plans that apply to EC2. ``instance_type`` is the family of an EC2 instance plan (``p5.*``), ``*`` for a
-    compute plan; ``region`` is ``*`` where it applies everywhere. Raises what `Login.rows` raises."""
+    compute plan; ``region`` is ``*`` where it applies everywhere. Raises what `AwsLogin.rows` raises."""
     rows = login.rows(
         "savingsplans",
         asked_in,

@@ -14,7 +14,7 @@ from broker.core.errors import Refused
 from broker.core.market.capacity import Instance
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.settings import NAME
 
 # Everything but "terminated". A stopped machine is billed for its disks only.
@@ -22,9 +22,9 @@ _STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
 _BILLED = ("running", "stopping")
 
 
-def tagged(login: Login, region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
+def tagged(login: AwsLogin, region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
     """The machines of one region that carry the tag and are not gone. ``zones``: names to IDs. Raises what
-    `Login.rows` raises."""
+    `AwsLogin.rows` raises."""
     rows = login.rows(
         "ec2",
         region,
@@ -65,9 +65,9 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
     )
 
 
-def terminate(login: Login, id: str) -> None:
+def terminate(login: AwsLogin, id: str) -> None:
     """End a machine (``region/i-…``, as in `tagged`) for good. Idempotent: an unknown one is no error. Raises what
-    `Login.call` raises, and `Refused` for another form of name.
+    `AwsLogin.call` raises, and `Refused` for another form of name.
     """
     region, _, instance = id.partition("/")
     if not region or not instance.startswith("i-"):

@@ -22,6 +22,7 @@ from broker.core.errors import (
     LoginMissing,
     Malformed,
     NoCapacity,
+    OutcomeUnknown,
     QuotaExceeded,
     Refused,
     Throttled,
@@ -34,6 +35,8 @@ HOW = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS
 EXTRA = "pip install 'gpubroker[aws]'"
 
 _MOST_PAGES = 500
+# Seconds to wait for a connection, and for an answer, where a request is sent only once: others wait for the outcome.
+_MOST_FOR_ONE = 20.0
 _SIGNS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
           "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")  # fmt: skip
 _FILES = (("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config"))
@@ -69,18 +72,18 @@ def has_sdk() -> bool:
     return find_spec("boto3") is not None
 
 
-class Login:
+class AwsLogin:
     """Clients of one account; safe to share between threads. ``sign``: where the login was found."""
 
     def __init__(self, session: Any, settings: AwsSettings, sign: str) -> None:
         self.sign = sign
         self._session = session
         self._settings = settings
-        self._clients: dict[tuple[str, str], Any] = {}
+        self._clients: dict[tuple[str, str, int], Any] = {}
         self._making = threading.Lock()
 
     @classmethod
-    def find(cls, settings: AwsSettings) -> Login | None:
+    def find(cls, settings: AwsSettings) -> AwsLogin | None:
         """The login there is, or None: no sign of one, no boto3, or files without keys in them.
 
         Raises `LoginMissing` for a login that is named but cannot be used (an unknown profile, an expired session).
@@ -101,27 +104,30 @@ class Login:
             credentials.get_frozen_credentials()
         return cls(session, settings, sign)
 
-    def client(self, service: str, region: str) -> Any:
-        """boto3's client of a service in a region."""
+    def client(self, service: str, region: str, *, attempts: int | None = None) -> Any:
+        """boto3's client of a service in a region. ``attempts``: how often boto3 sends a request at most; None for the
+        setting."""
+        sent = self._settings.attempts if attempts is None else attempts
         with self._making:  # a boto3 session is not safe to share, its clients are
-            found = self._clients.get((service, region))
+            found = self._clients.get((service, region, sent))
             if found is None:
                 with _translated(f"{NAME}/{region}: {service}"):
-                    found = self._clients[service, region] = self._make(service, region)
+                    found = self._clients[service, region, sent] = self._make(service, region, sent)
             return found
 
-    def _make(self, service: str, region: str) -> Any:
+    def _make(self, service: str, region: str, attempts: int) -> Any:
         from botocore.config import Config  # type: ignore[import-untyped]  # ships no types
 
         settings = self._settings
+        seconds = min(settings.timeout_seconds, _MOST_FOR_ONE) if attempts == 1 else settings.timeout_seconds
         return self._session.client(
             service,
             region_name=region,
             verify=str(settings.ca_bundle) if settings.ca_bundle else None,
             config=Config(
-                connect_timeout=settings.timeout_seconds,
-                read_timeout=settings.timeout_seconds,
-                retries={"mode": "standard", "total_max_attempts": settings.attempts},
+                connect_timeout=seconds,
+                read_timeout=seconds,
+                retries={"mode": "standard", "total_max_attempts": attempts},
                 user_agent_extra="gpubroker",
             ),
         )
@@ -129,12 +135,22 @@ class Login:
     def call(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """One call, by the name of boto3's method. Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`,
         `Malformed`, `NoCapacity` or `QuotaExceeded`, with service, operation and region in them."""
-        method = getattr(self.client(service, region), operation)
-        with _translated(f"{NAME}/{region}: {service}:{operation}"):
-            answer = method(**parameters)
-            if not isinstance(answer, dict):
-                raise Malformed("an answer that is no structure", where=f"{NAME}/{region}: {service}:{operation}")
-            return answer
+        return _called(self.client(service, region), service, region, operation, parameters)
+
+    def call_once(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        """`call`, for a request that must not take effect twice: boto3 sends it once. Raises `OutcomeUnknown` where it
+        may have taken effect, and the errors of `call` where it has not."""
+        from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
+            ConnectTimeoutError,
+            EndpointConnectionError,
+        )
+
+        try:
+            return _called(self.client(service, region, attempts=1), service, region, operation, parameters)
+        except (Unreachable, Malformed) as error:
+            if isinstance(error.__cause__, ConnectTimeoutError | EndpointConnectionError):
+                raise  # it was never sent
+            raise OutcomeUnknown(error.message, where=error.where) from error
 
     def rows(
         self, service: str, region: str, operation: str, key: str, *, page_key: str = "NextToken", **parameters: Any
@@ -153,6 +169,15 @@ class Login:
             seen.add(following)
             parameters[page_key] = following
         raise Malformed("pages without an end: a token came again", where=f"{NAME}/{region}: {service}:{operation}")
+
+
+def _called(client: Any, service: str, region: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    where = f"{NAME}/{region}: {service}:{operation}"
+    with _translated(where):
+        answer = getattr(client, operation)(**parameters)
+        if not isinstance(answer, dict):
+            raise Malformed("an answer that is no structure", where=where)
+        return answer
 
 
 def _time_or_none(value: Any) -> datetime | None:

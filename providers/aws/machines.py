@@ -17,7 +17,7 @@ from providers.rows import Unfit
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class AwsMachine:
     """One instance type: ``count`` accelerators (canonical name), vCPUs, GiB of memory, and what joins the cards."""
 
     instance_type: str
@@ -30,7 +30,7 @@ class Machine:
 
 def accelerated_types() -> tuple[str, ...]:
     """The instance types that become offers, in the table's order: a whole accelerator of a known kind."""
-    return tuple(name for name, row in _machines().items() if isinstance(row, Machine))
+    return tuple(name for name, row in _machines().items() if isinstance(row, AwsMachine))
 
 
 def is_listed(instance_type: str) -> bool:
@@ -38,7 +38,7 @@ def is_listed(instance_type: str) -> bool:
     return instance_type in _machines()
 
 
-def machine(instance_type: str) -> Machine:
+def machine(instance_type: str) -> AwsMachine:
     """The type's entry in the table.
 
     Raises `Unfit`: ``unknown_machine`` for a type that is not in the table, ``unknown_accelerator`` for one whose
@@ -53,7 +53,7 @@ def machine(instance_type: str) -> Machine:
 
 
 @cache
-def _machines() -> dict[str, Machine | Unfit]:
+def _machines() -> dict[str, AwsMachine | Unfit]:
     table = tomllib.loads(files("providers.aws").joinpath("machines.toml").read_text("utf-8"))
     return {
         f"{family}.{size}": _row(f"{family}.{size}", row, *shape)
@@ -62,7 +62,9 @@ def _machines() -> dict[str, Machine | Unfit]:
     }
 
 
-def _row(instance_type: str, family: dict[str, str], count: float, cpus: float, memory_gib: float) -> Machine | Unfit:
+def _row(
+    instance_type: str, family: dict[str, str], count: float, cpus: float, memory_gib: float
+) -> AwsMachine | Unfit:
     called = family["accelerator"]
     try:
         accelerator = canonical(called, float(family["gib"]) if "gib" in family else None)
@@ -71,7 +73,7 @@ def _row(instance_type: str, family: dict[str, str], count: float, cpus: float, 
     if count < 1:
         return Unfit("fraction_of_an_accelerator", f"{instance_type}: {count:g} of one {accelerator}")
     link = _link(family.get("link"), accelerator, count)
-    return Machine(instance_type, accelerator, int(count), float(cpus), float(memory_gib), link)
+    return AwsMachine(instance_type, accelerator, int(count), float(cpus), float(memory_gib), link)
 
 
 def _link(link: str | None, accelerator: str, count: float) -> Interconnect | None:

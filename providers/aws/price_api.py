@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.rows import Found, Unfit, short
 
@@ -21,8 +21,8 @@ SOURCE = "aws-price-api"
 _FILTERS = {"operatingSystem": "Linux", "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA"}
 
 
-def product_rows(login: Login, pricing_region: str, instance_type: str) -> Iterator[object]:
-    """The products of an instance type, as AWS writes them (JSON texts). Raises what `Login.rows` raises."""
+def product_rows(login: AwsLogin, pricing_region: str, instance_type: str) -> Iterator[object]:
+    """The products of an instance type, as AWS writes them (JSON texts). Raises what `AwsLogin.rows` raises."""
     wanted = {**_FILTERS, "instanceType": instance_type}
     yield from login.rows(
         "pricing",

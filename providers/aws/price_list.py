@@ -34,7 +34,7 @@ _ABOUT = ("instancetype", "regioncode", "marketoption")
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptList:
     """A region's list as it was last read, and the server's name for that version of it."""
 
     etag: str
@@ -53,7 +53,7 @@ class PriceList:
     def __init__(self, settings: AwsSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptList] = {}
 
     def offers(self, region: str) -> Found:
         """The offers of the region's list. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
@@ -109,7 +109,7 @@ class PriceList:
         finally:
             found.extend(reader.rows(now))
         if download.etag:
-            self._kept[region] = _Kept(download.etag, list(found))
+            self._kept[region] = _KeptList(download.etag, list(found))
 
 
 class _Reader:

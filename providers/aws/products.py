@@ -20,7 +20,7 @@ from typing import Protocol
 
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
-from providers.aws.machines import Machine, is_listed, machine
+from providers.aws.machines import AwsMachine, is_listed, machine
 from providers.aws.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME
 from providers.rows import HOURS_A_YEAR, Found, Unfit, decimal_text, name, price, short, usd
 
@@ -102,7 +102,7 @@ def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, s
         yield _offer(shape, region, term, now, source)
 
 
-def _offer(shape: Machine, region: str, term: Term, now: datetime, source: str) -> Offer | SkippedRow:
+def _offer(shape: AwsMachine, region: str, term: Term, now: datetime, source: str) -> Offer | SkippedRow:
     what = f"{region}: {shape.instance_type}"
     try:
         if term.effective[:10] > now.date().isoformat():
@@ -117,7 +117,7 @@ def _offer(shape: Machine, region: str, term: Term, now: datetime, source: str) 
         return error.skipped
 
 
-def _reserved(shape: Machine, region: str, term: Term, now: datetime, source: str) -> Offer:
+def _reserved(shape: AwsMachine, region: str, term: Term, now: datetime, source: str) -> Offer:
     what = f"{region}: {shape.instance_type}, {term.length}, {term.option}"
     length = _LENGTH.fullmatch(term.length.strip())
     option, offering_class = _UPFRONT.get(term.option.lower()), term.offering_class.lower()
@@ -152,7 +152,7 @@ def _sum(term: Term, unit: str, what: str) -> Decimal | None:
 
 
 def _priced(
-    shape: Machine,
+    shape: AwsMachine,
     region: str,
     kind: CapacityType,
     hourly: Money,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
@@ -11,13 +11,14 @@ from typing import Any, ClassVar, TypeVar
 from broker.core.errors import MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.purchases.quotes import CapacityQuote, Order, QuoteRequest
 from broker.core.values.clock import Clock
-from providers.aws import holdings, spot, spot_advisor
-from providers.aws.account import Account
+from providers.aws import holdings, purchases, spot, spot_advisor
+from providers.aws.account import AwsAccount
 from providers.aws.capacity_blocks import blocks_for_sale
 from providers.aws.charges import read_charges
 from providers.aws.instances import tagged, terminate
-from providers.aws.login import EXTRA, HOW, Login, has_sdk, sign_of_login
+from providers.aws.login import EXTRA, HOW, AwsLogin, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.quotas import read_quotas
@@ -41,7 +42,7 @@ class Aws:
     name = NAME
     Settings: ClassVar = AwsSettings
 
-    def __init__(self, *, clock: Clock, settings: AwsSettings | None = None, login: Login | None = None) -> None:
+    def __init__(self, *, clock: Clock, settings: AwsSettings | None = None, login: AwsLogin | None = None) -> None:
         self._clock = clock
         self._settings = settings or AwsSettings()
         self._list = PriceList(self._settings, clock)
@@ -76,10 +77,10 @@ class Aws:
                 else:
                     yield from spot_advisor.offers_of(advice, now)
 
-    def _with_login(self, login: Login, query: OfferQuery, failures: Failures) -> Found:
+    def _with_login(self, login: AwsLogin, query: OfferQuery, failures: Failures) -> Found:
         regions = self._regions(query, REGIONS)
         types = _types(query)
-        account = Account(login, self._settings, self._clock, self._list, failures, regions, types)
+        account = AwsAccount(login, self._settings, self._clock, self._list, failures, regions, types)
         yield from account.offers(
             listed=_wants(query, *_LISTED),
             reserved=_wants(query, CapacityType.RESERVED),
@@ -101,7 +102,7 @@ class Aws:
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: capacity reservations and blocks, reserved instances, savings plans."""
 
-        def held(login: Login, region: str) -> Iterator[Reservation]:
+        def held(login: AwsLogin, region: str) -> Iterator[Reservation]:
             yield from holdings.capacity_reservations(login, region)
             yield from holdings.reserved_instances(login, region)
 
@@ -113,12 +114,34 @@ class Aws:
         says."""
         types, now = _types(query), self._clock.now()
 
-        def blocks(login: Login, region: str) -> Iterator[ReservationOffer | SkippedRow]:
+        def blocks(login: AwsLogin, region: str) -> Iterator[ReservationOffer | SkippedRow]:
             zones = spot.zone_ids(login, region)
             for name in spot.offered_types(login, region, types):
                 yield from blocks_for_sale(login, region, name, self._settings.capacity_blocks, zones, now)
 
         yield from self._everywhere(blocks, self._regions(query, REGIONS))
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """See `SellsCapacity`: capacity blocks."""
+        purchases.check_length(request.length)
+        now = self._clock.now()
+
+        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
+            yield from purchases.block_quotes(login, region, request, spot.zone_ids(login, region), now)
+
+        yield from self._everywhere(sold, None if request.region is None else (request.region,))
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        """See `SellsCapacity`."""
+        purchases.try_block(self._need_login(), quote, key)
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        """See `SellsCapacity`."""
+        return purchases.buy_block(self._need_login(), quote, key)
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        """See `SellsCapacity`."""
+        return purchases.find_blocks(self._need_login(), quote, key)
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""
@@ -133,23 +156,23 @@ class Aws:
         yield from read_charges(self._need_login(), since, self._clock.now())
 
     def _everywhere(
-        self, look: Callable[[Login, str], Iterator[T]], regions: tuple[str, ...] | None = None
+        self, look: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
     ) -> Iterator[T]:
         login, failures = self._need_login(), Failures()
         for region in (self._settings.regions or REGIONS) if regions is None else regions:
             yield from failures.kept(look(login, region))
         failures.raise_any()
 
-    def _find_login(self) -> Login | None:
+    def _find_login(self) -> AwsLogin | None:
         """The login, kept from poll to poll while its source is unchanged: creating boto3's clients is slower than
         calls.
         """
         sign = sign_of_login(self._settings)
         if self._login is None or self._login.sign != sign:
-            self._login = Login.find(self._settings)
+            self._login = AwsLogin.find(self._settings)
         return self._login
 
-    def _need_login(self) -> Login:
+    def _need_login(self) -> AwsLogin:
         """Raises `MissingExtra` without boto3, `NoLogin` without a login, and `LoginMissing` with one that cannot be
         used."""
         login = self._find_login()

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.settings import NAME
 
 _NAMES = (
@@ -27,8 +27,8 @@ _TYPE = re.compile(r"([a-z]+)(\d*)")
 _COUNTS_AS = {"gr": "g"}
 
 
-def read_quotas(login: Login, region: str) -> Iterator[Quota]:
-    """The quotas of one region that are about running machines. Raises what `Login.rows` raises."""
+def read_quotas(login: AwsLogin, region: str) -> Iterator[Quota]:
+    """The quotas of one region that are about running machines. Raises what `AwsLogin.rows` raises."""
     for row in login.rows("service-quotas", region, "list_service_quotas", "Quotas", ServiceCode="ec2"):
         name, limit = row.get("QuotaName"), row.get("Value")
         if not isinstance(name, str) or not isinstance(limit, int | float) or not 0 <= limit < 10**9:

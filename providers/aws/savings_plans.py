@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.core.market.offers import CapacityType, Offer
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
 from providers.rows import Found, Unfit, decimal_text, name, price, short, usd
@@ -27,9 +27,9 @@ _PER_PAGE = 1000
 
 
 def savings_plan_offers(
-    login: Login, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
+    login: AwsLogin, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
 ) -> Found:
-    """The rates of these machines in these regions, all plans, terms and payment options. Raises what `Login.rows`
+    """The rates of these machines in these regions, all plans, terms and payment options. Raises what `AwsLogin.rows`
     raises."""
     rows = login.rows(
         "savingsplans",

@@ -15,10 +15,10 @@ from typing import Any
 
 from broker.core.errors import BrokerError
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE
-from providers.aws.spot_advisor import Advice
+from providers.aws.spot_advisor import SpotAdvisorEntry
 from providers.rows import Found, Unfit, decimal_text, name, price
 
 SOURCE = "aws-spot-price-history"
@@ -28,21 +28,21 @@ _REGIONS_PER_QUESTION = 10  # as many as GetSpotPlacementScores takes
 _BEST_SCORE = 10
 
 Scores = Mapping[tuple[str, str], float]
-Advised = Mapping[tuple[str, str], Advice]
+Advised = Mapping[tuple[str, str], SpotAdvisorEntry]
 
 
-def zone_ids(login: Login, region: str) -> Mapping[str, str]:
-    """This account's zone names to zone IDs, of one region. Raises what `Login.call` raises."""
+def zone_ids(login: AwsLogin, region: str) -> Mapping[str, str]:
+    """This account's zone names to zone IDs, of one region. Raises what `AwsLogin.call` raises."""
     answer = login.call("ec2", region, "describe_availability_zones")
     zones = answer.get("AvailabilityZones") or ()
     return {zone["ZoneName"]: zone["ZoneId"] for zone in zones if zone.get("ZoneName") and zone.get("ZoneId")}
 
 
 def spot_prices(
-    login: Login, region: str, types: tuple[str, ...], now: datetime, zones: Mapping[str, str]
+    login: AwsLogin, region: str, types: tuple[str, ...], now: datetime, zones: Mapping[str, str]
 ) -> Iterator[Offer | SkippedRow]:
     """The spot offers of one region, one per zone and instance type, without interruption rates. ``zones``: names to
-    IDs, for answers without an ID. Raises what `Login.rows` raises, after the rows received.
+    IDs, for answers without an ID. Raises what `AwsLogin.rows` raises, after the rows received.
     """
     latest: dict[tuple[str, str], tuple[datetime, Any]] = {}
     failure: BrokerError | None = None
@@ -104,12 +104,12 @@ def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Off
         return error.skipped
 
 
-def placement_scores(login: Login, asked_in: str, regions: tuple[str, ...], accelerator: str) -> Scores:
+def placement_scores(login: AwsLogin, asked_in: str, regions: tuple[str, ...], accelerator: str) -> Scores:
     """How likely one spot machine with that accelerator is to be had: (region, accelerator) → 0.1 to 1.
 
     AWS scores a set of instance types together, from 1 to 10, and scores fewer than three types low; so all types of
     the accelerator are asked about at once. By region, because by zone it names only the ten best of the world. Raises
-    what `Login.rows` raises; ``MaxConfigLimitExceeded`` (too many different questions in 24 hours) is `Throttled`.
+    what `AwsLogin.rows` raises; ``MaxConfigLimitExceeded`` (too many different questions in 24 hours) is `Throttled`.
     """
     scores: dict[tuple[str, str], float] = {}
     types = [name for name in accelerated_types() if machine(name).accelerator == accelerator]
@@ -144,7 +144,7 @@ def annotated(offers: Found, advised: Advised, scores: Scores) -> Found:
         yield offer
 
 
-def by_pool(advice: Iterable[Advice]) -> Advised:
+def by_pool(advice: Iterable[SpotAdvisorEntry]) -> Advised:
     """Advice by region and instance type."""
     return {(one.region, one.shape.instance_type): one for one in advice}
 
@@ -154,8 +154,8 @@ def accelerators_of(types: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(machine(name).accelerator for name in types))
 
 
-def offered_types(login: Login, region: str, types: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
-    """Which of the instance types exist in the region, and in which zones (IDs). Raises what `Login.rows` raises."""
+def offered_types(login: AwsLogin, region: str, types: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """Which of the instance types exist in the region, and in which zones (IDs). Raises what `AwsLogin.rows` raises."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     rows = login.rows(
         "ec2",

@@ -23,7 +23,7 @@ from typing import Any
 from broker.core.errors import Malformed
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws.machines import Machine, is_listed, machine
+from providers.aws.machines import AwsMachine, is_listed, machine
 from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE, AwsSettings
 from providers.http import Api
 from providers.rows import Found, Unfit, number, short
@@ -34,25 +34,27 @@ _EDGES = re.compile(r"\d{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class SpotAdvisorEntry:
     """The advisor's data on one instance type in one region. ``rate``: interruptions per machine and hour. ``saving``:
     against on-demand, mean of the last 30 days over all zones, 0 to 1; None if invalid.
     """
 
-    shape: Machine
+    shape: AwsMachine
     region: str
     rate: float
     saving: float | None
 
 
-def read_advice(settings: AwsSettings, clock: Clock, regions: tuple[str, ...]) -> Iterator[Advice | SkippedRow]:
+def read_advice(
+    settings: AwsSettings, clock: Clock, regions: tuple[str, ...]
+) -> Iterator[SpotAdvisorEntry | SkippedRow]:
     """The advice on every machine with accelerators in these regions. Raises what `Api.get` raises."""
     with Api(NAME, settings.spot_advisor, settings, clock, url_key="spot_advisor_url") as api:
         answer = api.get("")
     yield from advice_in(answer, regions, settings.spot_exposure_hours)
 
 
-def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iterator[Advice | SkippedRow]:
+def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iterator[SpotAdvisorEntry | SkippedRow]:
     """The same, from the advisor's data. Raises `Malformed` when it has another shape."""
     try:
         bands = {number(band["index"], "a band"): _band(band) for band in _table(answer, "ranges", list)}
@@ -67,7 +69,7 @@ def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iter
                 yield _advice(name, region, row, bands, exposure)
 
 
-def offers_of(advice: Advice, now: datetime) -> Found:
+def offers_of(advice: SpotAdvisorEntry, now: datetime) -> Found:
     """The spot offer without a price: all that is known of the pool without a login."""
     shape = advice.shape
     yield Offer(
@@ -96,7 +98,9 @@ def rate_per_hour(share: float, exposure: float) -> float:
     return -math.log1p(-share) / exposure
 
 
-def _advice(name: str, region: str, row: Any, bands: Mapping[Decimal, float], exposure: float) -> Advice | SkippedRow:
+def _advice(
+    name: str, region: str, row: Any, bands: Mapping[Decimal, float], exposure: float
+) -> SpotAdvisorEntry | SkippedRow:
     try:
         shape = machine(name)
         if not isinstance(row, dict):
@@ -107,7 +111,9 @@ def _advice(name: str, region: str, row: Any, bands: Mapping[Decimal, float], ex
         saving = number(row.get("s", 0), f"{region}: {name}: the saving")
     except Unfit as error:
         return error.skipped
-    return Advice(shape, region, rate_per_hour(band, exposure), float(saving) / 100 if 0 < saving < 100 else None)
+    return SpotAdvisorEntry(
+        shape, region, rate_per_hour(band, exposure), float(saving) / 100 if 0 < saving < 100 else None
+    )
 
 
 def _band(band: Any) -> float:

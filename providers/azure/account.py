@@ -14,11 +14,11 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers.azure import holdings, spot
 from providers.azure.locations import read_locations
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.machines import listed
 from providers.azure.settings import AzureSettings
 from providers.azure.skus import Sku, opened, read_skus
-from providers.azure.usages import Usage, judged, read_usages
+from providers.azure.usages import AzureQuota, judged, read_usages
 from providers.failures import Failures
 from providers.rows import Found
 
@@ -35,18 +35,18 @@ class RememberedScores:
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class _AzureRegion:
     """The data of a region; ``skus`` is None if the query failed."""
 
     skus: Mapping[str, Sku] | None
-    usages: Mapping[str, Usage]
+    usages: Mapping[str, AzureQuota]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AzureAccount:
     """One look with one login. Failures of a part are collected in ``failures``, and leave the offers as they were."""
 
-    login: Login
+    login: AzureLogin
     settings: AzureSettings
     clock: Clock
     failures: Failures
@@ -80,12 +80,12 @@ class Account:
                     offer = spot.annotated(offer, scores, evictions)
             yield offer
 
-    def _region(self, region: str) -> _Region:
-        none: Mapping[str, Usage] = {}
+    def _region(self, region: str) -> _AzureRegion:
+        none: Mapping[str, AzureQuota] = {}
         skus = self.failures.kept_or_none(partial(read_skus, self.login, region))
         if skus is None or not self.settings.quotas:
-            return _Region(skus, none)
-        return _Region(skus, self.failures.result(partial(read_usages, self.login, region), none))
+            return _AzureRegion(skus, none)
+        return _AzureRegion(skus, self.failures.result(partial(read_usages, self.login, region), none))
 
     def _scores(self, threads: ThreadPoolExecutor, offers: list[Offer]) -> spot.Scores:
         if not self.settings.placement_scores:
@@ -111,5 +111,5 @@ def _can_be_asked_about(offer: Offer) -> bool:
     return plain and offer.capacity_type in _RUNNABLE and listed(offer.instance_type) is not None
 
 
-def _judged(offer: Offer, look: _Region) -> Offer:
+def _judged(offer: Offer, look: _AzureRegion) -> Offer:
     return offer if look.skus is None else judged(opened(offer, look.skus), look.skus, look.usages)

@@ -17,7 +17,7 @@ from broker.core.errors import Malformed
 from broker.core.market.capacity import Charge
 from broker.core.market.machines import TAG
 from broker.core.values.money import Money
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.settings import NAME
 from providers.rows import short
 
@@ -30,9 +30,9 @@ _MOST_PAGES = 500
 _MOST = 10**9
 
 
-def read_charges(login: Login, since: datetime, now: datetime) -> Iterator[Charge]:
-    """The charges of the days from ``since`` up to and with today. Raises what `Login.call` raises, and `Malformed`
-    for an amount that is none."""
+def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[Charge]:
+    """The charges of the days from ``since`` up to and with today. Raises what `AzureLogin.call` raises, and
+    `Malformed` for an amount that is none."""
     first, last = _midnight(since), _midnight(now)
     if first > last:
         return

@@ -14,7 +14,7 @@ from typing import Any
 from broker.core.market.capacity import Reservation
 from providers.azure.errors import NotPermitted
 from providers.azure.fields import count, inside, parts_of, region_of, utc
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.machines import listed
 from providers.azure.settings import NAME
 
@@ -29,8 +29,8 @@ SAVINGS_PLANS_VERSION = "2022-11-01"
 _ACTIVE = "succeeded"
 
 
-def reserved_instances(login: Login, now: datetime) -> Iterator[Reservation]:
-    """Reservations of machines with accelerators that are in force. Raises what `Login.rows` raises."""
+def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
+    """Reservations of machines with accelerators that are in force. Raises what `AzureLogin.rows` raises."""
     for row in _rows(login, "reservations", RESERVATIONS, RESERVATIONS_VERSION, "Reservations Reader"):
         about, instance_type = inside(row, "properties"), listed(str(inside(row, "sku").get("name")))
         id = parts_of(row.get("id")).get("reservations")
@@ -51,8 +51,8 @@ def reserved_instances(login: Login, now: datetime) -> Iterator[Reservation]:
         )
 
 
-def savings_plans(login: Login, now: datetime) -> Iterator[Reservation]:
-    """Savings plans for compute that are in force; they apply everywhere. Raises what `Login.rows` raises."""
+def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
+    """Savings plans for compute that are in force; they apply everywhere. Raises what `AzureLogin.rows` raises."""
     for row in _rows(login, "savings plans", SAVINGS_PLANS, SAVINGS_PLANS_VERSION, "Savings Plan Reader"):
         about, id = inside(row, "properties"), parts_of(row.get("id")).get("savingsplans")
         ends = utc(about.get("expiryDateTime"))
@@ -72,7 +72,7 @@ def savings_plans(login: Login, now: datetime) -> Iterator[Reservation]:
         )
 
 
-def _rows(login: Login, where: str, path: str, version: str, role: str) -> Iterator[Mapping[str, Any]]:
+def _rows(login: AzureLogin, where: str, path: str, version: str, role: str) -> Iterator[Mapping[str, Any]]:
     try:
         yield from login.plain_rows(where, path, version=version)
     except NotPermitted as error:

@@ -18,8 +18,8 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.azure.errors import NotThere
 from providers.azure.fields import count, inside, parts_of, region_of, texts, utc
-from providers.azure.locations import Locations
-from providers.azure.login import Login
+from providers.azure.locations import AzureLocations
+from providers.azure.login import AzureLogin
 from providers.azure.machines import listed, machine
 from providers.azure.settings import ENGINE, HELD_AGE, NAME
 from providers.failures import Failures
@@ -33,9 +33,9 @@ CAPACITY_BLOCK = "capacity_block"
 _HELD = ("succeeded", "updating")
 
 
-def capacity_reservations(login: Login, locations: Locations) -> Iterator[Reservation]:
-    """Those of machines with accelerators, all regions. Raises what `Login.rows` raises; a group, or what is in use of
-    one reservation, that cannot be read does not hold back the others, and is raised at the end."""
+def capacity_reservations(login: AzureLogin, locations: AzureLocations) -> Iterator[Reservation]:
+    """Those of machines with accelerators, all regions. Raises what `AzureLogin.rows` raises; a group, or what is in
+    use of one reservation, that cannot be read does not hold back the others, and is raised at the end."""
     where, failures = "capacity reservation groups", Failures()
     groups = login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription())
     for group in failures.kept(groups):
@@ -48,7 +48,7 @@ def capacity_reservations(login: Login, locations: Locations) -> Iterator[Reserv
 
 
 def _of_group(
-    login: Login, resources: str, called: str, kind: object, locations: Locations, failures: Failures
+    login: AzureLogin, resources: str, called: str, kind: object, locations: AzureLocations, failures: Failures
 ) -> Iterator[Reservation]:
     where = f"{called}: capacity reservations"
     rows = login.rows(
@@ -65,7 +65,7 @@ def _of_group(
         yield _reservation(row, seen or {}, f"{called}/{id}", instance_type, kind, locations)
 
 
-def _seen(login: Login, resources: str, group: str, id: str) -> Mapping[str, Any]:
+def _seen(login: AzureLogin, resources: str, group: str, id: str) -> Mapping[str, Any]:
     """The reservation with its use; empty if it has just gone."""
     try:
         found = login.call(
@@ -83,7 +83,7 @@ def _reservation(
     id: str,
     instance_type: str,
     kind: object,
-    locations: Locations,
+    locations: AzureLocations,
 ) -> Reservation:
     region, zones = region_of(row), list(texts(row.get("zones")))
     plan = inside(row, "properties", "scheduleProfile")

@@ -20,8 +20,8 @@ from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType
 from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects, parts_of, region_of, texts, utc
-from providers.azure.locations import Locations
-from providers.azure.login import Login
+from providers.azure.locations import AzureLocations
+from providers.azure.login import AzureLogin
 from providers.azure.machines import listed
 from providers.azure.settings import NAME
 from providers.failures import Failures
@@ -29,9 +29,9 @@ from providers.failures import Failures
 _NOT_BILLED = ("creating", "deallocating", "deallocated")
 
 
-def tagged(login: Login, locations: Locations) -> Iterator[Instance]:
+def tagged(login: AzureLogin, locations: AzureLocations) -> Iterator[Instance]:
     """Tagged machines of all regions; Azure does not list those of uniform scale sets. One whose state cannot be read
-    is reported as ``unknown``, and billed. Raises what `Login.rows` raises, at the end.
+    is reported as ``unknown``, and billed. Raises what `AzureLogin.rows` raises, at the end.
     """
     failures = Failures()
     for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
@@ -45,7 +45,7 @@ def tagged(login: Login, locations: Locations) -> Iterator[Instance]:
     failures.raise_any()
 
 
-def _state(login: Login, resources: str, called: str, row: Mapping[str, Any]) -> str:
+def _state(login: AzureLogin, resources: str, called: str, row: Mapping[str, Any]) -> str:
     """Azure's state of the machine; empty if it has gone since it was listed."""
     try:
         view = login.call(
@@ -60,7 +60,7 @@ def _state(login: Login, resources: str, called: str, row: Mapping[str, Any]) ->
     return (power[0] if power else str(made or "unknown")).lower()
 
 
-def _instance(row: Mapping[str, Any], key: str, state: str, locations: Locations) -> Instance:
+def _instance(row: Mapping[str, Any], key: str, state: str, locations: AzureLocations) -> Instance:
     about, zones = inside(row, "properties"), list(texts(row.get("zones")))
     size, region = str(inside(about, "hardwareProfile").get("vmSize") or ""), region_of(row)
     return Instance(
@@ -84,9 +84,9 @@ def _how(about: Mapping[str, Any]) -> CapacityType:
     return CapacityType.RESERVED if about.get("capacityReservation") else CapacityType.ON_DEMAND
 
 
-def terminate(login: Login, id: str) -> None:
+def terminate(login: AzureLogin, id: str) -> None:
     """Delete a machine (its id in Azure Resource Manager, as in `tagged`), without waiting. Idempotent: an unknown one
-    is no error. Raises what `Login.call` raises, and `Refused` for another form of name or another subscription.
+    is no error. Raises what `AzureLogin.call` raises, and `Refused` for another form of name or another subscription.
     """
     names = parts_of(id)
     resources, called = names.get("resourcegroups"), names.get("virtualmachines")

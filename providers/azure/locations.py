@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from broker.core.errors import Malformed
 from providers.azure.fields import inside, objects
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.settings import NAME
 
 VERSION = "2022-12-01"
 
 
 @dataclass(frozen=True, slots=True)
-class Locations:
+class AzureLocations:
     """``regions``: those with machines in them. ``zones``: (region, zone's number) to physical name."""
 
     regions: tuple[str, ...]
@@ -31,8 +31,8 @@ class Locations:
         return self.zones.get((region, number), f"{region}-{number.strip()}")
 
 
-def read_locations(login: Login) -> Locations:
-    """Raises what `Login.call` raises, and `Malformed` for an answer of another shape."""
+def read_locations(login: AzureLogin) -> AzureLocations:
+    """Raises what `AzureLogin.call` raises, and `Malformed` for an answer of another shape."""
     path = f"/subscriptions/{login.subscription}/locations"
     answer = login.asked("locations", "GET", path, version=VERSION)
     rows = answer.get("value") if isinstance(answer, Mapping) else None
@@ -49,4 +49,4 @@ def read_locations(login: Login) -> Locations:
             logical, physical = pair.get("logicalZone"), pair.get("physicalZone")
             if isinstance(logical, str) and isinstance(physical, str) and logical and physical:
                 zones[region.lower(), logical] = physical
-    return Locations(tuple(dict.fromkeys(regions)), zones)
+    return AzureLocations(tuple(dict.fromkeys(regions)), zones)

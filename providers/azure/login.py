@@ -75,7 +75,7 @@ def has_sdk() -> bool:
         return False
 
 
-class Login:
+class AzureLogin:
     """The client of one subscription; safe to share between threads. ``sign``: the login's source."""
 
     def __init__(self, token: TokenCredential, subscription: str, settings: AzureSettings, clock: Clock) -> None:
@@ -92,7 +92,7 @@ class Login:
         self._unanswered = 0
 
     @classmethod
-    def find(cls, settings: AzureSettings, clock: Clock) -> Login | None:
+    def find(cls, settings: AzureSettings, clock: Clock) -> AzureLogin | None:
         """The login there is, or None: no subscription named, or no SDK.
 
         Raises `LoginMissing` where a subscription is named and no login to it can be used, `Unreachable` where that

@@ -16,7 +16,7 @@ _VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class AzureMachine:
     """The contents of one machine: ``n`` whole cards; no ``gpu`` for a CPU machine. ``retired``: the year Azure retired
     it.
     """
@@ -29,7 +29,7 @@ class Machine:
     retired: int | None = None
 
 
-def machine(instance_type: str) -> Machine:
+def machine(instance_type: str) -> AzureMachine:
     """What the table says, whatever the case of the name; of CPU machines, what their name says.
 
     Raises `Unfit` for GPU machines that are not in the table, and for those with a part of a GPU.
@@ -43,7 +43,7 @@ def machine(instance_type: str) -> Machine:
     if _GPU_FAMILY.match(instance_type):
         raise Unfit("unknown_machine", instance_type)
     vcpus = _VCPUS.fullmatch(instance_type)
-    return Machine(vcpus=float(vcpus[1]) if vcpus else None)
+    return AzureMachine(vcpus=float(vcpus[1]) if vcpus else None)
 
 
 def listed(instance_type: str) -> str | None:
@@ -58,10 +58,10 @@ def accelerated_types() -> tuple[str, ...]:
 
 
 @cache
-def _tables() -> tuple[dict[str, tuple[str, Machine]], frozenset[str]]:
+def _tables() -> tuple[dict[str, tuple[str, AzureMachine]], frozenset[str]]:
     read = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
     machines = {
-        key.lower(): (key, Machine(**{**row, "link": Interconnect(row["link"]) if "link" in row else None}))
+        key.lower(): (key, AzureMachine(**{**row, "link": Interconnect(row["link"]) if "link" in row else None}))
         for key, row in read["machines"].items()
     }
     return machines, frozenset(part.lower() for part in read["parts"])

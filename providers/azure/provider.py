@@ -14,10 +14,10 @@ from broker.core.market.capacity import Charge, Instance, Quota, Reservation
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.values.clock import Clock
 from providers.azure import discounts, holdings, instances
-from providers.azure.account import Account, RememberedScores
+from providers.azure.account import AzureAccount, RememberedScores
 from providers.azure.charges import read_charges
 from providers.azure.locations import read_locations
-from providers.azure.login import AUTHORITY, EXTRA, HOW, Login, authority, has_sdk, sign_of_login, subscription_of
+from providers.azure.login import AUTHORITY, EXTRA, HOW, AzureLogin, authority, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.skus import read_skus
@@ -39,12 +39,12 @@ class Azure:
     name = NAME
     Settings: ClassVar = AzureSettings
 
-    def __init__(self, *, clock: Clock, settings: AzureSettings | None = None, login: Login | None = None) -> None:
+    def __init__(self, *, clock: Clock, settings: AzureSettings | None = None, login: AzureLogin | None = None) -> None:
         """``login``: one made before, for tests."""
         self._clock = clock
         self._settings = settings or AzureSettings()
         self._given = login
-        self._login: Login | None = None
+        self._login: AzureLogin | None = None
         self._scores = RememberedScores()
 
     def offers(self, query: OfferQuery) -> Found:
@@ -65,7 +65,7 @@ class Azure:
         if login is None:
             yield from (row for row in listed if not isinstance(row, Offer) or self._wanted(row, query))
             return
-        account = Account(login, self._settings, self._clock, failures, self._scores)
+        account = AzureAccount(login, self._settings, self._clock, failures, self._scores)
         offers = []
         for row in listed:
             if not isinstance(row, Offer):
@@ -127,18 +127,18 @@ class Azure:
         """See `HasCharges`: by day and tag."""
         yield from read_charges(self._need_login(), since, self._clock.now())
 
-    def _find_login(self) -> Login | None:
+    def _find_login(self) -> AzureLogin | None:
         """The login, kept from poll to poll while it is found where it was: some sources start a program for each
         token."""
         sign = (subscription_of(self._settings), sign_of_login(self._settings))
         if self._given is None and (self._login is None or self._login.sign != sign):
-            self._login = Login.find(self._settings, self._clock)
+            self._login = AzureLogin.find(self._settings, self._clock)
         login = self._given or self._login
         if login is not None:
             login.begin()
         return login
 
-    def _need_login(self) -> Login:
+    def _need_login(self) -> AzureLogin:
         """Raises `MissingExtra` without Azure's SDK, `NoLogin` where no subscription is named, and `LoginMissing` for
         a login that cannot be used."""
         login = self._find_login()

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from broker.core.errors import BrokerError, Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
-from providers.azure.machines import Machine, listed, machine
+from providers.azure.machines import AzureMachine, listed, machine
 from providers.azure.settings import ENGINE, LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api
 from providers.rows import HOURS_A_YEAR, Found, Row, Unfit, distinct, each, name, number, price, short, usd
@@ -99,7 +99,7 @@ class RetailPrices:
             case other:
                 raise Unfit("malformed_row", f"{instance_type}: a price of type {short(other)}")
 
-    def _savings_plans(self, row: Row, shape: Machine) -> Found:
+    def _savings_plans(self, row: Row, shape: AzureMachine) -> Found:
         plans = row.get("savingsPlan") or []
         for plan in plans if isinstance(plans, list) else [plans]:
             try:
@@ -135,7 +135,7 @@ class RetailPrices:
     def _offer(
         self,
         row: Row,
-        shape: Machine,
+        shape: AzureMachine,
         capacity_type: CapacityType,
         amount: object,
         *,

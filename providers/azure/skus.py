@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from broker.core.market.offers import Availability, Offer
 from providers.azure.fields import inside, objects, texts
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.machines import listed
 
 VERSION = "2021-07-01"  # the version that azure-mgmt-compute uses
@@ -37,8 +37,8 @@ class Sku:
     zones: frozenset[str]
 
 
-def read_skus(login: Login, region: str) -> Mapping[str, Sku]:
-    """The machines with accelerators of one region, by the table's names. Raises what `Login.rows` raises."""
+def read_skus(login: AzureLogin, region: str) -> Mapping[str, Sku]:
+    """The machines with accelerators of one region, by the table's names. Raises what `AzureLogin.rows` raises."""
     query = urlencode({"api-version": VERSION, "$filter": f"location eq '{region}'"})
     path = f"/subscriptions/{login.subscription}/providers/Microsoft.Compute/skus?{query}"
     found = {}

@@ -20,7 +20,7 @@ from typing import Any
 from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, Offer
 from providers.azure.errors import NotPermitted
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.machines import accelerated_types, listed
 from providers.azure.settings import NAME
 from providers.http import setting
@@ -42,7 +42,7 @@ _ROWS_A_PAGE, _MOST_PAGES = 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class SpotScore:
     """How likely one spot machine is to be had. ``score``: 0 to 1, None where Azure has no data. ``closed``: Azure does
     not let this subscription have it. ``quota``: whether the quota leaves room for it, None where that is not said."""
 
@@ -51,7 +51,7 @@ class Score:
     quota: bool | None = None
 
 
-Scores = Mapping[tuple[str, str], Score]
+Scores = Mapping[tuple[str, str], SpotScore]
 Evictions = Mapping[tuple[str, str], float]
 
 
@@ -68,8 +68,8 @@ def questions(pools: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, ...
             yield tuple(regions[start : start + _REGIONS_A_QUESTION]), tuple(sizes)
 
 
-def placement_scores(login: Login, regions: tuple[str, ...], sizes: tuple[str, ...]) -> Scores:
-    """The scores of one machine of these sizes in each of these regions, whichever zone. Raises what `Login.call`
+def placement_scores(login: AzureLogin, regions: tuple[str, ...], sizes: tuple[str, ...]) -> Scores:
+    """The scores of one machine of these sizes in each of these regions, whichever zone. Raises what `AzureLogin.call`
     raises."""
     where = f"{regions[0]}: spot placement scores"
     path = f"/subscriptions/{login.subscription}/providers/Microsoft.Compute/locations/{regions[0]}"
@@ -93,25 +93,25 @@ def scores_in(answer: object) -> Scores:
     rows = answer.get("placementScores") if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
         raise Malformed("no placementScores in the answer", where=f"{NAME}: spot placement scores")
-    found: dict[tuple[str, str], Score] = {}
+    found: dict[tuple[str, str], SpotScore] = {}
     for row in rows:
         size = listed(str(row.get("sku"))) if isinstance(row, Mapping) else None
         region, said = (row.get("region"), row.get("score")) if size else (None, None)
         if size is None or not isinstance(region, str) or not isinstance(said, str):
             continue
         quota = row.get("isQuotaAvailable")
-        one = Score(_SCORES.get(said.lower()), said.lower() == _CLOSED, quota if isinstance(quota, bool) else None)
+        one = SpotScore(_SCORES.get(said.lower()), said.lower() == _CLOSED, quota if isinstance(quota, bool) else None)
         pool = (region.lower(), size)
         found[pool] = max(found.get(pool, one), one, key=_goodness)
     return found
 
 
-def _goodness(score: Score) -> tuple[bool, float, bool]:
+def _goodness(score: SpotScore) -> tuple[bool, float, bool]:
     return not score.closed, score.score or 0.0, score.quota is not False
 
 
-def eviction_rates(login: Login) -> Evictions:
-    """Interruptions per machine and hour, by (region, instance type). Raises what `Login.call` raises."""
+def eviction_rates(login: AzureLogin) -> Evictions:
+    """Interruptions per machine and hour, by (region, instance type). Raises what `AzureLogin.call` raises."""
     where = "spot eviction rates"
     names = ", ".join(f"'{name.lower()}'" for name in accelerated_types())
     query = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer
 from providers.azure.fields import count, inside
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.settings import NAME
 from providers.azure.skus import Sku
 
@@ -22,7 +22,7 @@ _FAMILIES = {_ALL: ("Standard_",), _SPOT: ("Standard_",)}
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class AzureQuota:
     """One quota: vCPUs that may be used, and are."""
 
     name: str
@@ -30,18 +30,18 @@ class Usage:
     used: int
 
 
-def read_usages(login: Login, region: str) -> Mapping[str, Usage]:
-    """The quotas of one region, by their names in lower case. Raises what `Login.rows` raises."""
+def read_usages(login: AzureLogin, region: str) -> Mapping[str, AzureQuota]:
+    """The quotas of one region, by their names in lower case. Raises what `AzureLogin.rows` raises."""
     found = {}
     for row in login.rows(f"{region}: usages", lambda client: client.usage.list(region)):
         name = inside(row, "name").get("value")
         limit, used = count(row.get("limit")), count(row.get("currentValue"))
         if isinstance(name, str) and name and limit is not None and used is not None:
-            found[name.lower()] = Usage(name, limit, used)
+            found[name.lower()] = AzureQuota(name, limit, used)
     return found
 
 
-def quotas_of(region: str, usages: Mapping[str, Usage], skus: Mapping[str, Sku]) -> Iterator[Quota]:
+def quotas_of(region: str, usages: Mapping[str, AzureQuota], skus: Mapping[str, Sku]) -> Iterator[Quota]:
     """The quotas that are about machines with accelerators."""
     for key, usage in usages.items():
         types = _FAMILIES.get(key) or tuple(sku.instance_type for sku in skus.values() if sku.family.lower() == key)
@@ -50,7 +50,7 @@ def quotas_of(region: str, usages: Mapping[str, Usage], skus: Mapping[str, Sku])
             yield Quota(NAME, region, usage.name, float(usage.limit), "vCPU", types, kind)
 
 
-def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, Usage]) -> Offer:
+def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuota]) -> Offer:
     """The offer with what the quotas leave of it: `no_quota` where not even one machine fits, otherwise at most as many
     machines as fit beside what runs."""
     sku = skus.get(offer.instance_type)

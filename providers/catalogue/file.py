@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput, Problem, did_you_mean
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from providers.catalogue.fields import Cells
 from providers.catalogue.gpuhunt import GPUHUNT
-from providers.catalogue.layout import About, Layout
+from providers.catalogue.layout import About, ColumnLayout
 from providers.catalogue.ours import OURS
 from providers.catalogue.skypilot import SKYPILOT
 from providers.rows import Unfit, distinct, short
@@ -123,11 +123,11 @@ class CatalogueFile:
             hint="unpack it if it is compressed, save it as CSV if it is a spreadsheet",
         )
 
-    def _find_layout(self, header: Sequence[str]) -> Layout:
+    def _find_layout(self, header: Sequence[str]) -> ColumnLayout:
         """The layout that all needed columns are there of. Raises `InvalidInput` about the nearest one."""
         there = set(self._columns)
 
-        def missing(layout: Layout) -> list[str]:
+        def missing(layout: ColumnLayout) -> list[str]:
             return [column for column in layout.needs if column.lower() not in there]
 
         nearest = min(LAYOUTS, key=lambda layout: len(missing(layout)) / len(layout.needs))

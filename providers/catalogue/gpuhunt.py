@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from broker.core.market.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import About, Layout, card, offer
+from providers.catalogue.layout import About, ColumnLayout, card, offer
 from providers.rows import Unfit, name
 
 _GOOGLE_ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
@@ -44,7 +44,7 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     )
 
 
-GPUHUNT = Layout(
+GPUHUNT = ColumnLayout(
     name="gpuhunt",
     needs=("instance_name", "location", "price", "gpu_count", "gpu_name", "spot"),
     knows=("cpu", "memory", "gpu_memory", "gpu_vendor"),

@@ -30,7 +30,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """``needs``: the columns without which a row says nothing; ``knows``: the others that are read. Upper and lower
     case do not count. ``read``: the offers of one row, and what of it is no offer; raises `Unfit` for a whole row."""
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import About, Layout, card, offer
+from providers.catalogue.layout import About, ColumnLayout, card, offer
 from providers.rows import Unfit, name, short, whole
 
 _MOST_MONTHS = 120
@@ -86,7 +86,7 @@ def _moment(text: str, about: About) -> datetime:
     return at
 
 
-OURS = Layout(
+OURS = ColumnLayout(
     name="gpubroker",
     needs=("region", "instance_type", "accelerator", "count", "capacity_type", "price_per_hour"),
     knows=(

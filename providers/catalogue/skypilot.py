@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from broker.core.market.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, card, offer
+from providers.catalogue.layout import SKYPILOT_CLOUDS, About, ColumnLayout, card, offer
 from providers.rows import Unfit, name, short
 
 _NAME = re.compile(r"'Name':\s*'([^']{1,60})'")
@@ -65,7 +65,7 @@ def _card(listed: str, info: str, machine: str) -> str:
     return card(listed, memory_gib=gib, told=told[1] if told else "", machine=machine)
 
 
-SKYPILOT = Layout(
+SKYPILOT = ColumnLayout(
     name="skypilot",
     needs=("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"),
     knows=("vCPUs", "MemoryGiB", "GpuInfo", "SpotPrice", "AvailabilityZone"),

@@ -24,8 +24,8 @@ from typing import Any
 from broker.core.errors import BrokerError
 from broker.core.market.offers import Offer
 from providers.failures import Failures
-from providers.gcp.calls import Asking, last
-from providers.gcp.machines import Shape
+from providers.gcp.calls import GcpCaller, last
+from providers.gcp.machines import GcpMachine
 from providers.gcp.refusals import NotFound, NotPossible
 
 _AT_ONCE = 8
@@ -37,24 +37,24 @@ _SPOT = {"scheduling": {"provisioning_model": "SPOT"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class GcpSpotAdvice:
     """On one machine type in one region: scores (0 to 1) by zone, and interruptions per machine and hour."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     rate: float | None = None
 
 
-Advised = Mapping[tuple[str, str], Advice]
-_NONE = Advice()
+Advised = Mapping[tuple[str, str], GcpSpotAdvice]
+_NONE = GcpSpotAdvice()
 
 
 class Adviser:
     """Queries advice, and caches it for an hour: it takes a call for each machine type and region."""
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], tuple[datetime, Advice]] = {}
+        self._heard: dict[tuple[str, str], tuple[datetime, GcpSpotAdvice]] = {}
 
-    def advice(self, asking: Asking, shapes: Iterable[Shape], exposure: float, failures: Failures) -> Advised:
+    def advice(self, asking: GcpCaller, shapes: Iterable[GcpMachine], exposure: float, failures: Failures) -> Advised:
         """Advice by region and machine type, for machine types with built-in accelerators. Stops at the first failure:
         spot prices matter more.
         """
@@ -84,7 +84,7 @@ def advised(offer: Offer, advice: Advised) -> Offer:
     return replace(offer, score=one.scores.get(offer.zone or ""), interruption_rate=one.rate)
 
 
-def _advice(asking: Asking, region: str, machine_type: str, exposure: float) -> Advice:
+def _advice(asking: GcpCaller, region: str, machine_type: str, exposure: float) -> GcpSpotAdvice:
     """Google has no advice on some machines, and none in some regions (400, 404)."""
     scores: dict[str, float] = {}
     life: float | None = None
@@ -95,10 +95,10 @@ def _advice(asking: Asking, region: str, machine_type: str, exposure: float) -> 
         rate = _preempted(asking, region, machine_type, exposure)
     if life is not None and (rate is None or life < _LONGEST):
         rate = max(rate or 0.0, math.log(2) * 3600 / life)
-    return Advice(scores, rate)
+    return GcpSpotAdvice(scores, rate)
 
 
-def _capacity(asking: Asking, region: str, machine_type: str) -> tuple[dict[str, float], float | None]:
+def _capacity(asking: GcpCaller, region: str, machine_type: str) -> tuple[dict[str, float], float | None]:
     answer = asking.call(
         "AdviceClient",
         "capacity",
@@ -125,7 +125,7 @@ def _capacity(asking: Asking, region: str, machine_type: str) -> tuple[dict[str,
     return scores, max(lives, default=None)
 
 
-def _preempted(asking: Asking, region: str, machine_type: str, exposure: float) -> float | None:
+def _preempted(asking: GcpCaller, region: str, machine_type: str, exposure: float) -> float | None:
     answer = asking.call(
         "AdviceClient",
         "capacity_history",

@@ -15,7 +15,7 @@ from typing import Any
 from broker.core.errors import Malformed
 from broker.core.market.offers import SkippedRow
 from broker.core.values.clock import Clock
-from providers.gcp.login import Login
+from providers.gcp.login import GcpLogin
 from providers.gcp.refusals import translated
 from providers.gcp.row_recovery import row_by_row, unreadable
 from providers.gcp.settings import NAME
@@ -25,7 +25,7 @@ _MOST_PAGES = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListMethod:
     """A listing method, by the SDK's names: the client, its method, its answer, and the key (as in JSON) of the rows.
     ``scoped``: they are grouped by zone or region.
     """
@@ -38,7 +38,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedRow:
     """One row of a listing, and the zone or region in which it was listed, if it was in one."""
 
     row: Any
@@ -46,10 +46,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class GcpCaller:
     """Asks as one login, with the settings' time-out and attempts."""
 
-    login: Login
+    login: GcpLogin
     clock: Clock
 
     def call(self, client: str, method: str, where: str = "", /, **request: Any) -> Any:
@@ -60,7 +60,7 @@ class Asking:
         """
         return self._retried(client, method, where, request, lambda answer: answer, None)
 
-    def rows(self, listing: Listing, /, **request: Any) -> Iterator[Found | SkippedRow]:
+    def rows(self, listing: ListMethod, /, **request: Any) -> Iterator[ListedRow | SkippedRow]:
         """The rows of all pages, and those that cannot be read. Raises what `call` raises, possibly after some rows,
         and `Malformed` when a page's token comes again."""
         seen: set[str] = set()
@@ -138,11 +138,11 @@ def _asked(client: str, method: str, where: str = "") -> str:
     return f"{NAME}{'/' if where else ''}{where}: {client.removesuffix('Client')}.{method}"
 
 
-def _rows_of(page: Any, listing: Listing) -> Iterator[Found | SkippedRow]:
+def _rows_of(page: Any, listing: ListMethod) -> Iterator[ListedRow | SkippedRow]:
     if not listing.scoped:
         field = page.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
         for row in getattr(page, field):
-            yield Found(row)
+            yield ListedRow(row)
         return
     for url in page.unreachables:
         yield SkippedRow("unreachable_place", f"{last(url)}: Google could not query this scope")
@@ -151,4 +151,4 @@ def _rows_of(page: Any, listing: Listing) -> Iterator[Found | SkippedRow]:
         if inner.warning.code == "UNREACHABLE":
             yield SkippedRow("unreachable_place", f"{last(scope)}: Google could not query this scope")
         for row in getattr(inner, field):
-            yield Found(row, last(scope))
+            yield ListedRow(row, last(scope))

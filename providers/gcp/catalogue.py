@@ -13,20 +13,20 @@ from decimal import Decimal
 
 from broker.core.market.offers import SkippedRow
 from broker.core.values.money import Money
-from providers.gcp.calls import Asking, Listing
-from providers.gcp.machines import Shape
-from providers.gcp.skus import How, Kind, Part, Priced, read_sku
+from providers.gcp.calls import GcpCaller, ListMethod
+from providers.gcp.machines import GcpMachine
+from providers.gcp.skus import How, Priced, SkuKind, SkuPart, read_sku
 from providers.rows import Unfit, price
 
 SOURCE = "gcp-billing-catalogue"
 
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
-_SKUS = Listing("CloudCatalogClient", "list_skus", "ListSkusResponse", "skus")
+_SKUS = ListMethod("CloudCatalogClient", "list_skus", "ListSkusResponse", "skus")
 _PER_PAGE = 5000
 
 
-def read_prices(asking: Asking) -> Iterator[Priced | SkippedRow]:
-    """The prices of all parts, and those that cannot be used. Raises what `Asking.rows` raises."""
+def read_prices(asking: GcpCaller) -> Iterator[Priced | SkippedRow]:
+    """The prices of all parts, and those that cannot be used. Raises what `GcpCaller.rows` raises."""
     rows = asking.rows(_SKUS, parent=_COMPUTE_ENGINE, currency_code="USD", page_size=_PER_PAGE)
     now: datetime = asking.clock.now()
     for found in rows:
@@ -42,11 +42,11 @@ def read_prices(asking: Asking) -> Iterator[Priced | SkippedRow]:
                 yield priced
 
 
-class Catalogue:
+class PartPrices:
     """The price of each part in each region."""
 
     def __init__(self, prices: Iterable[Priced] = ()) -> None:
-        self._prices: dict[tuple[Part, str], tuple[int, Decimal | None]] = {}
+        self._prices: dict[tuple[SkuPart, str], tuple[int, Decimal | None]] = {}
         for priced in prices:
             self.add(priced)
 
@@ -65,14 +65,14 @@ class Catalogue:
             elif rank == rank_before and before != priced.price:
                 self._prices[priced.part, region] = rank, None
 
-    def price(self, shape: Shape, how: How) -> Money:
+    def price(self, shape: GcpMachine, how: How) -> Money:
         """USD per hour of the whole machine, in its region.
 
         Raises `Unfit`: ``missing_parts`` with what has no price, ``ambiguous_part`` with what has two,
         ``absurd_price``.
         """
         what = f"{shape.region}: {shape.name} with {shape.accelerator}:{shape.count} {how}"
-        sliced = Part(Kind.SLICE, shape.accelerator_type, how)
+        sliced = SkuPart(SkuKind.SLICE, shape.accelerator_type, how)
         needs = {sliced: Decimal(shape.count)} if self._has(sliced, shape.region) else self._parts(shape, how)
         missing = [str(part) for part in needs if not self._has(part, shape.region)]
         if missing:
@@ -85,18 +85,18 @@ class Catalogue:
             total += amount * each
         return price(total, what)
 
-    def _has(self, part: Part, region: str) -> bool:
+    def _has(self, part: SkuPart, region: str) -> bool:
         return (part, region) in self._prices
 
-    def _parts(self, shape: Shape, how: How) -> dict[Part, Decimal]:
+    def _parts(self, shape: GcpMachine, how: How) -> dict[SkuPart, Decimal]:
         family = shape.family.parts
         needs = {
-            Part(Kind.CORE, family, how): Decimal(shape.cpus),
-            Part(Kind.RAM, family, how): shape.memory_gib,
-            Part(Kind.GPU, shape.accelerator_type, how): Decimal(shape.count),
+            SkuPart(SkuKind.CORE, family, how): Decimal(shape.cpus),
+            SkuPart(SkuKind.RAM, family, how): shape.memory_gib,
+            SkuPart(SkuKind.GPU, shape.accelerator_type, how): Decimal(shape.count),
         }
         if shape.ssd_gib:
-            own = Part(Kind.SSD, family, how)
-            disks = own if self._has(own, shape.region) else Part(Kind.SSD, "", how)
+            own = SkuPart(SkuKind.SSD, family, how)
+            disks = own if self._has(own, shape.region) else SkuPart(SkuKind.SSD, "", how)
             needs[disks] = Decimal(shape.ssd_gib)
         return needs

@@ -16,8 +16,8 @@ from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.gcp.accelerators import family_of
-from providers.gcp.calls import Asking, Listing, last, region_of, utc
-from providers.gcp.machines import Shape
+from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
+from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import BILLING, ENGINE, HELD_MAX_AGE, NAME
 from providers.held import together
 from providers.rows import Found
@@ -28,15 +28,15 @@ RESERVATION = "reservation"
 FUTURE_RESERVATION = "future_reservation"
 COMMITMENT = "commitment"
 
-_RESERVATIONS = Listing("ReservationsClient", "aggregated_list", "ReservationAggregatedList", "reservations", True)
-_FUTURE = Listing(
+_RESERVATIONS = ListMethod("ReservationsClient", "aggregated_list", "ReservationAggregatedList", "reservations", True)
+_FUTURE = ListMethod(
     "FutureReservationsClient",
     "aggregated_list",
     "FutureReservationsAggregatedListResponse",
     "futureReservations",
     True,
 )
-_COMMITMENTS = Listing("RegionCommitmentsClient", "aggregated_list", "CommitmentAggregatedList", "commitments", True)
+_COMMITMENTS = ListMethod("RegionCommitmentsClient", "aggregated_list", "CommitmentAggregatedList", "commitments", True)
 _PER_PAGE = 500
 _HELD = ("READY", "UPDATING")
 # Agreed, but not yet a reservation; the other states are over, refused, or not agreed.
@@ -56,15 +56,15 @@ _FOR = {
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldReservation:
     """A reservation, and the GPUs attached to each of its machines beside those that come with the machine type."""
 
     reservation: Reservation
     attached: tuple[str, int] | None
 
 
-def reservations(asking: Asking) -> Iterator[Held]:
-    """Current reservations of machines with accelerators. Raises what `Asking.rows` raises."""
+def reservations(asking: GcpCaller) -> Iterator[HeldReservation]:
+    """Current reservations of machines with accelerators. Raises what `GcpCaller.rows` raises."""
     for found in asking.rows(_RESERVATIONS, project=asking.login.project, max_results=_PER_PAGE):
         if isinstance(found, SkippedRow) or found.row.status not in _HELD:
             continue
@@ -86,11 +86,11 @@ def reservations(asking: Asking) -> Iterator[Held]:
             free=max(0, what.count - what.in_use_count),
             open=not row.specific_reservation_required,
         )
-        yield Held(reservation, attached)
+        yield HeldReservation(reservation, attached)
 
 
-def future_reservations(asking: Asking) -> Iterator[Reservation]:
-    """Agreed future reservations. Raises what `Asking.rows` raises."""
+def future_reservations(asking: GcpCaller) -> Iterator[Reservation]:
+    """Agreed future reservations. Raises what `GcpCaller.rows` raises."""
     for found in asking.rows(_FUTURE, project=asking.login.project, max_results=_PER_PAGE):
         if isinstance(found, SkippedRow) or found.row.status.procurement_status not in _AGREED:
             continue
@@ -116,8 +116,8 @@ def future_reservations(asking: Asking) -> Iterator[Reservation]:
         )
 
 
-def commitments(asking: Asking) -> Iterator[Reservation]:
-    """Commitments for machines that can have accelerators; ``instance_type`` is a pattern. Raises what `Asking.rows`
+def commitments(asking: GcpCaller) -> Iterator[Reservation]:
+    """Commitments for machines that can have accelerators; ``instance_type`` is a pattern. Raises what `GcpCaller.rows`
     raises."""
     for found in asking.rows(_COMMITMENTS, project=asking.login.project, max_results=_PER_PAGE):
         if isinstance(found, SkippedRow) or found.row.status not in _COMMITTED:
@@ -140,7 +140,7 @@ def commitments(asking: Asking) -> Iterator[Reservation]:
         )
 
 
-def held_offers(held: Iterable[Held], shapes: Iterable[Shape], now: datetime) -> Found:
+def held_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> Found:
     """What is reserved now, as offers: one a zone and machine, with the machines of all its reservations together.
     Those that a machine has to name to use are not counted to what an engine can have."""
     known = {(shape.zone, shape.name, _gpus(shape)): shape for shape in shapes}
@@ -148,7 +148,7 @@ def held_offers(held: Iterable[Held], shapes: Iterable[Shape], now: datetime) ->
 
 
 def _one(
-    known: Mapping[tuple[str, str, tuple[str, int] | None], Shape], held: Held, now: datetime
+    known: Mapping[tuple[str, str, tuple[str, int] | None], GcpMachine], held: HeldReservation, now: datetime
 ) -> Offer | SkippedRow:
     reservation = held.reservation
     shape = known.get((reservation.zone or "", reservation.instance_type, held.attached))
@@ -158,7 +158,7 @@ def _one(
     return _offer(reservation, shape, now)
 
 
-def _offer(held: Reservation, shape: Shape, now: datetime) -> Offer:
+def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
     return Offer(
         provider=NAME,
         region=shape.region,
@@ -181,7 +181,7 @@ def _offer(held: Reservation, shape: Shape, now: datetime) -> Offer:
     )
 
 
-def _gpus(shape: Shape) -> tuple[str, int] | None:
+def _gpus(shape: GcpMachine) -> tuple[str, int] | None:
     return (shape.accelerator_type, shape.count) if shape.attached else None
 
 

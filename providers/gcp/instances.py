@@ -14,11 +14,11 @@ from broker.core.market.capacity import Instance
 from broker.core.market.machines import STORE_TAG
 from broker.core.market.machines import TAG as LABEL
 from broker.core.market.offers import CapacityType, SkippedRow
-from providers.gcp.calls import Asking, Listing, last, region_of, utc
+from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME
 
-_INSTANCES = Listing("InstancesClient", "aggregated_list", "InstanceAggregatedList", "instances", scoped=True)
+_INSTANCES = ListMethod("InstancesClient", "aggregated_list", "InstanceAggregatedList", "instances", scoped=True)
 _PER_PAGE = 500
 # Cores and GPUs cost in these states; a stopped machine ("TERMINATED", still there) is billed for its disks only.
 _BILLED = ("RUNNING", "STOPPING", "PENDING_STOP", "SUSPENDING", "REPAIRING", "DEPROVISIONING")
@@ -26,8 +26,8 @@ _KINDS = {"SPOT": CapacityType.SPOT, "RESERVATION_BOUND": CapacityType.RESERVED}
 _ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z0-9]+)/([a-z][-a-z0-9]{0,62})")
 
 
-def labelled(asking: Asking) -> Iterator[Instance]:
-    """Labelled machines of all zones. Raises what `Asking.rows` raises."""
+def labelled(asking: GcpCaller) -> Iterator[Instance]:
+    """Labelled machines of all zones. Raises what `GcpCaller.rows` raises."""
     rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{LABEL}:*", max_results=_PER_PAGE)
     for found in rows:
         if isinstance(found, SkippedRow) or LABEL not in found.row.labels or not found.row.name:
@@ -49,9 +49,9 @@ def labelled(asking: Asking) -> Iterator[Instance]:
         )
 
 
-def terminate(asking: Asking, id: str) -> None:
+def terminate(asking: GcpCaller, id: str) -> None:
     """Delete a machine (``zone/name``, as in `labelled`). Idempotent: a missing one is no error. Does not wait. Raises
-    what `Asking.call` raises, and `Refused` for another form of name.
+    what `GcpCaller.call` raises, and `Refused` for another form of name.
     """
     parts = _ID.fullmatch(id)
     if parts is None:

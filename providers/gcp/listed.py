@@ -7,8 +7,8 @@ from datetime import datetime
 
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
-from providers.gcp.catalogue import SOURCE, Catalogue
-from providers.gcp.machines import Shape
+from providers.gcp.catalogue import SOURCE, PartPrices
+from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE
 from providers.gcp.skus import How
 from providers.rows import Found, Unfit
@@ -23,11 +23,11 @@ _MONTHS = {How.ONE_YEAR: 12, How.THREE_YEARS: 36}
 
 
 def listed_offers(
-    shapes: Iterable[Shape],
-    catalogue: Catalogue,
+    shapes: Iterable[GcpMachine],
+    catalogue: PartPrices,
     kinds: Iterable[CapacityType],
     now: datetime,
-    judged: Callable[[Offer, Shape], Offer],
+    judged: Callable[[Offer, GcpMachine], Offer],
 ) -> Found:
     """The offers of these machines, had in these ways. What has no price is skipped, once for each region. ``judged``:
     the offer with what else is known of it."""
@@ -49,7 +49,7 @@ def listed_offers(
                 yield judged(_offer(shape, kind, how, price, now), shape)
 
 
-def _offer(shape: Shape, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:
+def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:
     months = _MONTHS.get(how)
     only_reserved = kind is CapacityType.ON_DEMAND and not shape.family.on_demand
     spot = kind is CapacityType.SPOT

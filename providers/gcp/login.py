@@ -73,7 +73,7 @@ def _usual_file(environ: Mapping[str, str]) -> Path:
     return home / "application_default_credentials.json"
 
 
-class Login:
+class GcpLogin:
     """Clients of one project; safe to share between threads. ``sign``: where the login was found; ``project``: whose
     resources are asked for."""
 
@@ -88,7 +88,7 @@ class Login:
         self._renewing = threading.Lock()
 
     @classmethod
-    def find(cls, settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> Login:
+    def find(cls, settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> GcpLogin:
         """The login there is.
 
         Raises `NoLogin` where there is no sign of one, `MissingExtra` without Google's libraries, and `LoginMissing`
@@ -190,11 +190,11 @@ def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:
     """Trusts the certificates in that file, and no others: ``session.verify`` would give way to REQUESTS_CA_BUNDLE."""
     from requests.adapters import HTTPAdapter
 
-    class Trusting(HTTPAdapter):
+    class TrustingAdapter(HTTPAdapter):
         def send(self, *args: Any, **kwargs: Any) -> requests.Response:
             return super().send(*args, **{**kwargs, "verify": bundle})
 
-    return Trusting()
+    return TrustingAdapter()
 
 
 class _Patient:

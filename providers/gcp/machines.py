@@ -12,12 +12,14 @@ from typing import Any
 
 from broker.core.market.offers import Interconnect, SkippedRow
 from providers.gcp.accelerators import Family, attachable, family_of, link_of
-from providers.gcp.calls import Asking, Listing, last, region_of
+from providers.gcp.calls import GcpCaller, ListMethod, last, region_of
 from providers.gcp.settings import GcpSettings
 from providers.rows import Unfit, accelerator, name, short, whole
 
-_MACHINES = Listing("MachineTypesClient", "aggregated_list", "MachineTypeAggregatedList", "machineTypes", scoped=True)
-_ACCELERATORS = Listing(
+_MACHINES = ListMethod(
+    "MachineTypesClient", "aggregated_list", "MachineTypeAggregatedList", "machineTypes", scoped=True
+)
+_ACCELERATORS = ListMethod(
     "AcceleratorTypesClient", "aggregated_list", "AcceleratorTypeAggregatedList", "acceleratorTypes", scoped=True
 )
 _PER_PAGE = 500  # the most there is
@@ -32,7 +34,7 @@ _MOST_CPUS, _MOST_MIB = 4096, 2**27
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GcpMachine:
     """One kind of machine in one zone: ``count`` accelerators (Google's type and the canonical name), vCPUs, GiB of
     memory, and GiB of local SSDs that always come with it."""
 
@@ -58,12 +60,12 @@ class Shape:
         return link_of(self.family, self.accelerator_type, self.count)
 
 
-def machines(asking: Asking, settings: GcpSettings) -> Iterator[Shape | SkippedRow]:
-    """Every machine with accelerators in the settings' regions, and malformed rows. Raises what `Asking.rows` raises,
-    possibly after some.
+def machines(asking: GcpCaller, settings: GcpSettings) -> Iterator[GcpMachine | SkippedRow]:
+    """Every machine with accelerators in the settings' regions, and malformed rows. Raises what `GcpCaller.rows`
+    raises, possibly after some.
     """
     regions = settings.regions
-    hosts: defaultdict[str, list[Shape]] = defaultdict(list)
+    hosts: defaultdict[str, list[GcpMachine]] = defaultdict(list)
     for found in _rows(asking, _MACHINES, regions, filter=_NOT_THOSE):
         if isinstance(found, SkippedRow):
             yield found
@@ -95,7 +97,7 @@ def in_one_of(region: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _rows(
-    asking: Asking, listing: Listing, regions: tuple[str, ...], **request: Any
+    asking: GcpCaller, listing: ListMethod, regions: tuple[str, ...], **request: Any
 ) -> Iterator[tuple[str, Any] | SkippedRow]:
     """Rows with their zones."""
     for found in asking.rows(listing, project=asking.login.project, max_results=_PER_PAGE, **request):
@@ -107,7 +109,7 @@ def _rows(
             yield found.place, found.row
 
 
-def _shape(zone: str, row: Any) -> Shape | None:
+def _shape(zone: str, row: Any) -> GcpMachine | None:
     """A machine type; without accelerators yet (``count`` 0) where it is an N1. None for what can have none."""
     called = row.name
     if not called:
@@ -122,7 +124,7 @@ def _shape(zone: str, row: Any) -> Shape | None:
             return None
         raise Unfit("unknown_machine", f"{zone}: {called}: a family of machines that is not known here")
     what = f"{zone}: {called}"
-    bare = Shape(
+    bare = GcpMachine(
         zone=zone,
         name=name(called, what),
         family=family,
@@ -150,12 +152,12 @@ def _disks(row: Any, what: str) -> int:
     return whole(count, f"{what}: local SSDs") if count else 0
 
 
-def _with(bare: Shape, accelerator_type: str, count: int) -> Shape:
+def _with(bare: GcpMachine, accelerator_type: str, count: int) -> GcpMachine:
     canonical = accelerator(accelerator_type)
     return replace(bare, accelerator_type=accelerator_type, accelerator=canonical, count=count)
 
 
-def _attached(row: Any, hosts: list[Shape] | tuple[()]) -> Iterator[Shape | SkippedRow]:
+def _attached(row: Any, hosts: list[GcpMachine] | tuple[()]) -> Iterator[GcpMachine | SkippedRow]:
     """The N1 machines of a zone with that GPU, in every number that Google allows."""
     for count, (cpus, gib) in _limits(row).items():
         for host in hosts:

@@ -13,13 +13,13 @@ from broker.core.values.clock import Clock
 from providers.failures import Failures
 from providers.gcp import holdings
 from providers.gcp.advice import Adviser, advised
-from providers.gcp.calls import Asking
-from providers.gcp.catalogue import Catalogue, read_prices
+from providers.gcp.calls import GcpCaller
+from providers.gcp.catalogue import PartPrices, read_prices
 from providers.gcp.instances import labelled, terminate
 from providers.gcp.listed import listed_offers
-from providers.gcp.login import ADDS, HOW, Login, has_sdk, sign_of_login
-from providers.gcp.machines import Shape, in_one_of, machines
-from providers.gcp.quotas import Limits, read_limits
+from providers.gcp.login import ADDS, HOW, GcpLogin, has_sdk, sign_of_login
+from providers.gcp.machines import GcpMachine, in_one_of, machines
+from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME, GcpSettings
 from providers.http import endpoint
@@ -36,7 +36,7 @@ class Gcp:
     name = NAME
     Settings: ClassVar = GcpSettings
 
-    def __init__(self, *, clock: Clock, settings: GcpSettings | None = None, login: Login | None = None) -> None:
+    def __init__(self, *, clock: Clock, settings: GcpSettings | None = None, login: GcpLogin | None = None) -> None:
         self._clock = clock
         self._settings = settings or GcpSettings()
         self._login = login
@@ -54,8 +54,8 @@ class Gcp:
             self._login = None
         failures.raise_any()
 
-    def _offers(self, asking: Asking, query: OfferQuery, failures: Failures) -> Found:
-        catalogue = Catalogue()
+    def _offers(self, asking: GcpCaller, query: OfferQuery, failures: Failures) -> Found:
+        catalogue = PartPrices()
         for priced in failures.kept(read_prices(asking)):
             if isinstance(priced, SkippedRow):
                 yield priced
@@ -64,7 +64,7 @@ class Gcp:
         if not catalogue:
             failures.raise_any()  # nothing can be priced: stop
             raise Malformed("the price catalogue has no parts of machines with accelerators", where=NAME)
-        every: list[Shape] = []
+        every: list[GcpMachine] = []
         for shape in failures.kept(machines(asking, self._settings)):
             if isinstance(shape, SkippedRow):
                 yield shape
@@ -73,7 +73,7 @@ class Gcp:
         shapes = [shape for shape in every if _wanted(shape.region, shape.accelerator, query)]
         if not shapes:
             return
-        limits = Limits(_optional(read_limits(asking), failures) if self._settings.quotas else ())
+        limits = QuotaLimits(_optional(read_limits(asking), failures) if self._settings.quotas else ())
         listed = tuple(kind for kind in _LISTED if _wants(query, kind))
         yield from listed_offers(shapes, catalogue, listed, self._clock.now(), limits.judged)
         if _wants(query, CapacityType.RESERVED):
@@ -81,7 +81,7 @@ class Gcp:
         if _wants(query, CapacityType.SPOT):
             yield from self._spot(asking, shapes, catalogue, limits, failures)
 
-    def _held(self, asking: Asking, every: list[Shape], query: OfferQuery, failures: Failures) -> Found:
+    def _held(self, asking: GcpCaller, every: list[GcpMachine], query: OfferQuery, failures: Failures) -> Found:
         held = [
             one
             for one in _optional(holdings.reservations(asking), failures)
@@ -92,7 +92,12 @@ class Gcp:
                 yield row
 
     def _spot(
-        self, asking: Asking, shapes: list[Shape], catalogue: Catalogue, limits: Limits, failures: Failures
+        self,
+        asking: GcpCaller,
+        shapes: list[GcpMachine],
+        catalogue: PartPrices,
+        limits: QuotaLimits,
+        failures: Failures,
     ) -> Found:
         """Spot comes last: advice takes a call for each machine type and region."""
         settings = self._settings
@@ -130,12 +135,12 @@ class Gcp:
         """See `RunsInstances`."""
         terminate(self._asking(), id)
 
-    def _asking(self) -> Asking:
+    def _asking(self) -> GcpCaller:
         """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used. A login is kept from
         poll to poll while it is found where it was: making clients takes longer than asking them."""
         if self._login is None or self._login.sign not in ("", sign_of_login(self._settings)):
-            self._login = Login.find(self._settings)
-        return Asking(self._login, self._clock)
+            self._login = GcpLogin.find(self._settings)
+        return GcpCaller(self._login, self._clock)
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.doctor.DescribesSetup`."""

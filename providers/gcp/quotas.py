@@ -15,14 +15,14 @@ from typing import Any
 from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
 from providers.gcp.accelerators import quota_names
-from providers.gcp.calls import Asking, Listing
-from providers.gcp.machines import Shape
+from providers.gcp.calls import GcpCaller, ListMethod
+from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import NAME
 
 EVERYWHERE = "*"
 ALL_GPUS = "GPUS_ALL_REGIONS"
 
-_REGIONS = Listing("RegionsClient", "list", "RegionList", "items")
+_REGIONS = ListMethod("RegionsClient", "list", "RegionList", "items")
 _METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(?:(NVIDIA_\w+_GPUS)|(?:(\w+)_)?(CPUS))")
 _KINDS = {
     None: CapacityType.ON_DEMAND,
@@ -34,7 +34,7 @@ _MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class GcpQuota:
     """A quota, and how much of it is in use."""
 
     quota: Quota
@@ -45,8 +45,8 @@ class Limit:
         return max(0.0, self.quota.limit - self.usage)
 
 
-def read_limits(asking: Asking) -> Iterator[Limit]:
-    """The quotas on machines with accelerators. Raises what `Asking.call` raises, possibly after some."""
+def read_limits(asking: GcpCaller) -> Iterator[GcpQuota]:
+    """The quotas on machines with accelerators. Raises what `GcpCaller.call` raises, possibly after some."""
     for row in asking.call("ProjectsClient", "get", project=asking.login.project).quotas:
         if row.metric == ALL_GPUS and (limit := _limit(row, EVERYWHERE, "GPU", (), None)):
             yield limit
@@ -57,7 +57,7 @@ def read_limits(asking: Asking) -> Iterator[Limit]:
                     yield limit
 
 
-def _read(row: Any, region: str) -> Limit | None:
+def _read(row: Any, region: str) -> GcpQuota | None:
     parts = _METRIC.fullmatch(row.metric)
     if parts is None or not region:
         return None
@@ -67,18 +67,18 @@ def _read(row: Any, region: str) -> Limit | None:
     return _limit(row, region, "vCPU", (family,), kind) if family in _MACHINES else None
 
 
-def _limit(row: Any, region: str, unit: str, families: tuple[str, ...], kind: CapacityType | None) -> Limit | None:
+def _limit(row: Any, region: str, unit: str, families: tuple[str, ...], kind: CapacityType | None) -> GcpQuota | None:
     if not 0 <= row.limit < _MOST or not 0 <= row.usage < _MOST:
         return None
-    return Limit(Quota(NAME, region, row.metric, row.limit, unit, families, kind), row.usage)
+    return GcpQuota(Quota(NAME, region, row.metric, row.limit, unit, families, kind), row.usage)
 
 
-class Limits:
+class QuotaLimits:
     """The quotas' limits on an offer."""
 
-    def __init__(self, limits: Iterable[Limit] = ()) -> None:
-        self._all: Limit | None = None
-        self._by_card: dict[tuple[str, str, CapacityType], Limit] = {}
+    def __init__(self, limits: Iterable[GcpQuota] = ()) -> None:
+        self._all: GcpQuota | None = None
+        self._by_card: dict[tuple[str, str, CapacityType], GcpQuota] = {}
         for limit in limits:
             quota = limit.quota
             card = quota_names().get(quota.name.removeprefix("PREEMPTIBLE_"))
@@ -87,7 +87,7 @@ class Limits:
             elif card is not None and quota.capacity_type is not None:
                 self._by_card[quota.region, card, quota.capacity_type] = limit
 
-    def judged(self, offer: Offer, shape: Shape) -> Offer:
+    def judged(self, offer: Offer, shape: GcpMachine) -> Offer:
         """The offer with ``no_quota`` where not even one machine fits, otherwise with at most as many as fit."""
         limits = [limit for limit in (self._of_card(offer, shape), self._of_all(offer)) if limit is not None]
         if not limits or offer.availability is Availability.UNAVAILABLE:
@@ -100,11 +100,11 @@ class Limits:
         because = f"quota {quota.name}: {quota.limit:g} GPUs, {tightest.usage:g} in use, this machine has {offer.count}"
         return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)
 
-    def _of_card(self, offer: Offer, shape: Shape) -> Limit | None:
+    def _of_card(self, offer: Offer, shape: GcpMachine) -> GcpQuota | None:
         found = self._by_card.get((offer.region, shape.accelerator_type, offer.capacity_type))
         if offer.capacity_type is CapacityType.SPOT and (found is None or not found.quota.limit):
             return self._by_card.get((offer.region, shape.accelerator_type, CapacityType.ON_DEMAND), found)
         return found
 
-    def _of_all(self, offer: Offer) -> Limit | None:
+    def _of_all(self, offer: Offer) -> GcpQuota | None:
         return self._all if offer.capacity_type is CapacityType.ON_DEMAND else None

@@ -36,7 +36,7 @@ class How(StrEnum):
     THREE_YEARS = "for 3 years"
 
 
-class Kind(StrEnum):
+class SkuKind(StrEnum):
     """The priced part. ``SLICE``: a whole machine's share of one GPU, with cores, memory and disks."""
 
     CORE = "cores"
@@ -47,10 +47,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SkuPart:
     """A priced part. ``of``: the machine family as SKUs call it, or the accelerator type; empty for any machine's."""
 
-    kind: Kind
+    kind: SkuKind
     of: str
     how: How
 
@@ -62,7 +62,7 @@ class Part:
 class Priced:
     """A part's price in some regions: exact USD per hour of one core, GPU or slice, or of one GiB."""
 
-    part: Part
+    part: SkuPart
     price: Decimal
     regions: tuple[str, ...]
 
@@ -98,11 +98,11 @@ _PER_GIB_HOUR = {
     "GBy.mo": _GIB_IN_GB / HOURS_A_MONTH,
 }
 _UNITS = {
-    Kind.CORE: _HOURLY,
-    Kind.GPU: _HOURLY,
-    Kind.SLICE: _HOURLY,
-    Kind.RAM: {unit: factor for unit, factor in _PER_GIB_HOUR.items() if unit.endswith(".h")},
-    Kind.SSD: _PER_GIB_HOUR,
+    SkuKind.CORE: _HOURLY,
+    SkuKind.GPU: _HOURLY,
+    SkuKind.SLICE: _HOURLY,
+    SkuKind.RAM: {unit: factor for unit, factor in _PER_GIB_HOUR.items() if unit.endswith(".h")},
+    SkuKind.SSD: _PER_GIB_HOUR,
 }
 
 
@@ -119,7 +119,7 @@ def read_sku(sku: Any, now: datetime) -> Priced | None:
     if understood is None:
         return None
     kind, of, said = understood
-    part = Part(kind, of, _how(said, sku))
+    part = SkuPart(kind, of, _how(said, sku))
     expression = _in_force(sku, now)
     price = _unit_price(sku, expression) * _factor(kind, expression.usage_unit, sku)
     if not _CHEAPEST <= price <= _DEAREST:
@@ -131,7 +131,7 @@ def read_sku(sku: Any, now: datetime) -> Priced | None:
 
 
 @lru_cache(maxsize=2**16)  # the whole catalogue: its sentences are the same at every poll
-def _understand(description: str) -> tuple[Kind, str, How | None] | None:
+def _understand(description: str) -> tuple[SkuKind, str, How | None] | None:
     """Parsed description: the kind of part, its subject, and the purchase type if given."""
     text = " ".join(description.lower().split())
     text, said = _without_how(text)
@@ -143,15 +143,15 @@ def _understand(description: str) -> tuple[Kind, str, How | None] | None:
             family = "n1"
         if family not in families_in_skus():
             return None
-        return (Kind.RAM if found[2] == "ram" else Kind.CORE), family, said
+        return (SkuKind.RAM if found[2] == "ram" else SkuKind.CORE), family, said
     if found := _SLICE.fullmatch(text):
         accelerator = sku_names().get(_words(found[1]))
-        return (Kind.SLICE, accelerator, said) if accelerator else None
+        return (SkuKind.SLICE, accelerator, said) if accelerator else None
     if found := _SSD.fullmatch(text):
         family = (found[1] or "").replace(" ", "")
-        return (Kind.SSD, family, said) if family in ("", *families_in_skus()) else None
+        return (SkuKind.SSD, family, said) if family in ("", *families_in_skus()) else None
     accelerator = sku_names().get(_words(text))
-    return (Kind.GPU, accelerator, said) if accelerator else None
+    return (SkuKind.GPU, accelerator, said) if accelerator else None
 
 
 def _without_how(text: str) -> tuple[str, How | None]:
@@ -217,7 +217,7 @@ def _unit_price(sku: Any, expression: Any) -> Decimal:
     return found
 
 
-def _factor(kind: Kind, unit: str, sku: Any) -> Decimal:
+def _factor(kind: SkuKind, unit: str, sku: Any) -> Decimal:
     factor = _UNITS[kind].get(unit)
     if factor is None:
         raise Unfit("unknown_unit", f"{sku.description}: per {short(unit)}")

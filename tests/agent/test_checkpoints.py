@@ -27,16 +27,16 @@ from broker.agent.checkpoints import (
     verify,
 )
 from broker.agent.formats import BadDocument
-from broker.agent.store import Store
+from broker.agent.store import ObjectFolder
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store(MemoryStore())
+def store() -> ObjectFolder:
+    return ObjectFolder(MemoryStore())
 
 
 def put(
-    store: Store, attempt: int, step: int, files: dict[str, bytes] | None = None, identity: str | None = None
+    store: ObjectFolder, attempt: int, step: int, files: dict[str, bytes] | None = None, identity: str | None = None
 ) -> str:
     """A whole checkpoint of one rank."""
     name = f"step_{step}"
@@ -92,7 +92,7 @@ def test_ranks_that_counted_differently_agree_at_the_next_step() -> None:
 
 
 @pytest.mark.parametrize("name", ["model-7b.pt", "resnet50.pt", "last.ckpt", "ckpt_v2.pt"])
-def test_one_name_saved_again_and_again(store: Store, tmp_path: Path, name: str) -> None:
+def test_one_name_saved_again_and_again(store: ObjectFolder, tmp_path: Path, name: str) -> None:
     """More often than one digit counts, next to another name with a higher number."""
     put(store, 1, 1000)
     place = (1000, 0)
@@ -108,14 +108,14 @@ def test_one_name_saved_again_and_again(store: Store, tmp_path: Path, name: str)
 
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30).filter(lambda t: "/" not in t))
 def test_any_file_name_finds_its_place_in_a_store(name: str) -> None:
-    store = Store(MemoryStore())
+    store = ObjectFolder(MemoryStore())
     path = f"checkpoints/{safe(name)}/file"
     store.write(path, b"x")
     assert store.read(path) == b"x"
     assert store.folders("checkpoints") == [safe(name)]
 
 
-def test_a_manifest_is_read_as_it_was_written(store: Store) -> None:
+def test_a_manifest_is_read_as_it_was_written(store: ObjectFolder) -> None:
     identity = put(store, 1, 5, {"step_5/a": b"1", "step_5/b": b"22"})
     manifest = verify(store, identity)
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
@@ -128,7 +128,7 @@ def test_a_manifest_cannot_write_outside_the_folder(path: str) -> None:
         SavedFile.from_json({"path": path, "object": "rank-0/x", "size": 1, "sha256": ""})
 
 
-def test_restore_takes_the_newest_of_the_newest_attempt(store: Store, tmp_path: Path) -> None:
+def test_restore_takes_the_newest_of_the_newest_attempt(store: ObjectFolder, tmp_path: Path) -> None:
     put(store, 1, 900, {"step_900": b"old"})
     put(store, 2, 10, {"step_10/weights": b"new", "step_10/deep/state": b"newer"})
     found = restore(store, tmp_path, 0)
@@ -138,7 +138,7 @@ def test_restore_takes_the_newest_of_the_newest_attempt(store: Store, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["step_10"], "no trace of the staging"
 
 
-def test_restore_falls_back_over_everything_torn_and_says_why(store: Store, tmp_path: Path) -> None:
+def test_restore_falls_back_over_everything_torn_and_says_why(store: ObjectFolder, tmp_path: Path) -> None:
     good = put(store, 1, 1)
     missing, short, wrong, half, headless = (put(store, 1, step) for step in (2, 3, 4, 5, 6))
     store.delete(f"checkpoints/{missing}/rank-0/step_2")
@@ -163,23 +163,23 @@ def test_restore_falls_back_over_everything_torn_and_says_why(store: Store, tmp_
             verify(store, torn)
 
 
-def test_told_to_stop_it_restores_nothing(store: Store, tmp_path: Path) -> None:
+def test_told_to_stop_it_restores_nothing(store: ObjectFolder, tmp_path: Path) -> None:
     put(store, 1, 1)
     with pytest.raises(GaveUp):
         restore(store, tmp_path, 0, lambda: True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_verifies(store: Store, tmp_path: Path) -> None:
+def test_nothing_verifies(store: ObjectFolder, tmp_path: Path) -> None:
     torn = put(store, 1, 1)
     store.write(f"checkpoints/{torn}/rank-0/step_1", b"")
     found = restore(store, tmp_path, 0)
     assert found.manifest is None
     assert len(found.passed_over) == 1
-    assert restore(Store(MemoryStore()), tmp_path, 0) == type(found)(None, ())
+    assert restore(ObjectFolder(MemoryStore()), tmp_path, 0) == type(found)(None, ())
 
 
-def test_prune_keeps_the_newest_and_clears_what_was_never_finished(store: Store) -> None:
+def test_prune_keeps_the_newest_and_clears_what_was_never_finished(store: ObjectFolder) -> None:
     ids = [put(store, 1, step) for step in (1, 2, 3)]
     store.write("checkpoints/0001-000000000009-step_9/rank-0/step_9", b"half")  # the old attempt was killed here
     ids.append(put(store, 2, 4))
@@ -190,7 +190,37 @@ def test_prune_keeps_the_newest_and_clears_what_was_never_finished(store: Store)
     assert prune(store, 2, 2) == []
 
 
-def test_an_unknown_key_of_a_newer_version_does_no_harm(store: Store) -> None:
+def test_two_complete_ones_stay_whatever_is_asked_and_torn_ones_count_for_none(store: ObjectFolder) -> None:
+    ids = [put(store, 1, step) for step in (1, 2, 3, 4)]
+    for torn in ids[2:]:
+        store.delete(f"checkpoints/{torn}/rank-0/step_{int(torn[5:17])}")
+    assert prune(store, 1, 1) == []
+    ids.append(put(store, 1, 5))
+    assert prune(store, 1, 1) == ids[:1], "5 and 2 are complete"
+    ids.append(put(store, 1, 6))
+    assert prune(store, 1, 1) == ids[1:4]
+    assert listed(store) == ids[4:]
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_read_leads_to_the_one_saved_meanwhile(
+    store: ObjectFolder, tmp_path: Path
+) -> None:
+    old = put(store, 1, 1)
+    newer: list[str] = []
+
+    def meanwhile() -> bool:
+        if not newer:  # the agent of the attempt before still saves, and prunes
+            newer.append(put(store, 1, 2))
+            store.write(f"checkpoints/{old}/rank-0/step_1", b"gone")
+        return False
+
+    store.write(f"checkpoints/{old}/rank-0/step_1", b"changed")
+    found = restore(store, tmp_path, 0, meanwhile)
+    assert found.manifest is not None
+    assert found.manifest.id == newer[0]
+
+
+def test_an_unknown_key_of_a_newer_version_does_no_harm(store: ObjectFolder) -> None:
     identity = put(store, 1, 1)
     path = f"checkpoints/{identity}/manifest.json"
     document = json.loads(store.read(path) or b"")

@@ -12,11 +12,11 @@ from obstore.store import LocalStore, MemoryStore
 
 from broker.agent import gpu
 from broker.agent.clock import NodeClock, from_text, to_text
-from broker.agent.endings import Ended, Stop
-from broker.agent.formats import BadDocument, Claim, Exit, IdleLimit, Intervals, Lease, Spec, rank_of, ranked
-from broker.agent.journal import Journal
+from broker.agent.endings import CommandEnd, StopOrder
+from broker.agent.formats import BadDocument, Claim, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_of, ranked
+from broker.agent.journal import AttemptJournal
 from broker.agent.output import PIECE, OutputUploader, last_lines
-from broker.agent.store import Store, StoreTrouble, split_folder
+from broker.agent.store import ObjectFolder, StoreTrouble, split_folder
 from broker.core.events.events import FROM_AGENT
 from broker.core.events.outcomes import OUTCOMES, Cause
 from broker.core.values.clock import ScaledClock
@@ -60,7 +60,7 @@ def test_a_spec_is_read_as_it_was_written(spec: Spec) -> None:
     assert Spec.from_json(spec.to_json()) == spec
 
 
-idle = st.lists(st.builds(IdleLimit, st.floats(0, 100), st.floats(0, 9e9), names), max_size=3).map(tuple)
+idle = st.lists(st.builds(LeaseIdleLimit, st.floats(0, 100), st.floats(0, 9e9), names), max_size=3).map(tuple)
 
 
 @given(
@@ -116,18 +116,18 @@ def test_when_a_lease_is_over() -> None:
 @pytest.mark.parametrize(
     ("ended", "cause", "status"),
     [
-        (Ended(0, clean=True), Cause.COMPLETED, 0),
-        (Ended(3), Cause.EXIT_STATUS, 3),
-        (Ended(-9), Cause.KILLED_BY_SIGNAL, 137),
-        (Ended(139), Cause.KILLED_BY_SIGNAL, 139),
-        (Ended(255), Cause.EXIT_STATUS, 255),
-        (Ended(None, could_not_start="no bash"), Cause.CANNOT_START, None),
-        (Ended(0, Stop("preempted", "notice")), Cause.PREEMPTED, 0),
-        (Ended(-15, Stop("max_cost", "the broker requested it")), Cause.MAX_COST, 143),
-        (Ended(2, during="setup"), Cause.EXIT_STATUS, 2),
+        (CommandEnd(0, clean=True), Cause.COMPLETED, 0),
+        (CommandEnd(3), Cause.EXIT_STATUS, 3),
+        (CommandEnd(-9), Cause.KILLED_BY_SIGNAL, 137),
+        (CommandEnd(139), Cause.KILLED_BY_SIGNAL, 139),
+        (CommandEnd(255), Cause.EXIT_STATUS, 255),
+        (CommandEnd(None, could_not_start="no bash"), Cause.CANNOT_START, None),
+        (CommandEnd(0, StopOrder("preempted", "notice")), Cause.PREEMPTED, 0),
+        (CommandEnd(-15, StopOrder("max_cost", "the broker requested it")), Cause.MAX_COST, 143),
+        (CommandEnd(2, during="setup"), Cause.EXIT_STATUS, 2),
     ],
 )
-def test_causes_are_those_of_the_lifecycle(ended: Ended, cause: Cause, status: int | None) -> None:
+def test_causes_are_those_of_the_lifecycle(ended: CommandEnd, cause: Cause, status: int | None) -> None:
     found, code, evidence = ended.cause(["last words"], [])
     assert (Cause(found), code) == (cause, status)
     assert Cause(found) in OUTCOMES
@@ -135,8 +135,8 @@ def test_causes_are_those_of_the_lifecycle(ended: Ended, cause: Cause, status: i
 
 
 def test_journal_entries_are_the_brokers_events_and_stay_where_they_are() -> None:
-    store = Store(MemoryStore())
-    journal = Journal(store, "journal.json", NodeClock())
+    store = ObjectFolder(MemoryStore())
+    journal = AttemptJournal(store, "journal.json", NodeClock())
     journal.append("claimed", host="h")
     journal.checkpoint_trouble("full")
     journal.checkpoint_trouble("full")
@@ -156,7 +156,7 @@ def test_journal_entries_are_the_brokers_events_and_stay_where_they_are() -> Non
 
 
 def test_a_command_that_prints_without_end_fills_neither_disk_nor_store(tmp_path: Path) -> None:
-    store, file = Store(MemoryStore()), tmp_path / "output.log"
+    store, file = ObjectFolder(MemoryStore()), tmp_path / "output.log"
     uploader = OutputUploader(store, 1, 0, file, keep=4 * PIECE)
     line = b"x" * 1023 + b"\n"
     with file.open("ab", buffering=0) as command:
@@ -180,7 +180,7 @@ def test_a_store_that_is_away_does_not_let_the_output_fill_the_disk(tmp_path: Pa
     file.write_bytes(b"y" * 8 * PIECE)
     gone = tmp_path / "gone"
     gone.mkdir()
-    store = Store(LocalStore(gone))
+    store = ObjectFolder(LocalStore(gone))
     gone.rmdir()
     gone.write_text("a file where the folder was")
     uploader = OutputUploader(store, 1, 0, file, keep=2 * PIECE)
@@ -190,7 +190,7 @@ def test_a_store_that_is_away_does_not_let_the_output_fill_the_disk(tmp_path: Pa
 
 
 def test_output_goes_up_in_pieces(tmp_path: Path) -> None:
-    store, file = Store(MemoryStore()), tmp_path / "output.log"
+    store, file = ObjectFolder(MemoryStore()), tmp_path / "output.log"
     uploader = OutputUploader(store, 1, 0, file)
     uploader.upload()
     content = b""
@@ -208,10 +208,10 @@ def test_output_goes_up_in_pieces(tmp_path: Path) -> None:
 def test_stores_say_what_failed_without_saying_secrets(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreTrouble, match="cannot open the run folder"):
-        Store.open((tmp_path / "file" / "runs").as_uri())
+        ObjectFolder.open((tmp_path / "file" / "runs").as_uri())
     with pytest.raises(StoreTrouble, match="cannot open the run folder"):
-        Store.open("gopher://somewhere/runs")
-    store = Store.open((tmp_path / "runs").as_uri())
+        ObjectFolder.open("gopher://somewhere/runs")
+    store = ObjectFolder.open((tmp_path / "runs").as_uri())
     (tmp_path / "runs" / "a").write_text("")
     with pytest.raises(StoreTrouble, match="cannot write a/b") as caught:
         store.write("a/b", b"")
@@ -224,11 +224,11 @@ def test_a_signed_url_keeps_its_signature(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("obstore.get", fail)
     with pytest.raises(StoreTrouble, match=r"cannot read x: GET https://store/x\?… failed$"):
-        Store(MemoryStore()).read("x")
+        ObjectFolder(MemoryStore()).read("x")
 
 
 def test_create_is_once(tmp_path: Path) -> None:
-    for store in (Store(MemoryStore()), Store.open(tmp_path.as_uri())):
+    for store in (ObjectFolder(MemoryStore()), ObjectFolder.open(tmp_path.as_uri())):
         assert store.create("x", b"1")
         assert not store.create("x", b"2")
         assert store.read("x") == b"1"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble
 from tests.fakes.gcs import GcsBucket
 
 
@@ -26,8 +26,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsBucket]:
 
 
 @pytest.fixture
-def store(bucket: GcsBucket) -> Store:
-    return Store.open("gs://runs/job")
+def store(bucket: GcsBucket) -> ObjectFolder:
+    return ObjectFolder.open("gs://runs/job")
 
 
 def asked(bucket: GcsBucket, path: str) -> tuple[int, Any]:
@@ -40,7 +40,7 @@ def asked(bucket: GcsBucket, path: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-def test_what_is_created_is_created_once(store: Store, bucket: GcsBucket) -> None:
+def test_what_is_created_is_created_once(store: ObjectFolder, bucket: GcsBucket) -> None:
     assert store.create("claim-0.json", b"first")
     assert not store.create("claim-0.json", b"second")
     assert store.read("claim-0.json") == b"first"
@@ -48,14 +48,14 @@ def test_what_is_created_is_created_once(store: Store, bucket: GcsBucket) -> Non
     assert store.create("claim-0.json", b"third"), "generation 0 means that there is none"
 
 
-def test_large_files_go_up_in_parts_and_come_down_whole(store: Store, bucket: GcsBucket) -> None:
+def test_large_files_go_up_in_parts_and_come_down_whole(store: ObjectFolder, bucket: GcsBucket) -> None:
     data = os.urandom(12 << 20)
     store.upload("checkpoints/1/weights", (data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)))
     assert b"".join(store.stream("checkpoints/1/weights")) == data
     assert store.sizes("checkpoints") == {"checkpoints/1/weights": len(data)}
 
 
-def test_half_an_upload_is_nothing(store: Store, bucket: GcsBucket) -> None:
+def test_half_an_upload_is_nothing(store: ObjectFolder, bucket: GcsBucket) -> None:
     def pieces() -> Iterator[bytes]:
         yield os.urandom(6 << 20)
         raise KeyError("gone")
@@ -65,7 +65,7 @@ def test_half_an_upload_is_nothing(store: Store, bucket: GcsBucket) -> None:
     assert bucket.objects == {}
 
 
-def test_long_lists_come_in_pages(store: Store) -> None:
+def test_long_lists_come_in_pages(store: ObjectFolder) -> None:
     for number in range(5):
         store.write(f"attempts/{number}/spec.json", b"{}")
         store.write(f"attempts/{number}.json", b"{}")
@@ -74,14 +74,16 @@ def test_long_lists_come_in_pages(store: Store) -> None:
     assert len(store.sizes("")) == 10
 
 
-def test_a_login_that_is_none_is_trouble_without_the_token(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_that_is_none_is_trouble_without_the_token(
+    store: ObjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "guessed-token")
     with pytest.raises(StoreTrouble) as error:
-        Store.open("gs://runs/job").write("x", b"")
+        ObjectFolder.open("gs://runs/job").write("x", b"")
     assert "guessed-token" not in str(error.value)
 
 
-def test_objects_are_resources_of_the_document(store: Store, bucket: GcsBucket) -> None:
+def test_objects_are_resources_of_the_document(store: ObjectFolder, bucket: GcsBucket) -> None:
     store.write("a b/ü.json", b"{}")
     status, answer = asked(bucket, "b/runs/o?prefix=job/")
     assert status == 200

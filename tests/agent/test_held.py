@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
-from broker.agent.held import Held
+from broker.agent.held import HeldLease
 
 START = datetime(2026, 3, 1, 0, 0, 0, 1, tzinfo=UTC)
 apart = st.timedeltas(min_value=timedelta(days=-3), max_value=timedelta(days=3))
 took = st.floats(0, 4)
 
 
-class World:
+class SkewedClocks:
     """True seconds since ``START``, and what the clocks make of them. The node's wall clock is today's, and so months
     off. ``whole``: the store tells whole seconds."""
 
@@ -40,7 +40,7 @@ class World:
         self.true += takes
         return Lease(renewed_at + timedelta(seconds=paid_for), renewed_at=renewed_at, stored_at=self.stores())
 
-    def date(self, held: Held, before: float, after: float) -> None:
+    def date(self, held: HeldLease, before: float, after: float) -> None:
         """Something is written: the store dates it ``before`` seconds after it was asked, and answers ``after``."""
         asked = self.running()
         self.true += before
@@ -60,10 +60,10 @@ def test_it_ends_when_the_money_does(
     after: float,
     on: float,
 ) -> None:
-    world = World(broker, store, whole=whole)
+    world = SkewedClocks(broker, store, whole=whole)
     granted = world.lease(paid_for=50_000, takes=wrote)
     world.true += waited  # the machine comes up, and its job waits for it
-    held = Held(granted, NodeClock(), world.running)
+    held = HeldLease(granted, NodeClock(), world.running)
     world.date(held, before, after)
     world.true += on
     left = 50_000 - world.true
@@ -75,14 +75,14 @@ def test_it_ends_when_the_money_does(
 
 
 def test_a_new_date_counts_when_it_came_quickly_and_a_suspended_machine_learns_the_time_by_it() -> None:
-    world = World(timedelta(hours=-5), timedelta(0), whole=False)
+    world = SkewedClocks(timedelta(hours=-5), timedelta(0), whole=False)
     granted = world.lease(3600, 0)
     slept = [0.0]
 
     def running() -> float:
         return world.running() - slept[0]
 
-    held = Held(granted, NodeClock(), running)
+    held = HeldLease(granted, NodeClock(), running)
     assert held.wants_date
     held.dated(world.stores(), running())
     assert not held.wants_date
@@ -101,7 +101,7 @@ def test_on_a_simulated_clock_that_clock_counts() -> None:
     """Broker and node share it, and a second of the wall is an hour there."""
     origin = datetime.now(UTC)
     clock = NodeClock(origin, START, 3600.0)
-    held = Held(Lease(START + timedelta(days=400), renewed_at=START, stored_at=origin), clock, lambda: 0.0)
+    held = HeldLease(Lease(START + timedelta(days=400), renewed_at=START, stored_at=origin), clock, lambda: 0.0)
     held.dated(origin + timedelta(days=1), 0.0)
     assert held.over() is None
 
@@ -109,6 +109,6 @@ def test_on_a_simulated_clock_that_clock_counts() -> None:
 def test_before_the_store_has_dated_anything_the_nodes_clock_is_all_there_is() -> None:
     now = datetime.now(UTC)
     for stored_at in (None, now):
-        held = Held(Lease(now + timedelta(hours=1), renewed_at=now, stored_at=stored_at), NodeClock(), lambda: 0.0)
+        held = HeldLease(Lease(now + timedelta(hours=1), renewed_at=now, stored_at=stored_at), NodeClock(), lambda: 0.0)
         assert abs(held.seconds_until(now + timedelta(hours=1)) - 3600) < 60
         assert held.over() is None

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.agent.formats import IdleLimit, Lease
+from broker.agent.formats import Lease, LeaseIdleLimit
 from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVES_WHEN_TOLD, Node, eventually
 
-LIMIT = IdleLimit(below=5.0, seconds=30.0, told="for 30s; the limit is 5% (team.yaml:3)")
+LIMIT = LeaseIdleLimit(below=5.0, seconds=30.0, told="for 30s; the limit is 5% (team.yaml:3)")
 looks = st.lists(st.tuples(st.floats(0.1, 50), st.integers(0, 12)), max_size=30)
 
 
@@ -93,7 +93,7 @@ def accelerator(tmp_path: Path, node: Node) -> Path:
     return says
 
 
-SOON = IdleLimit(below=5.0, seconds=0.5, told="for 0.5s; the limit is 5% (team.yaml:3)")
+SOON = LeaseIdleLimit(below=5.0, seconds=0.5, told="for 0.5s; the limit is 5% (team.yaml:3)")
 OFTEN = {"metrics": 0.1}
 
 
@@ -121,7 +121,7 @@ def test_what_is_busy_goes_on_until_it_is_not(node: Node, accelerator: Path) -> 
 
 
 def test_a_limit_that_comes_with_a_later_lease_counts_and_one_that_goes_does_not(node: Node, accelerator: Path) -> None:
-    node.spec(SAVES_WHEN_TOLD, lease=Lease(idle=(IdleLimit(5.0, 9e9, "for ever"),)), intervals=OFTEN)
+    node.spec(SAVES_WHEN_TOLD, lease=Lease(idle=(LeaseIdleLimit(5.0, 9e9, "for ever"),)), intervals=OFTEN)
     agent = node.start()
     node.until_said("up")
     node.runs.write_lease(1, Lease())

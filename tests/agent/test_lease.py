@@ -12,7 +12,7 @@ import pytest
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
-from broker.agent.held import Held
+from broker.agent.held import HeldLease
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, INTERRUPTED
 from broker.core.events.events import NoticeReceived
 from broker.core.events.outcomes import Cause
@@ -160,7 +160,7 @@ def test_silence_counts_from_the_last_renewal_in_the_time_of_the_specs_clock(sca
     """A simulated market lets its clock run faster."""
     running = [0.0]
     first = Lease(max_unattended=60 * scale, renewed_at=LONG_AGO)
-    held = Held(first, NodeClock(now(), LONG_AGO, scale), lambda: running[0])
+    held = HeldLease(first, NodeClock(now(), LONG_AGO, scale), lambda: running[0])
     second, third = (replace(first, renewed_at=LONG_AGO + timedelta(minutes=n)) for n in (1, 2))
     for at, lease, over in (
         (50, first, False),

@@ -13,16 +13,16 @@ import pytest
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Intervals, Lease, Spec
-from broker.agent.journal import Journal
-from broker.agent.mailbox import Mailbox
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.journal import AttemptJournal
+from broker.agent.mailbox import NodeMailbox
+from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.runfolder.runfolder import RunFolder
 
 SECONDS = 30.0  # after which something that should have happened has not
 CANCELLED = Lease(stop="cancelled_by_user")
 
 
-class StagedStore(Store):
+class StagedStore(ObjectFolder):
     """``between``: called with the number of each read of the lease, once the store has answered and before the answer
     arrives."""
 
@@ -38,7 +38,7 @@ class StagedStore(Store):
 
 
 @contextmanager
-def correspondence(folder: Path, between: Callable[[int], None]) -> Iterator[tuple[Mailbox, RunFolder]]:
+def correspondence(folder: Path, between: Callable[[int], None]) -> Iterator[tuple[NodeMailbox, RunFolder]]:
     """A mailbox that reads the lease only when it is asked, and the broker's side of its run folder."""
     runs = RunFolder(folder.as_uri(), "j")
     runs.write_lease(1, Lease())
@@ -47,9 +47,9 @@ def correspondence(folder: Path, between: Callable[[int], None]) -> Iterator[tup
     store.between = between
     spec = Spec("j", 1, "j-1", "true", intervals=Intervals(mail=3600.0))
     clock = NodeClock()
-    journal = Journal(store, None, clock)
+    journal = AttemptJournal(store, None, clock)
     output, progress, alive = (folder / name for name in ("output", "progress", "alive"))
-    mailbox = Mailbox(
+    mailbox = NodeMailbox(
         store, spec, 0, Lease(), clock, journal, output, progress, alive, lambda: None, lambda rank, ending: None
     )
     try:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from broker.agent.clock import NodeClock, to_text
-from broker.agent.journal import Journal
+from broker.agent.journal import AttemptJournal
 from broker.agent.notice_time import NoticeTime, for_the_command
-from broker.agent.notices import Source
-from broker.agent.store import Store
+from broker.agent.notices import PolledSource
+from broker.agent.store import ObjectFolder
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.events import NoticeTooShort, Restored
 from broker.core.events.outcomes import Cause
@@ -39,20 +39,20 @@ def test_a_long_upload_gets_more_of_the_time() -> None:
 
 
 @pytest.fixture
-def journal() -> Journal:
-    return Journal(Store(MemoryStore()), "journal.json", NodeClock())
+def journal() -> AttemptJournal:
+    return AttemptJournal(ObjectFolder(MemoryStore()), "journal.json", NodeClock())
 
 
-def entries(journal: Journal) -> list[dict[str, Any]]:
+def entries(journal: AttemptJournal) -> list[dict[str, Any]]:
     journal.flush()
     return list((journal._store.read_json("journal.json") or {}).get("entries", []))
 
 
-def asked(*gives: float | None) -> list[Source]:
-    return [Source(f"cloud {index}", lambda: None, seconds) for index, seconds in enumerate(gives)]
+def asked(*gives: float | None) -> list[PolledSource]:
+    return [PolledSource(f"cloud {index}", lambda: None, seconds) for index, seconds in enumerate(gives)]
 
 
-def test_what_does_not_fit_is_said_once_and_again_when_it_has_changed(journal: Journal) -> None:
+def test_what_does_not_fit_is_said_once_and_again_when_it_has_changed(journal: AttemptJournal) -> None:
     time = NoticeTime(asked(120.0, None, 30.0), journal)
     for seconds in (5.0, 23.0, 45.0, 50.0, 4.0, 25.0):
         time.uploaded("0001-1", 14_000_000_000, seconds)
@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_said_once_and_again_when_it_has_changed(journal: J
     assert time.upload == 25.0
 
 
-def test_where_nothing_is_promised_nothing_is_said(journal: Journal) -> None:
+def test_where_nothing_is_promised_nothing_is_said(journal: AttemptJournal) -> None:
     for sources in (asked(), asked(None)):
         NoticeTime(sources, journal).uploaded("0001-1", 1, 1e6)
     assert entries(journal) == []

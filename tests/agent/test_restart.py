@@ -15,7 +15,7 @@ from broker.agent.claims import kernel_start, make_claim
 from broker.agent.clock import NodeClock
 from broker.agent.environment import Scratch
 from broker.agent.formats import Claim, Exit
-from broker.agent.store import Store, to_bytes
+from broker.agent.store import ObjectFolder, to_bytes
 from broker.agent.supervise import CLAIM_LOST
 from broker.core.events.events import Restored
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
@@ -124,7 +124,7 @@ def test_one_that_cannot_be_seen_is_heard(scratch: Scratch) -> None:
 
 
 def test_an_end_that_is_told_twice_is_the_first(tmp_path: Path) -> None:
-    store = Store.open(tmp_path.as_uri())
+    store = ObjectFolder.open(tmp_path.as_uri())
     for cause in ("exit_status", "agent_died"):
         store.create("exit.json", to_bytes(Exit(cause, datetime.now(UTC)).to_json()))
     document = store.read_json("exit.json")

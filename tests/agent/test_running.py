@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from broker.agent.clock import NodeClock
-from broker.agent.command import Empty, Exited
-from broker.agent.endings import Stop
+from broker.agent.command import Exited, GroupEmpty
+from broker.agent.endings import StopOrder
 from broker.agent.formats import Lease, Spec
-from broker.agent.journal import Journal
-from broker.agent.running import Watched
-from broker.agent.stops import Inbox, Said, Stops
+from broker.agent.journal import AttemptJournal
+from broker.agent.running import SupervisedCommand
+from broker.agent.stops import CommandMessage, Inbox, Stops
 
 
-class Quiet:
+class QuietMailbox:
     """A mailbox whose lease goes on."""
 
     lease = Lease()
@@ -28,20 +28,20 @@ class Quiet:
         return None
 
 
-def watched(*messages: Any) -> Watched:
+def watched(*messages: Any) -> SupervisedCommand:
     """A command of which all that comes has already come."""
     inbox, spec = Inbox(), Spec("j", 1, "j-1", "true")
     for message in messages:
         inbox.put(message)
-    mailbox: Any = Quiet()
+    mailbox: Any = QuietMailbox()
     store: Any = None
     command: Any = SimpleNamespace(pid=None, terminate=lambda: None)
-    return Watched(
+    return SupervisedCommand(
         command,
         1,
         spec,
         NodeClock(),
-        Stops(inbox, spec, mailbox, Journal(store, None, NodeClock())),
+        Stops(inbox, spec, mailbox, AttemptJournal(store, None, NodeClock())),
         upload=lambda: 0.0,
         on_session=lambda pid: None,
         on_exit=lambda: None,
@@ -51,12 +51,12 @@ def watched(*messages: Any) -> Watched:
 
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_signal_right_after_the_end_is_the_reason_for_it(status: int) -> None:
-    told = Stop("preempted", "SIGTERM")
-    ended = watched(Said(1, Exited(status)), told, Said(1, Empty())).to_its_end()
+    told = StopOrder("preempted", "SIGTERM")
+    ended = watched(CommandMessage(1, Exited(status)), told, CommandMessage(1, GroupEmpty())).to_its_end()
     assert (ended.status, ended.stop, ended.clean) == (status, told, status == 0)
 
 
 @pytest.mark.parametrize("status", [0, 3])
 def test_who_ends_and_hears_nothing_ended_by_itself(status: int) -> None:
-    ended = watched(Said(1, Exited(status)), Said(1, Empty())).to_its_end()
+    ended = watched(CommandMessage(1, Exited(status)), CommandMessage(1, GroupEmpty())).to_its_end()
     assert (ended.status, ended.stop, ended.clean) == (status, None, status == 0)

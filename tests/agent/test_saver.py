@@ -16,10 +16,10 @@ from obstore.store import MemoryStore
 from broker.agent.checkpoints import listed, verify
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Intervals, Spec, attempt_path
-from broker.agent.journal import Journal
+from broker.agent.journal import AttemptJournal
 from broker.agent.saver import Saver, room_beside
 from broker.agent.scan import Scanner
-from broker.agent.store import ROOM, Store, StoreTrouble
+from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
 from tests.agent.node import eventually
 
 QUICK = Intervals(scan=0.01, mail=0.01, log=0.01, metrics=1.0, notice=0.01, patience=1.0)
@@ -30,7 +30,7 @@ def within(seconds: float) -> Callable[[], float]:
     return lambda: at
 
 
-class FullDisk(Store):
+class FullDisk(ObjectFolder):
     """A store on a disk that is full until somebody makes room."""
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class FullDisk(Store):
 
 
 class Rig:
-    def __init__(self, folder: Path, store: Store) -> None:
+    def __init__(self, folder: Path, store: ObjectFolder) -> None:
         self.folder, self.store, self.fenced = folder, store, False
         self.told_fenced: list[bool] = []
         spec = Spec("j", 1, "j-1", "true", intervals=QUICK)
         clock = NodeClock()
-        self.journal = Journal(store, attempt_path(1, "journal.json"), clock)
+        self.journal = AttemptJournal(store, attempt_path(1, "journal.json"), clock)
         scanner = Scanner(folder, set)
         self.saver = Saver(
             store,
@@ -170,7 +170,7 @@ def test_files_that_were_uploaded_are_not_uploaded_again(tmp_path: Path) -> None
 def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
     """The program writes on, in place, while the file is uploaded."""
 
-    class Meddling(Store):
+    class Meddling(ObjectFolder):
         meddled = False
 
         def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
@@ -193,12 +193,12 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_what_goes_away_meanwhile_is_forgotten(tmp_path: Path) -> None:
-    class Slow(Store):
+    class SlowStore(ObjectFolder):
         def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
             (tmp_path / "step_1").unlink(missing_ok=True)
             super().upload(path, pieces, size, room)
 
-    store = Slow(MemoryStore())
+    store = SlowStore(MemoryStore())
     rig = Rig(tmp_path, store)
     (tmp_path / "step_1").write_text("pruned by the program")
     eventually(lambda: not (tmp_path / "step_1").exists(), "it begins to upload")
@@ -222,12 +222,12 @@ def test_the_same_entry_saved_anew_is_a_newer_checkpoint(rig: Rig, disk: FullDis
 def test_beside_the_command_a_checkpoint_takes_little_of_its_memory_and_after_it_whatever_is_quickest(
     tmp_path: Path,
 ) -> None:
-    class Watched(FullDisk):
+    class WatchedDisk(FullDisk):
         def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
             self.rooms = [*getattr(self, "rooms", []), room]
             super().upload(path, pieces, size, room)
 
-    store = Watched()
+    store = WatchedDisk()
     rig = Rig(tmp_path, store)
     (rig.folder / "step_1").write_bytes(bytes(1 << 20))
     eventually(lambda: store.tries >= 2, "it tries")

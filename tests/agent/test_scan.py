@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from broker.agent.renames import Renames
 from broker.agent.scan import NOTES, Scanner, open_writers
 
 
-class Seen:
+class SeenScanner:
     """A scanner whose open writers and renames are told by the test."""
 
     def __init__(self, folder: Path) -> None:
@@ -29,11 +32,11 @@ class Seen:
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> Seen:
-    return Seen(tmp_path)
+def seen(tmp_path: Path) -> SeenScanner:
+    return SeenScanner(tmp_path)
 
 
-def test_two_scans_without_a_change(seen: Seen, tmp_path: Path) -> None:
+def test_two_scans_without_a_change(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "step_1").write_text("a")
     assert seen.scan() == []
     (tmp_path / "step_1").write_text("ab")
@@ -47,7 +50,7 @@ def test_two_scans_without_a_change(seen: Seen, tmp_path: Path) -> None:
     assert seen.scan() == ["step_1"], "a new content is a new checkpoint"
 
 
-def test_an_open_writer_keeps_it_back(seen: Seen, tmp_path: Path) -> None:
+def test_an_open_writer_keeps_it_back(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "step_1").write_text("a")
     seen.busy = {"step_1"}
     assert seen.scan() + seen.scan() + seen.scan() == []
@@ -55,7 +58,7 @@ def test_an_open_writer_keeps_it_back(seen: Seen, tmp_path: Path) -> None:
     assert seen.scan() == ["step_1"]
 
 
-def test_renamed_into_place_is_finished_at_once(seen: Seen, tmp_path: Path) -> None:
+def test_renamed_into_place_is_finished_at_once(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "step_1").write_text("a")
     seen.renamed = {"step_1"}
     assert seen.scan() == ["step_1"]
@@ -63,7 +66,7 @@ def test_renamed_into_place_is_finished_at_once(seen: Seen, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("draft", [".step_1", "step_1.tmp", "step_1.partial"])
-def test_unfinished_names_are_not_checkpoints_until_renamed(seen: Seen, tmp_path: Path, draft: str) -> None:
+def test_unfinished_names_are_not_checkpoints_until_renamed(seen: SeenScanner, tmp_path: Path, draft: str) -> None:
     (tmp_path / draft).mkdir()
     (tmp_path / draft / "weights").write_text("a")
     assert seen.scan() + seen.scan() == []
@@ -71,7 +74,7 @@ def test_unfinished_names_are_not_checkpoints_until_renamed(seen: Seen, tmp_path
     assert seen.scan() == ["step_1"], "also where the kernel tells nothing"
 
 
-def test_the_helpers_note_says_finished_and_which_step(seen: Seen, tmp_path: Path) -> None:
+def test_the_helpers_note_says_finished_and_which_step(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("a")
     note = {"latest": {"inode": (tmp_path / "latest").stat().st_ino, "step": 77}}
     (tmp_path / NOTES).write_text(json.dumps(note))
@@ -82,13 +85,13 @@ def test_the_helpers_note_says_finished_and_which_step(seen: Seen, tmp_path: Pat
     assert seen.scan() == [], "the note is about another file"
 
 
-def test_after_the_end_everything_is_finished_unless_it_was_killed(seen: Seen, tmp_path: Path) -> None:
+def test_after_the_end_everything_is_finished_unless_it_was_killed(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "step_1").write_text("a")
     assert seen.scan(ended=True, killed=True) == []
     assert seen.scan(ended=True) == ["step_1"]
 
 
-def test_empty_things_and_links_are_none(seen: Seen, tmp_path: Path) -> None:
+def test_empty_things_and_links_are_none(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "marker").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "step_1").write_text("a")
@@ -96,7 +99,7 @@ def test_empty_things_and_links_are_none(seen: Seen, tmp_path: Path) -> None:
     assert seen.scan(ended=True) == ["step_1"]
 
 
-def test_a_link_out_of_the_folder_is_trouble(seen: Seen, tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_trouble(seen: SeenScanner, tmp_path: Path) -> None:
     folder = tmp_path / "step_1"
     folder.mkdir()
     (folder / "shadow").symlink_to("/etc/hostname")
@@ -104,34 +107,77 @@ def test_a_link_out_of_the_folder_is_trouble(seen: Seen, tmp_path: Path) -> None
     assert "link out of the checkpoint folder" in seen.scanner.trouble["step_1"]
 
 
-def test_oldest_first(seen: Seen, tmp_path: Path) -> None:
+def test_oldest_first(seen: SeenScanner, tmp_path: Path) -> None:
     for age, name in enumerate(["step_9", "step_10"]):
         (tmp_path / name).write_text("a")
         os.utime(tmp_path / name, (age, age))
     assert seen.scan(ended=True) == ["step_9", "step_10"]
 
 
-def test_of_the_same_moment_the_higher_step_is_the_newer(seen: Seen, tmp_path: Path) -> None:
+def test_of_the_same_moment_the_higher_step_is_the_newer(seen: SeenScanner, tmp_path: Path) -> None:
     for name in ("step_10", "step_5", "step_9"):
         (tmp_path / name).write_text(name)
         os.utime(tmp_path / name, ns=(1, 1))
     assert seen.scan(ended=True) == ["step_5", "step_9", "step_10"]
 
 
-def test_what_was_restored_is_not_new(seen: Seen, tmp_path: Path) -> None:
+def test_what_was_restored_is_not_new(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "step_1").write_text("a")
     seen.renamed = {"step_1"}
     seen.scanner.adopt()
     assert seen.scan(ended=True) == []
 
 
-def test_open_writers_are_found(tmp_path: Path) -> None:
+def test_open_writers_are_found_in_every_session(tmp_path: Path) -> None:
     (tmp_path / "read").write_text("a")
     (tmp_path / "folder").mkdir()
-    with (tmp_path / "read").open(), (tmp_path / "folder" / "w").open("w"), (tmp_path / "append").open("a"):
-        assert open_writers(tmp_path, os.getsid(0)) == {"folder", "append"}
-        assert open_writers(tmp_path, 1) == set(), "other people's processes"
-    assert open_writers(tmp_path, os.getsid(0)) == set()
+    held = "import sys, pathlib; f = open(sys.argv[1], 'w'); print('open', flush=True); sys.stdin.read()"
+    # As torchrun starts its workers: in a session of their own.
+    worker = [sys.executable, "-c", held, str(tmp_path / "shard")]
+    with (
+        (tmp_path / "read").open(),
+        (tmp_path / "folder" / "w").open("w"),
+        (tmp_path / "append").open("a"),
+        subprocess.Popen(worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert open_writers(tmp_path) == {"folder", "append", "shard"}
+        process.communicate()
+    assert open_writers(tmp_path) == set()
+
+
+def test_what_is_written_in_place_with_pauses_is_one_checkpoint(tmp_path: Path) -> None:
+    clock = [0.0]
+    scanner = Scanner(tmp_path, set, quiet=16.0, now=lambda: clock[0])
+    folder = tmp_path / "step_5"
+    folder.mkdir()
+    found = []
+    for name in ("weights", "optimizer"):
+        (folder / name).write_text(name)
+        for _ in range(3):  # six seconds pass before the next file
+            found += scanner.scan()
+            clock[0] += 2
+    assert found == [], "the program only paused"
+    while not (found := scanner.scan()):
+        clock[0] += 2
+    assert [file[0] for file in found[0].signature] == ["step_5/optimizer", "step_5/weights"]
+    assert clock[0] >= 6 + 16
+
+
+def test_a_format_that_says_it_is_whole_needs_no_quiet_time_and_one_that_is_not_whole_never_counts(
+    tmp_path: Path,
+) -> None:
+    scanner = Scanner(tmp_path, set, quiet=3600.0)
+    with zipfile.ZipFile(tmp_path / "step_1.pt", "w") as archive:
+        archive.writestr("data.pkl", b"weights" * 100)
+    whole = (tmp_path / "step_1.pt").read_bytes()
+    (tmp_path / "step_2.pt").write_bytes(whole[:-30])
+    assert scanner.scan() == []
+    assert [one.name for one in scanner.scan()] == ["step_1.pt"]
+    assert [one.name for one in scanner.scan(ended=True, killed=True)] == ["step_1.pt"], "even of a program that died"
+    assert [one.name for one in scanner.scan(ended=True)] == ["step_1.pt"]
+    assert "not whole" in scanner.trouble["step_2.pt"]
 
 
 def test_the_kernel_tells_of_renames(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.agent.store import ROOM, Store, StoreTrouble, parts
+from broker.agent.store import ROOM, ObjectFolder, StoreTrouble, parts
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
 
@@ -21,7 +21,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trouble() -> str:
     with pytest.raises(StoreTrouble) as error:
-        Store.open("s3://runs/job").write("lease.json", b"{}")
+        ObjectFolder.open("s3://runs/job").write("lease.json", b"{}")
     return str(error.value)
 
 

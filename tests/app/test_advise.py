@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.app.advise import history
-from broker.app.advise.prices import Prices, known
+from broker.app.advise.prices import CurrentPrices, known
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
-from broker.store.quick_queries import Cheapest, Ran
+from broker.store.quick_queries import AttemptUse, Cheapest
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
@@ -31,7 +31,7 @@ def row(count: int, usd: float, **changed: Any) -> Cheapest:
 
 
 def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
-    quote = Prices((row(8, 24), row(1, 4))).quote("H100", per_machine=4, machines=2)
+    quote = CurrentPrices((row(8, 24), row(1, 4))).quote("H100", per_machine=4, machines=2)
     assert quote is not None
     assert (quote.machine, quote.machines, quote.gpus) == ("H100:8", 2, 8)
     assert quote.usd_per_hour == 48
@@ -40,16 +40,16 @@ def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
 
 def test_what_is_stale_counts_only_where_nothing_else_is_known() -> None:
     stale = row(1, 1, stale=True)
-    live = Prices((stale, row(1, 4))).quote("H100")
+    live = CurrentPrices((stale, row(1, 4))).quote("H100")
     assert live is not None
     assert live.usd_per_hour == 4
-    only = Prices((stale,)).quote("H100")
+    only = CurrentPrices((stale,)).quote("H100")
     assert only is not None
     assert only.stale
 
 
 def test_what_was_stated_comes_first() -> None:
-    prices = Prices((row(1, 4),)).with_stated({"H100": 2.5})
+    prices = CurrentPrices((row(1, 4),)).with_stated({"H100": 2.5})
     for kind in (ON_DEMAND, SPOT):
         quote = prices.quote("H100", 8, 2, kind)
         assert quote is not None
@@ -57,9 +57,9 @@ def test_what_was_stated_comes_first() -> None:
 
 
 def test_no_price_is_none_not_zero() -> None:
-    assert Prices((row(1, 4),)).quote("H100", per_machine=2) is None
-    assert Prices((row(1, 4),)).quote("H100", kind=SPOT) is None
-    assert Prices(()).quote("L4") is None
+    assert CurrentPrices((row(1, 4),)).quote("H100", per_machine=2) is None
+    assert CurrentPrices((row(1, 4),)).quote("H100", kind=SPOT) is None
+    assert CurrentPrices(()).quote("L4") is None
 
 
 def test_the_quick_look_and_the_store_tell_the_same(broker: Broker) -> None:
@@ -79,7 +79,7 @@ def test_the_quick_look_and_the_store_tell_the_same(broker: Broker) -> None:
     slow = known(broker.settings.store_url + "?", now, whole)  # an address that the quick way leaves alone
     assert len(asked) == 2
 
-    def plain(prices: Prices) -> set[tuple[object, ...]]:
+    def plain(prices: CurrentPrices) -> set[tuple[object, ...]]:
         return {(r.accelerator, r.count, r.capacity_type, r.term_months, r.micros, r.offers) for r in prices.rows}
 
     assert plain(slow) == plain(quick) == plain(listed) != set()
@@ -125,9 +125,14 @@ def test_no_hour_is_counted_twice_and_nothing_is_used_more_than_always(
 
 def test_use_of_one_team_and_card() -> None:
     start, end = NOW - timedelta(hours=24), NOW - timedelta(hours=12)
-    ran = [Ran("nlp", "H100", 1, start, end), Ran("nlp", "L4", 4, start, None), Ran(None, "H100", 8, start, end)]
+    ran = [
+        AttemptUse("nlp", "H100", 1, start, end),
+        AttemptUse("nlp", "L4", 4, start, None),
+        AttemptUse(None, "H100", 8, start, end),
+    ]
     one = history.usage(ran, NOW, days=1, accelerator="H100", team="nlp")
-    assert (one.gpu_hours, one.attempts) == (pytest.approx(12), 1)
+    assert one.gpu_hours == pytest.approx(12)
+    assert one.attempts == 1
     assert one.utilisation == pytest.approx(0.5)
     running = history.usage(ran, NOW, days=1, accelerator="L4")
     assert running.gpu_hours == pytest.approx(96), "what is not gone runs until now"
@@ -138,14 +143,14 @@ def test_use_of_one_team_and_card() -> None:
 
 
 def test_what_is_told_by_the_gpu_counts_a_share_of_the_machine() -> None:
-    prices = Prices((row(8, 24), row(1, 4)))
+    prices = CurrentPrices((row(8, 24), row(1, 4)))
     quote = prices.gpu_hour("H100")
     assert quote is not None
     assert (quote.usd_per_gpu_hour, quote.machine) == (3, "H100:8")
     stated = prices.with_stated({"H100": 2.5}).gpu_hour("H100")
     assert stated is not None
     assert stated.usd_per_gpu_hour == 2.5
-    live = Prices((row(8, 8, stale=True), row(1, 4))).gpu_hour("H100")
+    live = CurrentPrices((row(8, 8, stale=True), row(1, 4))).gpu_hour("H100")
     assert live is not None
     assert live.usd_per_gpu_hour == 4
     assert prices.gpu_hour("L4") is None

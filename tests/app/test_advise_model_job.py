@@ -16,7 +16,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Constraints, Job, Model, Work
 from broker.core.values.accelerators import lookup
-from broker.economics.memory import Layout, Method, Workload, estimate, usable_gib
+from broker.economics.memory import Method, ModelUse, ParallelLayout, estimate, usable_gib
 from tests.actors import ANN
 
 
@@ -31,10 +31,10 @@ def test_every_machine_holds_the_model() -> None:
     assert how.total_gib == pytest.approx(10.8, abs=0.1)
     assert {"L4:1", "A10G:1", "RTX4090:1"} <= set(how.machines)
     assert [request.machine for request in found.resources] == list(how.machines)
-    needs = estimate(Workload(7e9, Method.QLORA, batch=1, context=4096))
+    needs = estimate(ModelUse(7e9, Method.QLORA, batch=1, context=4096))
     for request in found.resources:
         assert request.accelerator is not None
-        share = needs.on(Layout(request.count, tensor=request.count))
+        share = needs.on(ParallelLayout(request.count, tensor=request.count))
         assert share <= usable_gib(lookup(request.accelerator).memory_gib, 0.1)
 
 

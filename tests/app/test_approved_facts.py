@@ -25,7 +25,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.reconciler.admission.admission import _given
-from broker.reconciler.controllers.placement import Market
+from broker.reconciler.controllers.placement import PlanInputs
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS, OLGA, with_clock
@@ -38,7 +38,7 @@ ASKS = "action: ask, approvers: [olga], expires: 6h"
 JOB = """\
 name: train
 run: 'true'
-resources: {accelerators: 'H100:8'}
+resources: {accelerators: 'H100:8', capacity_types: [on_demand, spot]}
 max_duration: 5h
 work: 4h
 data: {location: gcp/eu-1, sensitive: true}
@@ -55,7 +55,7 @@ def offer(provider: str, region: str, price: str, capacity: CapacityType = Capac
 HOME = offer("gcp", "eu-1", "98")  # $12.25 per GPU-hour
 
 
-class Site:
+class ApprovalSite:
     """A broker on a clock set by hand, one engine in memory, and the offers that a test says."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,10 +64,10 @@ class Site:
         self.engine, self.mailbox = StageEngine(self.clock), StageMailbox(self.clock)
         self.offers = [HOME]
 
-        def market(*_: Any, **__: Any) -> Market:
+        def market(*_: Any, **__: Any) -> PlanInputs:
             now = self.clock.now()
             offers = [replace(one, as_of=now) for one in self.offers]
-            return Market(offers, Conditions(engines={"stage": frozenset()}), {})
+            return PlanInputs(offers, Conditions(engines={"stage": frozenset()}), {})
 
         monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
         monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
@@ -115,11 +115,11 @@ class Site:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
-def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovalSite]:
     sqlite = request.param == "sqlite"
     url = empty_store(tmp_path / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
     broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries(), EVERYBODYS)
-    yield Site(broker, monkeypatch)
+    yield ApprovalSite(broker, monkeypatch)
     broker.store.close()
 
 
@@ -133,7 +133,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("entry", PLACES.values(), ids=PLACES)
-def test_another_place_after_a_preemption_is_asked_again(site: Site, entry: str) -> None:
+def test_another_place_after_a_preemption_is_asked_again(site: ApprovalSite, entry: str) -> None:
     site.guard(entry)
     view = site.runs()
     site.preempted()
@@ -143,7 +143,9 @@ def test_another_place_after_a_preemption_is_asked_again(site: Site, entry: str)
     assert len(site.engine.submitted) == 1, "not before somebody says so"
     assert view.asked is not None
     (asked,) = approvals.requests(site.broker)
-    assert asked.asked.questions[0].facts != view.grants[0].facts, "it is about another place"
+    question, granted = asked.asked.questions[0], view.grants[0].facts
+    assert granted is not None
+    assert question.facts not in granted.values(), "it is about another place"
 
     site.approve(view.id)
     assert site.look(2).attempts[-1].placement.offer.provider == "aws"
@@ -151,7 +153,7 @@ def test_another_place_after_a_preemption_is_asked_again(site: Site, entry: str)
 
 
 @pytest.mark.parametrize("entry", PLACES.values(), ids=PLACES)
-def test_the_same_place_after_a_preemption_is_not_asked_again(site: Site, entry: str) -> None:
+def test_the_same_place_after_a_preemption_is_not_asked_again(site: ApprovalSite, entry: str) -> None:
     site.guard(entry)
     site.runs()
     site.preempted()
@@ -160,7 +162,7 @@ def test_the_same_place_after_a_preemption_is_not_asked_again(site: Site, entry:
     assert len(site.engine.submitted) == 2
 
 
-def test_what_was_approved_is_taken_before_a_better_place_that_was_not(site: Site) -> None:
+def test_what_was_approved_is_taken_before_a_better_place_that_was_not(site: ApprovalSite) -> None:
     site.guard(PLACES["location"])
     site.runs()
     site.preempted()
@@ -170,7 +172,7 @@ def test_what_was_approved_is_taken_before_a_better_place_that_was_not(site: Sit
     assert view.attempts[-1].placement.offer.provider == "gcp"
 
 
-def test_a_higher_price_is_asked_again(site: Site) -> None:
+def test_a_higher_price_is_asked_again(site: ApprovalSite) -> None:
     """Approved at $12.25 per GPU-hour, $120 after a preemption, in the same place and within the amount."""
     site.guard(PLACES["price"])
     view = site.runs()
@@ -188,7 +190,7 @@ def covered_by(view: JobView) -> set[str]:
     return {said for grant in view.grants for facts in (grant.facts or {}).values() for said in in_words(facts)}
 
 
-def test_a_rule_about_money_lets_it_move(site: Site) -> None:
+def test_a_rule_about_money_lets_it_move(site: ApprovalSite) -> None:
     site.guard("max_job_cost: $5")
     site.runs()
     site.preempted()
@@ -198,7 +200,7 @@ def test_a_rule_about_money_lets_it_move(site: Site) -> None:
     assert view.attempts[-1].placement.offer.provider == "aws"
 
 
-def test_what_waited_for_its_engine_is_asked_again_at_another_price(site: Site) -> None:
+def test_what_waited_for_its_engine_is_asked_again_at_another_price(site: ApprovalSite) -> None:
     """Approved and requested; then the engine is away, and the price rises."""
     from broker.core.errors import Unreachable
 
@@ -215,7 +217,7 @@ def test_what_waited_for_its_engine_is_asked_again_at_another_price(site: Site) 
     assert view.asked is not None
 
 
-def test_a_standing_grant_covers_other_places_until_it_is_taken_back(site: Site) -> None:
+def test_a_standing_grant_covers_other_places_until_it_is_taken_back(site: ApprovalSite) -> None:
     site.guard(PLACES["location"])
     until = site.clock.now() + timedelta(days=3)
     given = approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA)
@@ -240,7 +242,7 @@ def test_a_standing_grant_covers_other_places_until_it_is_taken_back(site: Site)
     assert (view.state, len(site.engine.submitted)) == (JobState.AWAITING_APPROVAL, 3)
 
 
-def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: Site) -> None:
+def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: ApprovalSite) -> None:
     """More is asked for a job that runs; it is preempted before anybody answers, and only dearer machines are left."""
     site.guard("max_job_duration: 5h", budget="$900")
     view = site.submitted()
@@ -256,7 +258,7 @@ def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: Site) -> N
     assert "more money is needed and was refused: budget all of $900" in waits(view.waiting)
 
 
-def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: Site) -> None:
+def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: ApprovalSite) -> None:
     from broker.core.errors import Unreachable
 
     site.guard("max_job_cost: $100000")
@@ -292,7 +294,7 @@ def earlier(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
         yield patch.undo
 
 
-def test_an_earlier_approval_covers_the_place_that_it_led_to(site: Site, earlier: Callable[[], None]) -> None:
+def test_an_earlier_approval_covers_the_place_that_it_led_to(site: ApprovalSite, earlier: Callable[[], None]) -> None:
     site.guard(PLACES["location"])
     view = site.runs()
     assert view.grants[0].facts is None
@@ -309,7 +311,9 @@ def test_an_earlier_approval_covers_the_place_that_it_led_to(site: Site, earlier
     assert (view.state, len(site.engine.submitted)) == (JobState.AWAITING_APPROVAL, 2)
 
 
-def test_an_earlier_approval_that_led_nowhere_yet_is_asked_again(site: Site, earlier: Callable[[], None]) -> None:
+def test_an_earlier_approval_that_led_nowhere_yet_is_asked_again(
+    site: ApprovalSite, earlier: Callable[[], None]
+) -> None:
     site.guard(PLACES["location"])
     view = site.submitted()
     site.approve(view.id)
@@ -321,7 +325,7 @@ def test_an_earlier_approval_that_led_nowhere_yet_is_asked_again(site: Site, ear
     assert len(site.engine.submitted) == 1
 
 
-def test_an_earlier_approval_of_an_amount_covers_it_as_before(site: Site, earlier: Callable[[], None]) -> None:
+def test_an_earlier_approval_of_an_amount_covers_it_as_before(site: ApprovalSite, earlier: Callable[[], None]) -> None:
     site.guard("max_job_cost: $5")
     view = site.submitted()
     site.approve(view.id)
@@ -331,7 +335,7 @@ def test_an_earlier_approval_of_an_amount_covers_it_as_before(site: Site, earlie
 
 
 def test_more_that_was_approved_while_it_ran_is_for_the_attempt_under_way(
-    site: Site, earlier: Callable[[], None]
+    site: ApprovalSite, earlier: Callable[[], None]
 ) -> None:
     site.guard("max_job_cost: $100000")
     view = site.submitted()

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs import approvals, jobs
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import stops, waits
 from broker.app.wiring import Broker
 from broker.cli.jobs import job_view
 from broker.core.events.outcomes import Cause, JobState
@@ -19,7 +19,7 @@ from tests.actors import ANN, OLGA
 from tests.policies.guardrail_twins import (
     MACHINE,
     PAIRS,
-    Running,
+    RunningJobs,
     activate,
     billed_to_the_second,
     entry,
@@ -33,10 +33,10 @@ __all__ = ["machine", "site"]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes and signals")
 
 
-def stopped_while_running(site: Broker, names: list[str]) -> Running:
+def stopped_while_running(site: Broker, names: list[str]) -> RunningJobs:
     """Each of these guardrails, activated while its job runs, stops it, checkpoint first; the near twins of all of
     them together let one job go on."""
-    running = Running(site)
+    running = RunningJobs(site)
     activate(site)
     for name in names:
         running.submit(name, PAIRS[name].job)
@@ -55,7 +55,7 @@ def stopped_while_running(site: Broker, names: list[str]) -> Running:
         view = running.views[name]
         attempt = view.attempts[-1]
         assert attempt.cause is Cause.STOPPED_BY_POLICY, name
-        why = attempt.stop_why or attempt.evidence  # what is idle may be stopped by its own agent, which is quicker
+        why = stops(attempt.stop_reason) or attempt.evidence
         assert PAIRS[name].words in why
         assert why in waits(view.waiting)
         assert why in shown(site, running, name), "`jobs show` says why"
@@ -68,7 +68,7 @@ def stopped_while_running(site: Broker, names: list[str]) -> Running:
     return running
 
 
-def shown(site: Broker, running: Running, name: str) -> str:
+def shown(site: Broker, running: RunningJobs, name: str) -> str:
     """What `jobs show` says of a job, in one line."""
     view = running.views[name]
     console = Console(width=400, record=True, file=io.StringIO())
@@ -124,7 +124,7 @@ def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
 @pytest.mark.system
 @pytest.mark.timeout(600)
 def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(site: Broker) -> None:
-    running = Running(site)
+    running = RunningJobs(site)
     attempts = "runaway: {max_attempts: %d}"
     activate(site, entry(site, "few", attempts % 1, "few"), entry(site, "more", attempts % 2, "more"))
     for name in ("few", "more"):

@@ -10,7 +10,7 @@ from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
-from tests.policies.guardrail_twins import MACHINE, Running, activate, billed_to_the_second, entry, machine, site
+from tests.policies.guardrail_twins import MACHINE, RunningJobs, activate, billed_to_the_second, entry, machine, site
 from tests.program import eventually
 
 __all__ = ["machine", "site"]
@@ -26,7 +26,7 @@ def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_pause
     folders = reconciler_setup.run_folders(site)
     monkeypatch.setattr(folders, "usage", lambda view, attempt: [])  # whoever reconciles sees nothing
     activate(site)
-    running = Running(site)
+    running = RunningJobs(site)
     running.submit("idle", MACHINE)
     running.submit("twin", MACHINE)
     running.until(lambda: all(v.checkpoint for v in running.views.values()), "both have saved a checkpoint")

@@ -13,12 +13,13 @@ import pytest
 
 from broker.app.billing.report import spend
 from broker.app.jobs import jobs
+from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, preview, submit
 from broker.app.market.market import market_for
 from broker.app.service import background
 from broker.app.service.health import Pulses
 from broker.app.service.reconcile_duty import Reconciling
-from broker.app.service.reconciler_setup import missing_secrets, reconciler, secrets_of
+from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.core.actors import ProcessAccount
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed
@@ -34,6 +35,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import Placing
 from tests.actors import ANN, EVERYBODYS, ROOT, person, under
+from tests.controllers import Asking
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
 
@@ -59,8 +61,9 @@ def lose(broker: Broker, view: JobView) -> JobView:
         return tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
 
 
-def placing(broker: Broker, **more: Any) -> Placing:
-    return Placing(broker.store, lambda j: market_for(broker, j), broker.policy, broker.clock.now, **more)
+def placing(broker: Broker, **more: Any) -> Asking:
+    place = Placing(broker.store, lambda j: market_for(broker, j), broker.policy, **more)
+    return Asking(place, broker.clock.now)
 
 
 def test_a_max_cost_that_does_not_pay_for_a_start_is_the_files_mistake(broker: Broker) -> None:
@@ -77,7 +80,7 @@ def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
 ) -> None:
     first = lose(broker, submit(broker, job(broker, name="a"), by=ANN))
     other, place, taken = new_broker(), placing(broker), list[JobView]()
-    real = place.plans
+    real = place.controller.plans  # type: ignore[attr-defined]  # it is a placing
 
     def meanwhile(*args: Any) -> Any:
         plan = real(*args)
@@ -85,7 +88,7 @@ def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
             taken.append(submit(other, job(other, name="b"), by=ANN))
         return plan
 
-    place.plans = meanwhile  # type: ignore[assignment, method-assign] # the moment between plan and transaction
+    place.controller.plans = meanwhile  # type: ignore[attr-defined] # the moment between plan and transaction
     assert place(first), "to be looked at anew"
     with broker.store.reading() as look:
         assert [attempt.job_id for attempt in look.live_attempts()] == [taken[0].id]
@@ -106,6 +109,31 @@ def test_a_policy_activated_after_the_plan_judges_all_the_same(
     monkeypatch.setattr(broker.store, "writing", writing)
     with pytest.raises(NotAllowed, match=r"budget pretend of \$0\.01"):
         submit(broker, job(broker, SANDBOX), by=ANN)
+
+
+def test_money_that_another_job_takes_after_the_plan_leaves_smaller_limits(
+    broker: Broker, new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of $5, each of two jobs asks for $3, and both plans are made while nothing is held."""
+    grant(broker, "$5")
+    other, real = new_broker(), broker.store.writing
+    three = SANDBOX + "max_cost: $3\n"
+
+    @contextmanager
+    def writing() -> Iterator[Any]:
+        monkeypatch.setattr(broker.store, "writing", real)
+        assert submit(other, job(other, three, "first"), by=ANN).attempts
+        with real() as tx:
+            yield tx
+
+    monkeypatch.setattr(broker.store, "writing", writing)
+    with pytest.raises(NotAllowed, match=r"budget pretend of \$5") as found:
+        submit(broker, job(broker, three, "second"), by=ANN)
+    instructions = [one.instruction for one in found.value.alternatives]
+    assert "`max_cost: $2.00` in the job file" in instructions
+    assert "`max_cost: $2.00` in the job file" in found.value.hint
+    again = preview(broker, job(broker, three, "second"), by=ANN)
+    assert instructions == [one.instruction for one in again.alternatives or ()]
 
 
 def test_what_was_agreed_to_is_not_launched_dearer(broker: Broker) -> None:
@@ -153,12 +181,14 @@ def test_a_top_up_is_recorded_as_an_extension(broker: Broker) -> None:
 def test_a_job_waits_for_secrets_that_this_process_lacks(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "x")
     view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"), by=ANN)
-    assert secrets_of(view, EVERYBODYS) == {"HF_TOKEN": "x"}
+    secrets = JobSecrets(broker)
     monkeypatch.delenv("HF_TOKEN")
+    assert secrets.of(view, EVERYBODYS) == {"HF_TOKEN": "x"}, "they were sealed at submission"
+    (broker.settings.home / KEY_FILE).unlink()  # as in another home
     with pytest.raises(LoginMissing, match="HF_TOKEN"):
-        secrets_of(view, EVERYBODYS)
+        secrets.of(view, EVERYBODYS)
     view = lose(broker, view)
-    place = placing(broker, missing_secrets=missing_secrets)
+    place = placing(broker, missing_secrets=secrets.missing)
     assert not place(view), "a note alone is no reason to look again at once"
     waiting = jobs.find(broker, view.id)
     assert waiting.state is JobState.INTERRUPTED
@@ -177,7 +207,9 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "x")
     started: list[dict[str, str]] = []
-    monkeypatch.setattr(background.subprocess, "Popen", lambda *args, env, **more: started.append(env))
+    monkeypatch.setattr(
+        "broker.app.service.background.subprocess.Popen", lambda *args, env, **more: started.append(env)
+    )
     view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"), by=ANN)
     submit(broker, job(broker), None, by=ANN)
     monkeypatch.setattr("broker.reconciler.loop.Reconciler.tick", lambda self: Busy())
@@ -215,10 +247,14 @@ def test_nobody_runs_the_job_of_somebody_else_as_themselves(broker: Broker) -> N
 
 def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     view, stop = submit(broker, job(broker), by=ANN), threading.Event()
-    monkeypatch.setattr(
-        "broker.app.service.reconcile_duty.looks", lambda service, *_: [reconciler(service).tick(), stop.set()][:0]
-    )
-    Reconciling(under(ProcessAccount("carl"), broker), health=Pulses(), say=str).run(stop)
+
+    def look_once(service: Broker, *_: object) -> list[Any]:
+        reconciler(service).tick()
+        stop.set()
+        return []
+
+    monkeypatch.setattr("broker.app.service.reconcile_duty.looks", look_once)
+    Reconciling(under(ProcessAccount("carl"), broker), health=Pulses(), say=print).run(stop)
     latest = jobs.find(broker, view.id).latest
     assert latest is not None
     assert latest.handle

@@ -16,7 +16,7 @@ from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from tests.actors import ANN, OLGA
-from tests.policies.guardrail_twins import COMMAND, Running, activate, billed_to_the_second, machine, site
+from tests.policies.guardrail_twins import COMMAND, RunningJobs, activate, billed_to_the_second, machine, site
 
 __all__ = ["machine", "site"]
 ASKS = "guardrails:\n  - {name: dear, approve_above: {cost: $2000, approvers: [olga], expires: 1h}}\n"
@@ -31,7 +31,7 @@ def test_at_its_cost_limit_it_is_stopped_and_goes_on_once_more_is_approved(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     activate(site, ASKS)
-    running = Running(site)
+    running = RunningJobs(site)
     indented = COMMAND.replace("\n", "\n  ").rstrip()
     text = (
         f"name: dear\nmax_duration: 2h\nresources: {{accelerators: 'H100:1'}}\nmax_cost: {LIMIT}\n"

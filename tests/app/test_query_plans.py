@@ -68,7 +68,7 @@ REPORTS = {"report spend of an hour": {"movement_sum"}}
 
 
 @dataclass
-class Asked:
+class SentStatements:
     """The statements that a store sent to its database, with their values."""
 
     statements: list[tuple[str, Any]] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Asked:
 
 
 @dataclass
-class Site:
+class QuerySite:
     """A broker, the jobs that run, and a reconciler with its engine in memory."""
 
     broker: Broker
@@ -92,11 +92,11 @@ class Site:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
-def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[int], Site]]:
+def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[int], QuerySite]]:
     """Makes a store with two jobs that run and so many that are closed."""
     made: list[Broker] = []
 
-    def new(closed: int) -> Site:
+    def new(closed: int) -> QuerySite:
         home = tmp_path / str(len(made))
         home.mkdir()
         sqlite = request.param == "sqlite"
@@ -110,7 +110,7 @@ def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         polled(broker.store, NOW, polls=closed)
         if request.param == "postgresql":
             analyse(broker.store)
-        return Site(broker, running, looking_after(broker.store, running, clock), clock)
+        return QuerySite(broker, running, looking_after(broker.store, running, clock), clock)
 
     yield new
     for broker in made:
@@ -120,25 +120,25 @@ def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
 # --- what is done with it -------------------------------------------------------------------------------------------
 
 
-def look(site: Site) -> None:
+def look(site: QuerySite) -> None:
     site.reconciler.tick()
 
 
-def settle(site: Site) -> None:
+def settle(site: QuerySite) -> None:
     site.clock.advance(timedelta(minutes=20))
     site.reconciler.tick()
 
 
-def new_job(site: Site) -> None:
+def new_job(site: QuerySite) -> None:
     text = "name: new\nrun: 'true'\nresources: {accelerators: 'H100:8'}\nmax_duration: 1h\nteam: team-1\n"
     submit(site.broker, parse_job(text, file="job.yaml", now=NOW), by=ANN)
 
 
-def listed(site: Site) -> None:
+def listed(site: QuerySite) -> None:
     assert len(jobs.search(site.broker, limit=20).views) == 20
 
 
-def listed_by(site: Site) -> None:
+def listed_by(site: QuerySite) -> None:
     assert len(jobs.search(site.broker, user="user-3", limit=20).views) == 20
     assert len(jobs.search(site.broker, team="team-3", limit=20).views) == 20
     assert not jobs.search(site.broker, user="nobody", limit=20).views
@@ -148,7 +148,7 @@ def listed_by(site: Site) -> None:
     assert [view.id for view in mine] == [site.running[1]]
 
 
-def found_by_name(site: Site) -> None:
+def found_by_name(site: QuerySite) -> None:
     assert jobs.find(site.broker, "past-03").job.name == "past-03"
     assert jobs.find(site.broker, "open-00-tm").id == site.running[0]
     with pytest.raises(UnknownName):
@@ -157,29 +157,29 @@ def found_by_name(site: Site) -> None:
         jobs.find(site.broker, "nosuch")
 
 
-def names(site: Site) -> None:
+def names(site: QuerySite) -> None:
     with site.broker.store.reading() as look:
         assert look.names_in_jobs()["user"] >= {f"user-{number}" for number in range(20)}
     unknown_names.unseen(site.broker, site.broker.policy())
 
 
-def spent_in_an_hour(site: Site) -> None:
+def spent_in_an_hour(site: QuerySite) -> None:
     assert report.spend(site.broker, "team", since=NOW - timedelta(hours=1), until=NOW)
     assert report.spend(site.broker, "provider", since=NOW - timedelta(hours=1))
 
 
-def used(site: Site) -> None:
+def used(site: QuerySite) -> None:
     since = NOW - timedelta(hours=2)
     url = site.broker.settings.store_url
     assert len(history.known(url, lambda: site.broker, since)) == 2
     assert len(capacity_plan.demand_of_history(site.broker, since).demand) == 1
 
 
-def charged(site: Site) -> None:
+def charged(site: QuerySite) -> None:
     assert len(charges.billed(site.broker, NOW - timedelta(hours=2)).rows) == 2
 
 
-def found(site: Site) -> None:
+def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     jobs.money_of(site.broker, view)
     jobs.bill(site.broker, view)
@@ -187,14 +187,15 @@ def found(site: Site) -> None:
     policies.decisions_about(site.broker, view.id)
 
 
-def budget_lines(site: Site) -> None:
+def budget_lines(site: QuerySite) -> None:
     lines = budgets.budgets(site.broker)
     assert len(lines) == 2
     budgets.days(site.broker, lines[0])
 
 
-def asked(site: Site) -> None:
+def asked(site: QuerySite) -> None:
     approvals.requests(site.broker)
+    approvals.requests(site.broker, all_of_them=True)
     assert len(approvals.standing_grants(site.broker)) == 1
     with site.broker.store.reading() as look:
         assert look.asked_about(200)
@@ -202,19 +203,29 @@ def asked(site: Site) -> None:
     approvers.check(site.broker)
 
 
-def work_left(site: Site) -> None:
+def before_the_prices_to_prune(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        assert list(look.submitted_before(NOW - timedelta(days=4000))) == []
+
+
+def first_of_all(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        assert next(iter(look.submitted_before(NOW))).closed
+
+
+def work_left(site: QuerySite) -> None:
     assert background.work_left(site.broker)
     with site.broker.store.reading() as look:
         assert look.has_open_jobs()
 
 
-def changed(site: Site) -> None:
+def changed(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[1])
     with suppress(BrokerError):
         jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=500)), by=ANN)
 
 
-USE_CASES: dict[str, Callable[[Site], None]] = {
+USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "look": look,
     "settle": settle,
     "submit": new_job,
@@ -230,7 +241,9 @@ USE_CASES: dict[str, Callable[[Site], None]] = {
     "budget list, budget show": budget_lines,
     "approvals list": asked,
     "is there work left": work_left,
+    "prices prune": before_the_prices_to_prune,
 }
+STREAMED = {"jobs before a time, a few at a time": first_of_all}
 
 
 # --- what the database says to it -----------------------------------------------------------------------------------
@@ -267,9 +280,9 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(inner)
 
 
-def recorded(site: Site, use_case: Callable[[Site], None]) -> list[tuple[str, Any]]:
+def recorded(site: QuerySite, use_case: Callable[[QuerySite], None]) -> list[tuple[str, Any]]:
     """The statements that a use case sends, each once."""
-    asked = Asked()
+    asked = SentStatements()
     listen(site.database.engine, "before_cursor_execute", asked.note)
     try:
         use_case(site)
@@ -281,7 +294,7 @@ def recorded(site: Site, use_case: Callable[[Site], None]) -> list[tuple[str, An
 
 @pytest.mark.timeout(120)
 def test_no_statement_reads_a_table_that_grows_from_end_to_end(
-    new_site: Callable[[int], Site], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    new_site: Callable[[int], QuerySite], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         availability_history, "_MOST_JOBS", 100
@@ -299,7 +312,7 @@ def test_no_statement_reads_a_table_that_grows_from_end_to_end(
     assert not told, "\n".join(f"{what}: {why}" for what, why in told.items())
 
 
-def steps(site: Site, use_case: Callable[[Site], None]) -> int:
+def steps(site: QuerySite, use_case: Callable[[QuerySite], None]) -> int:
     """How many steps of its machine SQLite takes over a use case, in thousands."""
     taken = 0
 
@@ -320,12 +333,12 @@ def steps(site: Site, use_case: Callable[[Site], None]) -> int:
 
 
 @pytest.mark.timeout(120)
-def test_no_use_case_takes_more_steps_the_more_jobs_are_closed(new_site: Callable[[int], Site]) -> None:
+def test_no_use_case_takes_more_steps_the_more_jobs_are_closed(new_site: Callable[[int], QuerySite]) -> None:
     little, much = new_site(1000), new_site(8000)
     if not little.database.is_sqlite:
         pytest.skip("only SQLite counts its steps")
     told = {}
-    for name, use_case in USE_CASES.items():
+    for name, use_case in {**USE_CASES, **STREAMED}.items():
         if name in AS_LONG_AS_BILLS:
             continue
         few, many = steps(little, use_case), steps(much, use_case)

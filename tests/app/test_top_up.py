@@ -24,9 +24,9 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement
-from broker.reconciler.controllers.top_up import Pace
+from broker.reconciler.controllers.top_up import TopUpPace
 from tests.actors import ANN
-from tests.policies.guardrail_twins import MACHINE, PRICE, Running, activate, machine, site
+from tests.policies.guardrail_twins import MACHINE, PRICE, RunningJobs, activate, machine, site
 
 __all__ = ["machine", "site"]
 pytestmark = [
@@ -48,10 +48,10 @@ save
 """
 
 
-def started(site: Broker, monkeypatch: pytest.MonkeyPatch, finish: Path) -> Running:
+def started(site: Broker, monkeypatch: pytest.MonkeyPatch, finish: Path) -> RunningJobs:
     """One job at $1 a second for 10 minutes, running, with a checkpoint; its money is looked at every few seconds."""
-    monkeypatch.setattr("broker.app.service.reconciler_setup.Pace", partial(Pace, every=timedelta(0)))
-    running = Running(site)
+    monkeypatch.setattr("broker.app.service.reconciler_setup.TopUpPace", partial(TopUpPace, every=timedelta(0)))
+    running = RunningJobs(site)
     indented = COMMAND.replace("\n", "\n  ").rstrip()
     text = f"name: spot\nmax_duration: 10m\nresources: {{accelerators: 'H100:1'}}\nenvs: {{FINISH: '{finish}'}}\n"
     running.views["spot"] = submit(
@@ -70,7 +70,7 @@ def price_rises(site: Broker, attempt: AttemptView, times: str) -> None:
     site.store.record_poll("acme", started=now, finished=now, offers=[offer])
 
 
-def topped_up(site: Broker, running: Running) -> list[ev.ToppedUp]:
+def topped_up(site: Broker, running: RunningJobs) -> list[ev.ToppedUp]:
     return [e.body for e in jobs.events(site, running.views["spot"]) if isinstance(e.body, ev.ToppedUp)]
 
 

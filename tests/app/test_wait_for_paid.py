@@ -19,8 +19,9 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import Market, Placing
+from broker.reconciler.controllers.placement import Placing, PlanInputs
 from tests.actors import ANN, with_clock
+from tests.controllers import Asking
 
 POLICY = """\
 version: 1
@@ -40,7 +41,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-def market(broker: Broker) -> Market:
+def market(broker: Broker) -> PlanInputs:
     def offer(provider: str, kind: CapacityType, price: str, **more: Any) -> Offer:
         return Offer(
             provider, "us-1", None, "box", "H100", 1, kind, Money.usd(price), broker.clock.now(), "test", cpus=8,
@@ -49,7 +50,7 @@ def market(broker: Broker) -> Market:
 
     own = offer("owned", CapacityType.OWNED, "0", money=MoneyKind.AMORTISED, slots=1)
     engines = {"local": broker.engine("local").honours}
-    return Market([own, offer("acme", CapacityType.ON_DEMAND, "10")], Conditions(engines=engines), {})
+    return PlanInputs([own, offer("acme", CapacityType.ON_DEMAND, "10")], Conditions(engines=engines), {})
 
 
 def job(broker: Broker, name: str, work: str = "2h", deadline: str = "") -> Job:
@@ -57,8 +58,8 @@ def job(broker: Broker, name: str, work: str = "2h", deadline: str = "") -> Job:
     return parse_job(text + deadline, file="job.yaml", now=broker.clock.now())
 
 
-def placing(broker: Broker) -> Placing:
-    return Placing(broker.store, lambda _: market(broker), broker.policy, broker.clock.now)
+def placing(broker: Broker) -> Asking:
+    return Asking(Placing(broker.store, lambda _: market(broker), broker.policy), broker.clock.now)
 
 
 def where(broker: Broker, name: str) -> str:

@@ -9,10 +9,10 @@ from statistics import fmean
 
 import pytest
 
-from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Course, Task
+from broker.placement.strategy.situation import StrategySession, StrategyTask
 from tests.counts import FULL
 
 pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
@@ -22,7 +22,7 @@ from broker.placement.strategy.prepare import Prepared, learn, prepare, start
 HOUR = 3600.0
 TICK = 600.0
 SEEDS = 60 if FULL else 16
-TASK = Task(24 * HOUR, 30 * HOUR, 720, TICK)
+TASK = StrategyTask(24 * HOUR, 30 * HOUR, 720, TICK)
 
 # Mean hours with capacity, and without.
 WORLDS = {
@@ -45,9 +45,9 @@ def world(name: str, seed: int, hours: float) -> tuple[bool, ...]:
     return tuple(bits[:ticks])
 
 
-def cost(now: tuple[bool, ...], course: Course) -> float:
+def cost(now: tuple[bool, ...], course: StrategySession) -> float:
     """What it came to; it may not be late."""
-    outcome = replay(Market("f", "m", TICK, (Pool("a", now, (1.0,) * len(now), 3.0),)), 0, TASK, course)
+    outcome = replay(ReplayMarket("f", "m", TICK, (PoolRecord("a", now, (1.0,) * len(now), 3.0),)), 0, TASK, course)
     assert not outcome.missed
     return outcome.cost
 

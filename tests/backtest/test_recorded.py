@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.backtest.placement.run import Request, run_backtest
+from broker.backtest.placement.run import PlacementReplay, run_backtest
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("family", ["aws-2022-10-26", "gcp-h100-2025-10"])
 def test_beats_uniform_progress_on_every_deadline_and_never_misses(family: str) -> None:
-    request = Request(
+    request = PlacementReplay(
         [DATA / family],
         deadlines=[52 * HOUR, 60 * HOUR, 70 * HOUR],
         policies=("gpubroker", "uniform-progress"),
@@ -36,7 +36,7 @@ def test_beats_uniform_progress_on_every_deadline_and_never_misses(family: str) 
 
 
 def test_several_zones_are_no_dearer_than_going_round_them() -> None:
-    request = Request(
+    request = PlacementReplay(
         [DATA / "gcp-h100-2025-10"],
         deadlines=[52 * HOUR],
         policies=("gpubroker", "eager-next-region"),
@@ -49,5 +49,5 @@ def test_several_zones_are_no_dearer_than_going_round_them() -> None:
 
 
 def test_the_hole_in_the_recorded_times_is_reported() -> None:
-    request = Request([DATA / "gcp-h100-2025-10"], policies=("on-demand",), starts=1)
+    request = PlacementReplay([DATA / "gcp-h100-2025-10"], policies=("on-demand",), starts=1)
     assert any("hole of 110 min" in note for note in run_backtest(request).notes)

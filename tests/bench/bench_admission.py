@@ -45,7 +45,7 @@ def site(url: str, home: Path) -> Broker:
     return broker
 
 
-class Server:
+class DatabaseProcesses:
     """PostgreSQL's processes; none for SQLite."""
 
     def __init__(self, broker: Broker) -> None:
@@ -76,7 +76,7 @@ def by_itself(name: str, broker: Broker) -> None:
         parse_job(job_text(f"alone-{n}", "0.50"), file="job.yaml", now=broker.clock.now()) for n in range(ALONE + 1)
     ]
     submit(broker, first, by=ANN)  # what is done once
-    server, held, writing = Server(broker), [0.0], Store.writing
+    server, held, writing = DatabaseProcesses(broker), [0.0], Store.writing
 
     @contextmanager
     def timed(store: Store) -> Iterator[StoreWriting]:
@@ -113,7 +113,7 @@ def together(name: str, broker: Broker, home: Path, url: str) -> None:
     for number, writer in enumerate(writers):  # each has done once what is done once
         told(writer, [f"first-{number}"])
         answers_of(writer, 1)
-    server = Server(broker)
+    server = DatabaseProcesses(broker)
     wall, cpu, served = time.perf_counter(), -sum(map(used, writers)), server.seconds
     for number, writer in enumerate(writers):
         told(writer, [f"bench-{one}" for one in range(number, JOBS, WRITERS)])

@@ -18,11 +18,11 @@ from obstore.store import LocalStore
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Spec
-from broker.agent.journal import Journal
+from broker.agent.journal import AttemptJournal
 from broker.agent.renames import Renames
 from broker.agent.saver import Saver
 from broker.agent.scan import Scanner
-from broker.agent.store import Store
+from broker.agent.store import ObjectFolder
 
 SIZE = 512 << 20
 AT_LEAST = 0.7  # of obstore's own speed
@@ -41,9 +41,9 @@ def saved_by_the_agent(folder: Path, checkpoint: Path) -> Callable[[], None]:
     """The agent's own saver over a folder into which the checkpoint is renamed."""
     watched = folder / "checkpoints"
     watched.mkdir()
-    store, clock, spec = Store.open((folder / "run").as_uri()), NodeClock(), Spec("bench", 1, "bench-1", "true")
+    store, clock, spec = ObjectFolder.open((folder / "run").as_uri()), NodeClock(), Spec("bench", 1, "bench-1", "true")
     scanner = Scanner(watched, lambda: set(), Renames(watched).since_last)
-    journal = Journal(store, None, clock)
+    journal = AttemptJournal(store, None, clock)
     saver = Saver(store, watched, scanner, spec, 0, clock, journal, lambda: False, lambda: None)
 
     def save() -> None:

@@ -18,14 +18,14 @@ from random import Random
 
 import numpy as np
 
-from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.backtest.placement.optimum import optimum
 from broker.backtest.placement.replay import HOUR, replay
 from broker.placement.strategy.belief import believe
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned import PlannedCourse
 from broker.placement.strategy.prepare import DAY, Learned, learn, prepare, start
-from broker.placement.strategy.situation import Decision, Situation, Task
+from broker.placement.strategy.situation import Situation, StrategyDecision, StrategyTask
 from tests.bench.bench_histories import recorded
 
 WORK, DEADLINES, CHANGEOVERS = 48 * HOUR, (52 * HOUR, 60 * HOUR, 70 * HOUR), (0.2 * HOUR, 0.5 * HOUR)
@@ -34,13 +34,13 @@ STARTS, WORLDS = 4, 5
 Regimes = Sequence[int]
 
 
-class Told:
+class InformedStrategy:
     """The planned strategy, told which regime its pool is in."""
 
     def __init__(self, course: PlannedCourse, regimes: Regimes) -> None:
         self._course, self._regimes = course, iter(regimes)
 
-    def decide(self, now: Situation) -> Decision:
+    def decide(self, now: Situation) -> StrategyDecision:
         course = self._course
         course.see(now.spot)
         certain = np.zeros_like(course.belief.regimes)
@@ -77,7 +77,9 @@ Costs = list[tuple[float, ...]]
 """A row a window, USD: optimum, strategy, Uniform Progress and, in drawn worlds, the one that is told."""
 
 
-def costs(learned: Learned, market: Market, first: int, dice: np.random.Generator) -> dict[Cell, tuple[Costs, Costs]]:
+def costs(
+    learned: Learned, market: ReplayMarket, first: int, dice: np.random.Generator
+) -> dict[Cell, tuple[Costs, Costs]]:
     """What the window came to on the record, and in the drawn worlds."""
     (pool,), gap = market.pools, market.gap_seconds
     usual = float(np.mean(pool.price[max(first - round(DAY / gap), 0) : first]))
@@ -85,11 +87,11 @@ def costs(learned: Learned, market: Market, first: int, dice: np.random.Generato
     worlds = []
     for _ in range(WORLDS):
         bits, regimes = drawn(learned, pool.name, ticks, dice)
-        same = Pool(pool.name, tuple(bits), (usual,) * ticks, pool.on_demand_price)
-        worlds.append((Market(market.family, market.name, gap, (same,)), regimes))
+        same = PoolRecord(pool.name, tuple(bits), (usual,) * ticks, pool.on_demand_price)
+        worlds.append((ReplayMarket(market.family, market.name, gap, (same,)), regimes))
     found: dict[Cell, tuple[Costs, Costs]] = {}
     for changeover in CHANGEOVERS:
-        longest = Task(WORK, max(DEADLINES), changeover, gap)
+        longest = StrategyTask(WORK, max(DEADLINES), changeover, gap)
         prepared = prepare(learned, [pool.name], longest, market.on_demand_price)
         for deadline in DEADLINES:
             task = replace(longest, deadline=deadline)
@@ -107,7 +109,7 @@ def costs(learned: Learned, market: Market, first: int, dice: np.random.Generato
                         optimum(world, 0, task),
                         replay(world, 0, task, start(prepared, task)).cost,
                         replay(world, 0, task, UniformProgress(task)).cost,
-                        replay(world, 0, task, Told(course, regimes)).cost,
+                        replay(world, 0, task, InformedStrategy(course, regimes)).cost,
                     )
                 )
             found[changeover, deadline] = [record], elsewhere

@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from broker.backtest.placement.market import Market
+from broker.backtest.placement.market import ReplayMarket
 from broker.backtest.placement.replay import HOUR, replay
-from broker.backtest.placement.trace_files import Prices
+from broker.backtest.placement.trace_files import TracePrices
 from broker.backtest.placement.traces import read_markets
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Task
+from broker.placement.strategy.situation import StrategyTask
 
 DEADLINES = (52 * HOUR, 60 * HOUR)
 STARTS = 4
@@ -42,7 +42,7 @@ WORLDS: dict[str, Callable[[Bits, int], Bits]] = {
 }
 
 
-def compared(markets: Sequence[Market], world: Callable[[Bits, int], Bits]) -> tuple[float, int]:
+def compared(markets: Sequence[ReplayMarket], world: Callable[[Bits, int], Bits]) -> tuple[float, int]:
     """Mean over pools and deadlines of mean cost over that of Uniform Progress, and deadlines missed."""
     ratios, missed = [], 0
     for market in markets:
@@ -50,7 +50,7 @@ def compared(markets: Sequence[Market], world: Callable[[Bits, int], Bits]) -> t
         room = range(ticks // 2, ticks - round(max(DEADLINES) / gap))
         starts = Random(7).sample(room, STARTS)
         for deadline in DEADLINES:
-            task = Task(48 * HOUR, deadline, 720, gap)
+            task = StrategyTask(48 * HOUR, deadline, 720, gap)
             mine, peer = [], []
             for start in starts:
                 history = {each.pools[0].name: world(each.pools[0].available[:start], start) for each in markets}
@@ -66,14 +66,14 @@ def compared(markets: Sequence[Market], world: Callable[[Bits, int], Bits]) -> t
     return fmean(ratios), missed
 
 
-def recorded() -> Iterator[tuple[str, Sequence[Market]]]:
+def recorded() -> Iterator[tuple[str, Sequence[ReplayMarket]]]:
     """Families of recorded markets, by name; none where nobody says where they are."""
     data = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "spot"
     if "GPUBROKER_TEST_DATA" not in os.environ or not data.is_dir():
         print("recorded traces are not part of the project: set GPUBROKER_TEST_DATA to a folder that has them")
         return
     for family in ("aws-2022-10-26", "gcp-h100-2025-10"):
-        yield family, read_markets([data / family], Prices())
+        yield family, read_markets([data / family], TracePrices())
 
 
 def main() -> None:

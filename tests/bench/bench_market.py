@@ -23,7 +23,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
-from broker.placement.feasibility import Request, fit
+from broker.placement.feasibility import PreparedJob, fit
 from broker.store import Store, open_store
 from tests.bench.bench_plan import CONDITIONS
 from tests.bench.bench_store import NOW, market, timed
@@ -46,7 +46,7 @@ def polled(store: Store, offers: list[Offer], at: timedelta) -> None:
 
 def cheapest(store: Store) -> Offer | None:
     """The cheapest offer that could serve the job now."""
-    request = Request.of(JOB, CONDITIONS, NOW, {})
+    request = PreparedJob.of(JOB, CONDITIONS, NOW, {})
     feasible = [offer for offer in store.offers(WANTED) if isinstance(fit(offer, request), int)]
     return min(feasible, key=lambda offer: offer.price or Money.ZERO, default=None)
 
@@ -172,7 +172,7 @@ def bench_price_list(folder: Path) -> None:
     keyless = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     for size in (LIST_BYTES // 8, LIST_BYTES):
         with aws_files.serve_files() as files:
-            files.answers["/us-east-1.csv"] = aws_files.Answer(price_list(size))
+            files.answers["/us-east-1.csv"] = aws_files.FileAnswer(price_list(size))
             files.put_advisor(advice)
             files.answers["/advisor.json"] = files.answers["/spot-advisor-data.json"]
             command = [sys.executable, "-c", POLL_AWS, files.url, f"sqlite:///{folder / f'aws-{size}.db'}"]

@@ -33,7 +33,7 @@ from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from cli import registries
 from tests.actors import ANN, EVERYBODYS, with_clock
-from tests.bench.bench_admission import Server
+from tests.bench.bench_admission import DatabaseProcesses
 from tests.past import analyse, fill, looking_after, offer
 
 JOBS = 100_000
@@ -72,7 +72,7 @@ class Clocked:
     """Measures calls, and tells which took too long."""
 
     def __init__(self, broker: Broker) -> None:
-        self._server = Server(broker)
+        self._server = DatabaseProcesses(broker)
         self.slow: list[str] = []
 
     def __call__(self, what: str, call: Callable[[], object], *, at_most: float | None = AT_MOST) -> None:

@@ -31,12 +31,14 @@ from broker.ledger.entries import Movement, Tags
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.runfolder.runfolder import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
-from tests.bench.bench_tick import ENGINES, POLICY, Engine, offers, timed
-from tests.reconciler.rehearsal import Trusting
+from tests.bench.bench_tick import ENGINES, POLICY, MemoryEngine, offers, timed
+from tests.controllers import AskedAlways
+from tests.reconciler.rehearsal import TrustingGate
 
 JOBS, SETTLEMENTS = 15, 30 * 24 * 60
 MINUTE = timedelta(minutes=1)
@@ -150,7 +152,7 @@ def main() -> None:
         folder, clock = Path(name), ManualClock(datetime(2026, 11, 1, tzinfo=UTC))
         runs = folder / "runs"
         store = open_store(f"sqlite:///{folder / 'store.db'}", clock=clock)
-        engines = {name: Engine(name, clock.now()) for name in ENGINES}
+        engines = {name: MemoryEngine(name, clock.now()) for name in ENGINES}
         fill(store, runs, clock)
         policy = load({"bench.yaml": POLICY.replace("$4.50", "$20")})
         longest = longest_write(store)
@@ -158,8 +160,9 @@ def main() -> None:
 
         def process() -> Reconciler:
             return Reconciler(
-                store, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]  # engines in memory
-                Trusting(), enforce=enforce,
+                ReconcilerPorts(store, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock),  # type: ignore[arg-type]  # engines in memory
+                AskedAlways(lambda view: False),
+                TrustingGate(), judges=(enforce,),
             )  # fmt: skip
 
         def look(what: str, reconciler: Reconciler, limit: str = "(at most 0.5 s CPU, 50 ms)") -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from broker.backtest.placement.run import DEFAULT_POLICIES, Request, run_backtest
+from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
 from broker.placement.strategy.choose import course_for
-from broker.placement.strategy.situation import Mode, Situation, Task
+from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 
 HOUR = 3600.0
 POOLS, DEADLINES, STARTS = 8, (52 * HOUR, 60 * HOUR, 70 * HOUR), 100
@@ -41,7 +41,7 @@ def main(full: bool = False) -> None:
     ticks = 30 * 144
     history = {f"p{n}": spells(n, ticks) for n in range(POOLS)}
     price = {pool: [1.0] * ticks for pool in history}
-    task = Task(48 * HOUR, 60 * HOUR, 720, 600)
+    task = StrategyTask(48 * HOUR, 60 * HOUR, 720, 600)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     course, why = course_for(task, list(history), history, price, gap=600, on_demand_price=3.06)  # warm: imports NumPy
     taken = seconds(lambda: course_for(task, list(history), history, price, gap=600, on_demand_price=3.06))
@@ -58,7 +58,7 @@ def main(full: bool = False) -> None:
         for n in range(POOLS):
             document = {"metadata": {"gap_seconds": 600}, "data": [int(bit) for bit in spells(n, 1768)]}
             (Path(folder) / f"p{n}.json").write_text(json.dumps(document))
-        request = Request([Path(folder)], deadlines=DEADLINES, policies=DEFAULT_POLICIES, starts=starts)
+        request = PlacementReplay([Path(folder)], deadlines=DEADLINES, policies=DEFAULT_POLICIES, starts=starts)
         began, cpu = time.perf_counter(), seconds(lambda: run_backtest(request))
         wall = time.perf_counter() - began
     on_two = cpu * STARTS / starts / 2

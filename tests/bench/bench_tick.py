@@ -36,10 +36,12 @@ from broker.ledger.meter import Meter
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.runfolder import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
-from tests.reconciler.rehearsal import Trusting
+from tests.controllers import AskedAlways
+from tests.reconciler.rehearsal import TrustingGate
 
 ATTEMPTS, SETTLED, A_BATCH = 10_000, 5, 500
 ENGINES = ("alpha", "beta", "gamma")
@@ -56,7 +58,7 @@ guardrails:
 T = TypeVar("T")
 
 
-class Engine:
+class MemoryEngine:
     """Machines that are up, in memory."""
 
     honours: frozenset[str] = frozenset()
@@ -163,15 +165,16 @@ def main(attempts: int = ATTEMPTS) -> None:
         store = open_store(url, clock=clock)
         fill(store, runs, attempts)
         store.close()
-        engines = {name: Engine(name, clock.now() - HOUR) for name in ENGINES}
+        engines = {name: MemoryEngine(name, clock.now() - HOUR) for name in ENGINES}
         policy = load({"bench.yaml": POLICY})
 
         def start() -> tuple[Reconciler, Tick]:
             opened = open_store(url, clock=clock)
             enforce = Enforcement(opened, lambda: policy, clock.now, every=timedelta(seconds=5))
             reconciler = Reconciler(
-                opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]  # engines in memory
-                Trusting(), enforce=enforce,
+                ReconcilerPorts(opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock),  # type: ignore[arg-type]  # engines in memory
+                AskedAlways(lambda view: False),
+                TrustingGate(), judges=(enforce,),
             )  # fmt: skip
             return reconciler, reconciler.tick()
 

@@ -26,14 +26,14 @@ from broker.settings import read_settings
 from cli import registries
 from tests.actors import EVERYBODYS
 from tests.chaos.evidence import Manifests
-from tests.chaos.load import Load, Planned
+from tests.chaos.load import ChaosJob, Load
 from tests.chaos.load import plan as plan_jobs
 from tests.chaos.report import table
 from tests.chaos.schedule import KINDS, Strike
 from tests.chaos.schedule import plan as plan_strikes
-from tests.chaos.stage import POLICY, Stage, belonging, staged
+from tests.chaos.stage import POLICY, ChaosStage, belonging, staged
 from tests.chaos.strikes import Striking
-from tests.chaos.verdict import Verdict, acted, judge
+from tests.chaos.verdict import ChaosVerdict, acted, judge
 
 # How long, after the last fault, jobs may take to end, and a fault that found no victim is tried again.
 PATIENCE = 600.0
@@ -65,8 +65,8 @@ def main() -> int:
 
 
 def run(
-    stage: Stage, seed: int, jobs: int, seconds: float, kinds: tuple[str, ...], keep: Path | None = None
-) -> Verdict:
+    stage: ChaosStage, seed: int, jobs: int, seconds: float, kinds: tuple[str, ...], keep: Path | None = None
+) -> ChaosVerdict:
     """The whole run, once the stage stands. ``kinds``: the kinds of fault that strike."""
     os.environ.update(stage.variables)
     os.environ.pop("CHAOS_CONTROL")  # this process is spared
@@ -119,7 +119,7 @@ def run(
 
 
 def _storm(
-    stage: Stage, load: Load, manifests: Manifests, striking: Striking, strikes: list[Strike], began: float
+    stage: ChaosStage, load: Load, manifests: Manifests, striking: Striking, strikes: list[Strike], began: float
 ) -> None:
     """Jobs come in, and faults strike when it is their time."""
     for strike in strikes:
@@ -134,7 +134,7 @@ def _storm(
         _look_after(stage, load, manifests)
 
 
-def _calm(stage: Stage, load: Load, manifests: Manifests, planned: list[Planned]) -> None:
+def _calm(stage: ChaosStage, load: Load, manifests: Manifests, planned: list[ChaosJob]) -> None:
     """Nothing goes wrong any more; until every job is closed, or for as long as that may take."""
     deadline = time.monotonic() + PATIENCE
     told = -1
@@ -151,7 +151,7 @@ def _calm(stage: Stage, load: Load, manifests: Manifests, planned: list[Planned]
     say("patience is over")
 
 
-def _look_after(stage: Stage, load: Load, manifests: Manifests) -> None:
+def _look_after(stage: ChaosStage, load: Load, manifests: Manifests) -> None:
     stage.keep_serving()
     load.step()
     load.people()

@@ -42,7 +42,7 @@ MORE_TIME = timedelta(hours=96)
 APPROVER = person("approver")  # whoever runs this is the one who submits
 
 
-class Fate(StrEnum):
+class JobFate(StrEnum):
     """What a job is made for."""
 
     SUCCEEDS = "succeeds"
@@ -52,7 +52,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True)
-class Planned:
+class ChaosJob:
     """One job: where, how, and what becomes of it when all goes right. ``asks``: somebody must approve it first.
     ``longer``: its owner gives it more time while it runs."""
 
@@ -60,37 +60,40 @@ class Planned:
     provider: str
     steps: int
     nodes: int
-    fate: Fate
+    fate: JobFate
     asks: bool = False
     longer: bool = False
 
 
-def plan(seed: int, jobs: int, *, slurm: bool) -> list[Planned]:
+def plan(seed: int, jobs: int, *, slurm: bool) -> list[ChaosJob]:
     """So many jobs: most in the sandbox, the rest on this machine (one at a time) and on Slurm (two)."""
     chance = random.Random(f"load {seed}")
     weights = {"sandbox": 14, "owned": 2, "slurm": 4 if slurm else 0}
     found = []
     for number in range(jobs):
         (provider,) = chance.choices(list(weights), list(weights.values()))
-        fates = [Fate.SUCCEEDS, Fate.FAILS_ONCE, Fate.FAILS, Fate.REFUSED]
+        fates = [JobFate.SUCCEEDS, JobFate.FAILS_ONCE, JobFate.FAILS, JobFate.REFUSED]
         fate = chance.choices(fates, [16, 2, 2, 1])[0]
-        nodes = 2 if provider == "sandbox" and chance.random() < 0.1 and fate is Fate.SUCCEEDS else 1
+        nodes = 2 if provider == "sandbox" and chance.random() < 0.1 and fate is JobFate.SUCCEEDS else 1
         steps = chance.randint(6, 24 if provider == "sandbox" else 10)
-        asks = fate is Fate.REFUSED or chance.random() < 0.15
+        asks = fate is JobFate.REFUSED or chance.random() < 0.15
         longer = not asks and chance.random() < 0.3
-        found.append(Planned(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer))
+        found.append(ChaosJob(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer))
     return found
 
 
-def text_of(job: Planned, marks: Path) -> str:
+def text_of(job: ChaosJob, marks: Path) -> str:
     """The job's file."""
-    fails_at = NEVER if job.fate in (Fate.SUCCEEDS, Fate.REFUSED) else max(2, job.steps // 2)
-    ever = "again" if job.fate is Fate.FAILS else "once"  # it may be interrupted at that very step, and go on behind it
+    fails_at = NEVER if job.fate in (JobFate.SUCCEEDS, JobFate.REFUSED) else max(2, job.steps // 2)
+    ever = (
+        "again" if job.fate is JobFate.FAILS else "once"
+    )  # it may be interrupted at that very step, and go on behind it
     script = "".join(f"  {line}\n" for line in COMMAND.splitlines())
-    retry = "{failures: 0}" if job.fate is Fate.FAILS else "{failures: 1, backoff: 1s}"
+    retry = "{failures: 0}" if job.fate is JobFate.FAILS else "{failures: 1, backoff: 1s}"
     envs = f"MARKS: {marks / job.name}, STEPS: '{job.steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
     return (
-        f"name: {job.name}\nnum_nodes: {job.nodes}\nresources: {{cpus: 1+}}\nwork: 1m\n"
+        f"name: {job.name}\nnum_nodes: {job.nodes}\nwork: 1m\n"
+        "resources: {cpus: 1+, capacity_types: [owned, reserved, on_demand, spot]}\n"
         f"max_duration: {'120h' if job.asks else '72h'}\n"
         f"retry: {retry}\nconstraints: {{providers: [{job.provider}]}}\n"
         f"envs: {{{envs}}}\nrun: |\n{script}"
@@ -101,7 +104,7 @@ class Load:
     """Hands jobs in, one after the other over so many ``seconds`` (wall). A store that is away is tried again; a job is
     never handed in twice. ``at_once``: so many are open at most, and then the next one waits."""
 
-    def __init__(self, broker: Broker, planned: list[Planned], folder: Path, at_once: int, seconds: float) -> None:
+    def __init__(self, broker: Broker, planned: list[ChaosJob], folder: Path, at_once: int, seconds: float) -> None:
         self._broker, self._folder, self._at_once = broker, folder, at_once
         self._left = list(reversed(planned))
         self._began, self._every = time.monotonic(), seconds / len(planned)
@@ -145,7 +148,7 @@ class Load:
         for view in self.views() or ():
             job = self._plans[view.job.name]
             try:
-                if view.asked is not None and job.fate is Fate.REFUSED:
+                if view.asked is not None and job.fate is JobFate.REFUSED:
                     approvals.refuse(self._broker, view.id, "chaos", by=APPROVER)
                     self.refused.add(job.name)
                 elif view.asked is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos.verdict import Verdict
+from tests.chaos.verdict import ChaosVerdict
 
 
-def table(verdict: Verdict) -> None:
+def table(verdict: ChaosVerdict) -> None:
     """On stdout."""
     console, figures = Console(), verdict.figures
     strikes = Table("fault", "struck", title="faults")

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import cli
 from broker.agent.formats import Intervals
@@ -22,6 +23,8 @@ from tests.chaos.lying import Lying
 
 BRISK = Intervals(scan=0.2, mail=1.0, log=2.0, metrics=60.0, notice=0.2, patience=120.0)
 PATIENCE = Patience(start=timedelta(seconds=60), heartbeat=timedelta(seconds=15))
+SHORT_REST = mock.patch.object(folding, "_FIRST_REST", timedelta(seconds=15))
+"""Ten minutes for one pool would outlast the run. Whoever folds the events again does it with the same rest."""
 JUMPS = ("clock_forward", "clock_backward", "clock_over_midnight")
 
 
@@ -65,7 +68,7 @@ def among_liars(control: Control) -> None:
     Broker.clock = JumpyClock(control)  # type: ignore[assignment]  # a fault is put in
     reconciler_setup.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
     vars(reconciler_setup)["Timing"] = lambda **given: timing  # a fault is put in
-    folding._FIRST_REST = timedelta(seconds=15)  # ten minutes for one pool would outlast the run
+    SHORT_REST.start()
 
 
 def registries() -> Registries:

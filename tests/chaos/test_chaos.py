@@ -13,7 +13,7 @@ import pytest
 from broker.core.values.clock import ManualClock
 from broker.store import Store
 from tests.chaos.evidence import Attempted, Manifests
-from tests.chaos.load import Fate, Planned
+from tests.chaos.load import ChaosJob, JobFate
 from tests.chaos.load import plan as plan_jobs
 from tests.chaos.schedule import COMPANIONS, KINDS, plan
 from tests.chaos.verdict import ran_once, resumed_right
@@ -28,7 +28,6 @@ MINUTES, JOBS, SEED = 2, 28, 4
 LEFT_OUT = "clock_over_midnight"
 
 
-@pytest.mark.xfail(reason="open: with seed 4 a kept view differs from the fold of its events", strict=False)
 @pytest.mark.system
 @pytest.mark.timeout(1500)
 def test_a_broker_among_faults() -> None:
@@ -56,7 +55,7 @@ def test_a_schedule_is_its_seeds_and_every_kind_comes_before_any_comes_again() -
     assert {job.provider for job in plan_jobs(7, 50, slurm=False)} == {"sandbox", "owned"}
 
 
-JOB = Planned("chaos-1", "sandbox", 3, 1, Fate.SUCCEEDS)
+JOB = ChaosJob("chaos-1", "sandbox", 3, 1, JobFate.SUCCEEDS)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,15 +18,16 @@ from broker.ledger.entries import Account, faults
 from broker.runfolder.runfolder import RunFolder
 from tests.billing import metered
 from tests.chaos.evidence import Attempted, Manifests, attempts, marks
-from tests.chaos.load import MORE_TIME, Fate, Load, Planned
-from tests.chaos.stage import Stage, belonging
+from tests.chaos.load import MORE_TIME, ChaosJob, JobFate, Load
+from tests.chaos.service import SHORT_REST
+from tests.chaos.stage import ChaosStage, belonging
 
 # Micro-dollars by which a day may differ: each amount of each attempt is rounded for itself.
 _BLUR = 1000
 
 
 @dataclass
-class Verdict:
+class ChaosVerdict:
     """``wrong``: what is not as it must be, a sentence each; empty when all is well. ``figures``: for the table."""
 
     wrong: list[str] = field(default_factory=list)
@@ -34,8 +35,8 @@ class Verdict:
 
 
 def judge(
-    stage: Stage, broker: Broker, planned: Sequence[Planned], manifests: Manifests, kinds: Sequence[str]
-) -> Verdict:
+    stage: ChaosStage, broker: Broker, planned: Sequence[ChaosJob], manifests: Manifests, kinds: Sequence[str]
+) -> ChaosVerdict:
     """After every job is closed and the services have ended."""
     with broker.store.reading() as look:
         views = {view.job.name: view for view in look.jobs()}
@@ -55,11 +56,11 @@ def judge(
     wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
     if stage.cluster is not None and (left := stage.cluster.run("squeue", "--noheader").strip()):
         wrong.append(f"left in Slurm: {left}")
-    return Verdict(wrong, _figures(views, tried, strikes, manifests, broker))
+    return ChaosVerdict(wrong, _figures(views, tried, strikes, manifests, broker))
 
 
-def ended(job: Planned, view: JobView) -> Iterator[str]:
-    expected = {Fate.FAILS: JobState.FAILED, Fate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
+def ended(job: ChaosJob, view: JobView) -> Iterator[str]:
+    expected = {JobFate.FAILS: JobState.FAILED, JobFate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
         yield f"{job.name}: is not closed ({view.state}, {reasons.waits(view.waiting) or 'no reason given'})"
     elif view.state is not expected:
@@ -68,7 +69,7 @@ def ended(job: Planned, view: JobView) -> Iterator[str]:
         yield f"{job.name}: {view.state} for no reason"
 
 
-def acted(broker: Broker, planned: Sequence[Planned], load: Load) -> Iterator[str]:
+def acted(broker: Broker, planned: Sequence[ChaosJob], load: Load) -> Iterator[str]:
     """What people were to do was done, and did what it is for."""
     with broker.store.reading() as look:
         views = {view.job.name: view for view in look.jobs()}
@@ -83,15 +84,15 @@ def acted(broker: Broker, planned: Sequence[Planned], load: Load) -> Iterator[st
         if job.name in load.extended and views[job.name].max_duration != MORE_TIME:
             yield f"{job.name}: was given more time, and may run for {views[job.name].max_duration}"
     for what, wanted, done in (
-        ("approved", [job.name for job in planned if job.asks and job.fate is not Fate.REFUSED], load.approved),
-        ("refused", [job.name for job in planned if job.fate is Fate.REFUSED], load.refused),
+        ("approved", [job.name for job in planned if job.asks and job.fate is not JobFate.REFUSED], load.approved),
+        ("refused", [job.name for job in planned if job.fate is JobFate.REFUSED], load.refused),
     ):
         yield from (f"{name}: was to be {what}, and nobody was asked" for name in wanted if name not in done)
     if any(job.longer for job in planned) and not load.extended:
         yield "no job was given more time"
 
 
-def ran_once(job: Planned, view: JobView, left: Counter[tuple[int, int, str]]) -> Iterator[str]:
+def ran_once(job: ChaosJob, view: JobView, left: Counter[tuple[int, int, str]]) -> Iterator[str]:
     """No two at the same time, no attempt twice, and the whole of it where it succeeded."""
     for (attempt, rank, what), times in sorted(left.items()):
         if what == "twice":
@@ -117,7 +118,7 @@ def resumed_right(attempt: Attempted, manifests: Manifests) -> Iterator[str]:
             yield f"{attempt.job}: attempt {attempt.number} began at {restored['checkpoint']}, and there was {there}"
 
 
-def _still_there(stage: Stage, manifests: Manifests) -> Iterator[str]:
+def _still_there(stage: ChaosStage, manifests: Manifests) -> Iterator[str]:
     """The newest checkpoint of every job is there, and whole."""
     for job in manifests.seen:
         newest = manifests.newest(job)
@@ -149,10 +150,21 @@ def _money(broker: Broker) -> Iterator[str]:
                 if spent != due:
                     yield f"{view.job.name}: attempt {attempt.number} is billed {spent.as_json()}, due {due.as_json()}"
         before = list(look.jobs())
-    broker.store.rebuild()
+    with SHORT_REST:
+        broker.store.rebuild()
     with broker.store.reading() as look:
-        if list(look.jobs()) != before:
-            yield "the projection of events is not what is kept"
+        after = list(look.jobs())
+        if [view.id for view in after] != [view.id for view in before]:
+            yield "the projection of events has other jobs than are kept"
+        for kept, rebuilt in zip(before, after, strict=False):
+            if kept != rebuilt:
+                yield f"{kept.job.name}: the projection of events is not what is kept: {_difference(kept, rebuilt)}"
+
+
+def _difference(kept: JobView, rebuilt: JobView) -> str:
+    """The fields in which a kept view differs from what its events make."""
+    pairs = ((field.name, getattr(kept, field.name), getattr(rebuilt, field.name)) for field in fields(kept))
+    return "; ".join(f"{name}: kept {a}, from events {b}" for name, a, b in pairs if a != b)
 
 
 def _periods(broker: Broker) -> Iterator[str]:

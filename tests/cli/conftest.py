@@ -21,6 +21,7 @@ from broker.cli.program import run
 from broker.core.actors import Actor
 from broker.reconciler.loop import Reconciler
 from providers import registry
+from tests.cli.documents import check_any, names_of
 
 OFFLINE = ("owned", "pricebook", "sandbox")  # no test here may reach a network
 
@@ -96,7 +97,12 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The reconcilers that commands would have started; none is."""
     calls: list[object] = []
-    monkeypatch.setattr(background, "ensure", lambda broker, **more: calls.append(broker) or True)
+
+    def ensure(broker: Broker, **more: object) -> bool:
+        calls.append(broker)
+        return True
+
+    monkeypatch.setattr(background, "ensure", ensure)
     return calls
 
 
@@ -106,13 +112,16 @@ Gpubroker = Callable[..., Done]
 @pytest.fixture
 def gpubroker(home: Path, started: list[object], capfd: pytest.CaptureFixture[str]) -> Gpubroker:
     """``gpubroker("offers", "--json")`` runs that command, ``by`` somebody or by the user of this process; its exit
-    code, standard output and standard error."""
+    code, standard output and standard error. A document that it prints is as its schema says."""
 
     def command(*arguments: str | Path, by: Actor | None = None) -> Done:
         capfd.readouterr()
         code = run([str(argument) for argument in arguments], cli.registries, by)
         captured = capfd.readouterr()
-        return Done(code, captured.out, captured.err)
+        done = Done(code, captured.out, captured.err)
+        if code == 0 and "--json" in arguments:
+            check_any(names_of([str(argument) for argument in arguments]), done.json)
+        return done
 
     return command
 

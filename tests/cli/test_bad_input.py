@@ -124,6 +124,11 @@ def test_a_file_that_cannot_be_read(gpubroker: Any, path: str, says: str) -> Non
     assert says in done.err
 
 
+def test_a_misspelt_job_file_and_a_missing_folder_have_a_hint(gpubroker: Any, job: Path) -> None:
+    assert f"did you mean {job}?" in gpubroker("plan", job.with_name("jop.yaml")).err
+    assert "there is no folder" in gpubroker("plan", "nowhere/job.yaml").err
+
+
 def test_a_run_folder_that_cannot_be_used(
     gpubroker: Any, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

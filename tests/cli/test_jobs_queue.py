@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker.app.jobs.queue import Queue, Waiting
+from broker.app.jobs.queue import Queue, QueuedJob
 from broker.cli.jobs.queue_view import table
 from broker.core.job.jobs import Priority
-from broker.placement.queue.queue import Entry, Option, Turn
+from broker.placement.queue.queue import QueueEntry, QueueOption, Turn
 
 ONE = "name: {name}\nteam: {team}\npriority: {priority}\nresources: {{cpus: 1}}\nrun: sleep 60\nwork: 2h\n"
 
@@ -100,10 +100,12 @@ def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: C
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_nothing_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
     job, place, pool = "j" * 50, "k" * 30, "gcp/{}/a3/mega/H100:8/on_demand@test"
-    turn = Turn(Entry("j", "t", Priority.NORMAL, 1, 8), Option(pool.format(place), "pool", 2.0, 9.5, 9.5), 1.0, True)
+    turn = Turn(
+        QueueEntry("j", "t", Priority.NORMAL, 1, 8), QueueOption(pool.format(place), "pool", 2.0, 9.5, 9.5), 1.0, True
+    )
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     view: Any = SimpleNamespace(id=job, job=SimpleNamespace(team="t", priority=Priority.NORMAL))
-    one = Waiting(view, turn, now + timedelta(hours=1), now + timedelta(hours=3), planned=True)
+    one = QueuedJob(view, turn, now + timedelta(hours=1), now + timedelta(hours=3), planned=True)
     console = Console(width=width, record=True, file=StringIO())
     for part in table(console, Queue(now, (one,), 0, {})):
         console.print(part)

@@ -8,9 +8,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from broker.app.policy.backtest import Backtest, Outcome
-from broker.app.policy.replayed_job import Basis
-from broker.cli.policy.trial_view import HOW, backtested, backtested_json
+from broker.app.policy.backtest import Backtest, ReplayedDecision
+from broker.app.policy.replayed_job import ReplayBasis
+from broker.app.results.trials import PolicyBacktest
+from broker.cli.policy.trial_view import HOW, backtested
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer
@@ -19,13 +20,13 @@ from broker.core.values.money import Money
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def moved(basis: Basis, after: str = "0.57", money: MoneyKind = MoneyKind.CASH) -> Outcome:
+def moved(basis: ReplayBasis, after: str = "0.57", money: MoneyKind = MoneyKind.CASH) -> ReplayedDecision:
     was = Decision(NOW, ActionKind.LAUNCH, "ann", "j", Answer.ALLOW, "1", "", "j-1", 1, "aws/spot")
     costs = Money.usd("0.20"), Money.usd(after)
-    return Outcome(was, Answer.ALLOW, (), MoneyKind.CASH, *costs, False, False, "aws/on_demand", money, basis)
+    return ReplayedDecision(was, Answer.ALLOW, (), MoneyKind.CASH, *costs, False, False, "aws/on_demand", money, basis)
 
 
-def shown(*outcomes: Outcome) -> str:
+def shown(*outcomes: ReplayedDecision) -> str:
     console = Console(width=140, file=StringIO())
     for part in backtested(console, Backtest(outcomes, 0)):
         console.print(part)
@@ -33,8 +34,8 @@ def shown(*outcomes: Outcome) -> str:
     return " ".join(console.file.getvalue().split())
 
 
-@pytest.mark.parametrize("basis", [one for one in Basis if one is not Basis.RECORD])
-def test_the_footnote_says_what_the_costs_go_by_and_nothing_else(basis: Basis) -> None:
+@pytest.mark.parametrize("basis", [one for one in ReplayBasis if one is not ReplayBasis.RECORD])
+def test_the_footnote_says_what_the_costs_go_by_and_nothing_else(basis: ReplayBasis) -> None:
     text = shown(moved(basis))
     assert "$0.20 → $0.57" in text
     assert [key for key, how in HOW.items() if how in text] == [basis.value]
@@ -42,13 +43,13 @@ def test_the_footnote_says_what_the_costs_go_by_and_nothing_else(basis: Basis) -
 
 
 def test_money_of_another_kind_is_said_and_added_up_by_itself() -> None:
-    owned = moved(Basis.METERED_TIME, money=MoneyKind.AMORTISED)
+    owned = moved(ReplayBasis.METERED_TIME, money=MoneyKind.AMORTISED)
     assert "$0.20 → $0.57 amortised" in shown(owned)
-    document = backtested_json(Backtest((owned,), 0))
+    document = PolicyBacktest.of(Backtest((owned,), 0)).document()
     assert (document["before"]["cost"], document["after"]["cost"]) == (
-        {"cash": Money.usd("0.20")}, {"amortised": Money.usd("0.57")},
+        {"cash": "0.20"}, {"amortised": "0.57"},
     )  # fmt: skip
     (difference,) = document["differences"]
     assert (difference["money"], difference["money_after"], difference["cost_after_by"]) == (
-        MoneyKind.CASH, MoneyKind.AMORTISED, Basis.METERED_TIME,
+        MoneyKind.CASH, MoneyKind.AMORTISED, ReplayBasis.METERED_TIME,
     )  # fmt: skip

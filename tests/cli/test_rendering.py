@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -15,8 +15,9 @@ from rich.text import Text
 
 from broker.app.results import reasons
 from broker.app.results.program_name import program
+from broker.app.results.values import plain
 from broker.cli.render import event_format, formats
-from broker.cli.render.document import plain, to_json
+from broker.cli.render.document import to_json
 from broker.cli.render.tables import Column, Trimmed, fitting
 from broker.core.events import events as ev
 from broker.core.events.events import Event
@@ -27,11 +28,14 @@ from broker.core.events.wait_reasons import (
     Completed,
     EarlierWords,
     EndReason,
+    HoldTrigger,
     NothingFits,
+    RulesDeny,
+    StopReason,
     WaitReason,
 )
 from broker.core.values.money import Money
-from tests.strategies import end_reasons, wait_reasons
+from tests.strategies import STOP_REASONS, end_reasons, wait_reasons
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -140,10 +144,11 @@ ABOUT_ATTEMPTS = (
     ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, ev.Claimed, ev.Restored,
     ev.CommandStarted, ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived,
     ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,
+    ev.CheckpointsMissing, ev.OutputsSaved, ev.OutputTrouble,
 )  # fmt: skip
 
 
-def sample(body: type[ev.Body]) -> ev.Body:
+def sample(body: type[ev.Body]) -> Any:
     from broker.core.job.jobs import Job
     from broker.core.job.placements import Placement
     from broker.core.market.offers import CapacityType, Offer
@@ -155,7 +160,8 @@ def sample(body: type[ev.Body]) -> ev.Body:
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
-        "rate": Money.usd("2"), "reason": AttemptStopped(cause=Cause.PREEMPTED),
+        "every": 15.0, "files": 3, "rate": Money.usd("2"), "trigger": HoldTrigger.ENDS,
+        "reason": Cancelled() if body is ev.StopRequested else AttemptStopped(cause=Cause.PREEMPTED),
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
 
@@ -197,6 +203,12 @@ def test_a_checkpoint_too_large_for_the_notice_is_told_with_its_figures() -> Non
     )
 
 
+def test_checkpoints_that_do_not_come_are_told_with_what_to_do() -> None:
+    (line,) = told((1, sample(ev.CheckpointsMissing)))
+    assert "is running without a checkpoint after 45s, although the job file promises one every 15s" in line
+    assert "$GPUBROKER_CHECKPOINT_DIR" in line
+
+
 def test_capacity_that_costs_nothing_is_not_said_to_be_billed() -> None:
     ends = ((1, sample(ev.MachineUp)), (1, sample(ev.MachineGone)), (None, ev.JobClosed()))
     assert told((1, launch("0")), *ends)[1:] == [
@@ -221,6 +233,12 @@ def test_why_a_job_waits_is_said_in_words() -> None:
     assert waits(NothingFits(counts={"wrong_region": 2})) == "2 × a region the job excludes"
     assert waits(EarlierWords(text="a policy: no")) == "a policy: no"
     assert waits(None) == ""
+
+
+@given(STOP_REASONS)
+def test_every_reason_of_a_stop_is_put_into_words(reason: StopReason | None) -> None:
+    silent = (None, EarlierWords(text=""), RulesDeny(objections=()))
+    assert (reasons.stops(reason) == "") == (reason in silent)
 
 
 @given(wait_reasons | end_reasons)

@@ -14,6 +14,8 @@ from jsonschema import Draft202012Validator
 from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, NAMES, schema_of
 from tests.actors import ANN, OLGA
 from tests.cli.conftest import Gpubroker
+from tests.cli.documents import check
+from tests.fakes.catalogues import SKYPILOT_COLUMNS, SKYPILOT_ROWS, table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -26,27 +28,54 @@ guardrails:
 capacity: {order: [owned, spot, on_demand]}
 """
 
+CASES = """\
+policies: p.yaml
+cases:
+  - {name: small, expect: deny, offer: {accelerator: L4, price: $0.5}, job: {max_duration: 1h}}
+"""
+ELSEWHERE = {
+    "capacity-quote",  # this and the next four: tests/cli/capacity/test_buying.py
+    "capacity-buy-preview",
+    "capacity-purchase",
+    "capacity-purchases",
+    "capacity-show",
+    *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
+    "demo",  # tests/demo/test_demo.py
+    "serve",  # tests/market/test_two_pollers.py
+    "watch-test",  # test_alerts_are_as_their_schema_says
+}
+Prints = Callable[..., Any]
 
-def check(name: str, document: Any) -> None:
-    problems = [
-        f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema_of(name)).iter_errors(document)
-    ]
-    assert not problems, f"{name}: {problems[:5]}"
+
+class Printing:
+    """Runs commands with --json; ``seen``: the documents that they printed, each as its schema says."""
+
+    def __init__(self, gpubroker: Gpubroker) -> None:
+        self._gpubroker = gpubroker
+        self.seen: set[str] = set()
+
+    def __call__(self, name: str, *command: str | Path, by: Any = ANN, code: int = 0) -> Any:
+        done = self._gpubroker(*command, "--json", by=by)
+        assert done.code == code, done.err or done.out
+        check(name, done.json)
+        self.seen.add(name)
+        return done.json
 
 
 def test_every_document_is_as_its_schema_says(
     gpubroker: Gpubroker, write: Callable[[str, str], Path], sandbox_job: Path, job: Path
 ) -> None:
     """The commands of a small company, one after the other; each document that has a schema is printed."""
-    seen: set[str] = set()
+    prints = Printing(gpubroker)
+    assert prints("reconcile", "reconcile")["reconciled"], "there is no job yet, so it ends at once"
+    _jobs_and_policies(gpubroker, write, sandbox_job, job, prints)
+    _prices_and_service(write, prints)
+    assert prints.seen | ELSEWHERE == set(DOCUMENTS), "every document was printed"
 
-    def prints(name: str, *command: str | Path, by: Any = ANN, code: int = 0) -> Any:
-        done = gpubroker(*command, "--json", by=by)
-        assert done.code == code, done.err or done.out
-        check(name, done.json)
-        seen.add(name)
-        return done.json
 
+def _jobs_and_policies(
+    gpubroker: Gpubroker, write: Callable[[str, str], Path], sandbox_job: Path, job: Path, prints: Prints
+) -> None:
     policy = write("p.yaml", POLICY)
     assert prints("policy-show", "policy", "show") == {"active": None}
     prints("policy-check", "policy", "check", policy)
@@ -80,8 +109,13 @@ def test_every_document_is_as_its_schema_says(
     assert prints("jobs-show", "jobs", "show", asked["id"])["events"]
     prints("jobs-attempts", "jobs", "attempts", asked["id"])
     prints("jobs-logs", "jobs", "logs", asked["id"])
+    prints("jobs-files", "jobs", "files", asked["id"])
+    prints("jobs-get", "jobs", "get", asked["id"])
+    prints("jobs-checkpoints", "jobs", "checkpoints", asked["id"])
+    prints("jobs-show-files", "jobs", "show", asked["id"], "--files")
+    prints("jobs-diff", "jobs", "diff", asked["id"], asked["id"])
     prints("jobs-queue", "jobs", "queue")
-    assert prints("jobs-queue", "plan", job, sandbox_job)["waiting"]
+    assert prints("jobs-queue", "plan", job, sandbox_job, code=6)["waiting"]
     prints("submit", "jobs", "cancel", second["id"])
     prints("budget-list", "budget", "list")
     assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]
@@ -101,7 +135,42 @@ def test_every_document_is_as_its_schema_says(
     cheap = POLICY + "  - {name: cheap, max_job_cost: $0.01}\n"
     gpubroker("policy", "apply", write("p.yaml", cheap.replace("capacity:", "#")))
     prints("submit-refused", "submit", sandbox_job, "--yes", code=3)
-    assert seen == set(DOCUMENTS), "every document was printed"
+    assert prints("policy-decisions", "policy", "explain", asked["id"])["decisions"]
+    assert prints("policy-backtest", "policy", "backtest", policy, "--from", "1d")["decisions"]
+    tested = write("p.test.yaml", CASES)
+    assert prints("policy-test", "policy", "test", tested)["cases"]
+    prints("policy-findings", "policy", "findings")
+    prints("report-billed", "report", "billed")
+    charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
+    assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]
+
+
+def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> None:
+    assert prints("prices-history", "prices", "history", "--provider", "sandbox", "--last", "1h")["series"]
+    assert prints("prices-history-at", "prices", "history", "--provider", "sandbox", "--at", "0h")["offers"]
+    vms = write("vms.csv", table(SKYPILOT_COLUMNS, SKYPILOT_ROWS))
+    prints("prices-import", "prices", "import", vms, "--provider", "aws")
+    prints("prices-prune", "prices", "prune", "--dry-run")
+    prints("watch-add", "prices", "watch", "add", "--gpu", "L4", "--below", "$1", "--name", "cheap")
+    assert prints("watch-check", "prices", "watch", "check")["watches"]
+    assert prints("watch-list", "prices", "watch", "list")["watches"]
+    prints("watch-remove", "prices", "watch", "remove", "cheap")
+    hourly = "".join(f"{4 + hour % 24 // 6}\n" for hour in range(24 * 20))
+    demand = write("demand.csv", hourly)
+    assert prints("capacity-plan", "capacity", "plan", "--demand", f"H100={demand}", "--on-demand-price", "2")["plans"]
+    assert prints("backtest-reserve", "backtest", "reserve", demand, "--term", "2d", "--policies", "gpubroker")["cells"]
+    trace = write("trace.json", json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0] * 100}))
+    quick = ("--work", "8h", "--deadline", "10h", "--starts", "2", "--workers", "1", "--per-window")
+    assert prints("backtest-placement", "backtest", "placement", trace, *quick)["cells"]
+    assert prints("doctor", "doctor", code=2)["findings"], "jobs wait, and no reconciler runs"
+    prints("doctor-sweep", "doctor", "--sweep")
+
+
+def test_alerts_are_as_their_schema_says(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://127.0.0.1:9/none")
+    done = gpubroker("prices", "watch", "test", "--json")
+    check("watch-test", done.json)
+    assert [one["ok"] for one in done.json["deliveries"]] == [False]
 
 
 def test_a_document_that_is_not_as_its_schema_says_is_found(gpubroker: Gpubroker) -> None:

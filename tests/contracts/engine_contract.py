@@ -25,12 +25,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from broker.agent.clock import NodeClock
-from broker.agent.formats import Intervals, Lease, Spec
+from broker.agent.formats import Intervals, Lease, PlacedTree, Sources, Spec
+from broker.agent.store import ObjectFolder
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job
@@ -40,9 +41,14 @@ from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
 from broker.runfolder.node_state import ExitRecord
 from broker.runfolder.runfolder import RunFolder
+from broker.snapshots.collect import collect
+from broker.snapshots.upload import store_tree
 
 _Answer = TypeVar("_Answer")
-NEEDS = {"several_nodes", "workdir", "setup", "file_mounts", "secrets", "image"}
+NEEDS = {
+    "several_nodes", "workdir", "setup", "file_mounts", "secrets", "image", "disk_tier", "network_tier",
+    "skypilot_config",
+}  # fmt: skip
 QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=10.0)
 SECONDS = 60.0  # after which something that should have happened has not
 
@@ -83,6 +89,7 @@ class Bench:
         placement: Placement | None = None,
         secrets: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        sources: Sources | None = None,
     ) -> Launch:
         """A launch of a job of its own, its run folder prepared."""
         number = next(self.numbers)
@@ -91,9 +98,16 @@ class Bench:
         clock = NodeClock(scaled.origin, scaled.starts_at, scaled.scale) if scaled else NodeClock()
         runs = RunFolder(self.runs_url, job_id)
         runs.write_lease(1, Lease())
-        runs.write_spec(Spec(job_id, 1, key, command, envs=envs or {}, grace=1.0, intervals=QUICK, clock=clock))
+        given: dict[str, Any] = {"envs": envs or {}, "sources": sources}
+        runs.write_spec(Spec(job_id, 1, key, command, grace=1.0, intervals=QUICK, clock=clock, **given))
         job = Job(name="contract", run=command, secrets=tuple(secrets or ()))
         return Launch(key, job, placement or self.placement, runs.attempt_url(1), secrets or {})
+
+    def brought(self, folder: Path) -> Sources:
+        """A snapshot of the folder, in the run store beside the run folders."""
+        pool = ObjectFolder.open(f"{self.runs_url}/snapshots-contract")
+        tree, _ = store_tree(lambda: collect(folder), lambda: pool)
+        return Sources("snapshots-contract", (PlacedTree(tree),))
 
     def doomed_one(self) -> str:
         """The handle of one whose command runs, on a machine that can be taken away."""
@@ -177,6 +191,24 @@ class EngineContract:
 
         eventually(gone, "it is listed no more")
         engine.end(handle)
+
+    def test_a_job_runs_its_snapshot_whatever_became_of_the_folder(self, bench: Bench) -> None:
+        project = bench.folder / "project"
+        (project / "src").mkdir(parents=True)
+        (project / "src" / "words.txt").write_text("as submitted\n")
+        sources = bench.brought(project)
+        (project / "src" / "words.txt").write_text("edited\n")
+        (project / "src").rename(bench.folder / "elsewhere")
+        mark = bench.mark()
+        command = f"cat src/words.txt > {shlex.quote(str(mark))}; pwd >> {shlex.quote(str(mark))}; echo > new"
+        for _ in range(2):
+            launch = bench.launch(command, sources=sources)
+            bench.until(bench.engine.submit(launch), EngineState.GONE)
+            assert bench.ending(launch).cause is Cause.COMPLETED, bench.ending(launch).evidence
+            words, folder = lines(mark)
+            assert words == "as submitted"
+            assert not Path(folder).is_relative_to(project)
+        assert not (project / "new").exists()
 
     def test_what_is_cancelled_at_once_is_gone_at_once(self, bench: Bench) -> None:
         handle = bench.engine.submit(bench.launch("exec sleep 300"))

@@ -20,7 +20,7 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import RunsInstances
 from broker.core.values.money import Money
 from broker.ledger.journal import Writing
-from broker.reconciler.sweep import Standing
+from broker.reconciler.sweep import LeftoverState
 from broker.settings import Settings
 from cli import registries
 from tests.actors import EVERYBODYS
@@ -95,10 +95,10 @@ def check_a_sweep(
         assert swept.asked == (provider.name,)  # type: ignore[attr-defined]  # every provider has one
         told = sorted((one.key, one.standing) for one in swept.found)
         assert told == [
-            ("lost-7", Standing.ORPHAN),
-            ("over-1", Standing.ANOTHER_STORE),
-            ("over-1", Standing.ORPHAN),
-            ("whose-1", Standing.UNKNOWN_OWNER),
+            ("lost-7", LeftoverState.ORPHAN),
+            ("over-1", LeftoverState.ANOTHER_STORE),
+            ("over-1", LeftoverState.ORPHAN),
+            ("whose-1", LeftoverState.UNKNOWN_OWNER),
         ]
         before = {one.id for one in provider.instances()}
         assert [one.error for one in end(broker, swept)] == ["", ""]

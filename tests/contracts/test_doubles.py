@@ -22,11 +22,11 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ManualClock
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import ExitRecord
 from tests.contracts.engine_contract import Bench, EngineContract
 from tests.money.clock import StageClock
-from tests.money.cloud import Cloud, Fate
+from tests.money.cloud import MachineFate, ScriptedCloud
 from tests.money.folders import Folders
 from tests.reconciler.rehearsal import StageEngine, offer
 
@@ -88,25 +88,25 @@ class RehearsalBench(_Double):
 
 @dataclass
 class CloudBench(_Double):
-    """Of `tests.money.cloud.Cloud`."""
+    """Of `tests.money.cloud.ScriptedCloud`."""
 
     folders: Folders | None = None
 
     def launch(self, command: str, *args: Any, **kwargs: Any) -> Launch:
         launch = super().launch(command, *args, **kwargs)
         runs, status = COMMANDS.get(command, (None, 0))
-        cloud = cast(Cloud, self.engine)
-        cloud.fate = Fate(runs=runs, fails=status != 0)
-        cloud.folders.leases[launch.key] = [(Lease(), cloud.clock.true)]
+        cloud = cast(ScriptedCloud, self.engine)
+        cloud.fate = MachineFate(runs=runs, fails=status != 0)
+        cloud.folders.leases[launch.key] = [(LeaseGrant(), cloud.clock.true)]
         return launch
 
     def passes(self) -> None:
-        cloud = cast(Cloud, self.engine)
+        cloud = cast(ScriptedCloud, self.engine)
         cloud.clock.true += timedelta(seconds=10)
         cloud.until(cloud.clock.true)
 
     def ending(self, launch: Launch) -> ExitRecord:
-        ending = cast(Cloud, self.engine).folders.node(launch.key).exit
+        ending = cast(ScriptedCloud, self.engine).folders.node(launch.key).exit
         assert ending is not None
         return replace(ending, exit_status=COMMANDS[launch.job.run][1] if ending.exit_status else 0)
 
@@ -127,7 +127,7 @@ def rehearsed(folder: Path) -> _Double:
 
 def clouded(folder: Path) -> _Double:
     clock = StageClock(NOON)
-    cloud = Cloud(clock, Folders(clock))
+    cloud = ScriptedCloud(clock, Folders(clock))
     placements = _placement(CapacityType.ON_DEMAND), _placement(CapacityType.SPOT)
 
     def take_away(handle: str) -> None:
@@ -187,8 +187,8 @@ def test_every_call_of_the_rehearsal_engine_can_fail(call: str, error: Exception
 def test_every_call_of_the_stage_cloud_can_fail(call: str, error: str, tmp_path: Path) -> None:
     bench = clouded(tmp_path)
     launch = bench.launch("exec sleep 300")
-    cast(Cloud, bench.engine).failing[call] = [error]
+    cast(ScriptedCloud, bench.engine).failing[call] = [error]
     with pytest.raises(RuntimeError if error == "crash" else BrokerError):
         CALLS[call](bench.engine, launch)
-    assert launch.key not in cast(Cloud, bench.engine).machines, "a submission that failed left a machine"
+    assert launch.key not in cast(ScriptedCloud, bench.engine).machines, "a submission that failed left a machine"
     CALLS[call](bench.engine, launch)

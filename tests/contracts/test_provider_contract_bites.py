@@ -17,7 +17,7 @@ from tests.contracts.provider_contract import NOW, ProviderContract
 Change = Callable[[Offer], Offer]
 
 
-class Double:
+class DoubleProvider:
     """An honest small provider, but for the change that a test makes to its middle offer."""
 
     name = "double"
@@ -52,37 +52,37 @@ class Double:
         return [first, SkippedRow("odd_row", "one that cannot be read"), changed, sold_out]
 
 
-class Misnamed(Double):
+class MisnamedProvider(DoubleProvider):
     name = "someone_else"
 
 
-class Silent(Double):
+class Silent(DoubleProvider):
     def rows(self, query: OfferQuery) -> list[Any]:
         return [SkippedRow("odd_row", "all of them")]
 
 
-class Raw(Double):
+class Raw(DoubleProvider):
     def rows(self, query: OfferQuery) -> list[Any]:
         return [*super().rows(query), {"price": 3}]
 
 
-class Uncountable(Double):
+class Uncountable(DoubleProvider):
     def rows(self, query: OfferQuery) -> list[Any]:
         return [*super().rows(query), SkippedRow("Row 17 was odd")]
 
 
-class Repeating(Double):
+class Repeating(DoubleProvider):
     def rows(self, query: OfferQuery) -> list[Any]:
         return [*super().rows(query), super().rows(query)[0]]
 
 
-class Wandering(Double):
+class Wandering(DoubleProvider):
     def rows(self, query: OfferQuery) -> list[Any]:
         first, *rest = super().rows(query)
         return [replace(first, instance_type=f"row-{self.clock.now():%M}"), *rest]
 
 
-class Overeager(Double):
+class Overeager(DoubleProvider):
     """Takes a limit on the price for less than it is."""
 
     def rows(self, query: OfferQuery) -> list[Any]:
@@ -92,14 +92,14 @@ class Overeager(Double):
         return [row for row in rows if isinstance(row, Offer) and row.price and row.price < query.max_price]
 
 
-class OneRegion(Double):
+class OneRegion(DoubleProvider):
     """Takes a pattern of regions for a name."""
 
     def rows(self, query: OfferQuery) -> list[Any]:
         return [row for row in super().rows(query) if not query.regions or getattr(row, "region", "") in query.regions]
 
 
-class Once(Double):
+class Once(DoubleProvider):
     """Gives the same iterator every time; the second caller finds it used up."""
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
@@ -108,12 +108,12 @@ class Once(Double):
         return self.used
 
 
-def with_change(**changes: Any) -> Callable[[ManualClock], Double]:
-    return lambda clock: Double(clock, lambda offer: replace(offer, **changes))
+def with_change(**changes: Any) -> Callable[[ManualClock], DoubleProvider]:
+    return lambda clock: DoubleProvider(clock, lambda offer: replace(offer, **changes))
 
 
-LIES: dict[str, tuple[Callable[[ManualClock], Double], str]] = {
-    "another name": (Misnamed, "registered_name"),
+LIES: dict[str, tuple[Callable[[ManualClock], DoubleProvider], str]] = {
+    "another name": (MisnamedProvider, "registered_name"),
     "nothing offered": (Silent, "offers_something"),
     "a row of the provider's own": (Raw, "nothing_else"),
     "a reason nobody can count": (Uncountable, "nothing_else"),
@@ -159,25 +159,25 @@ LIES: dict[str, tuple[Callable[[ManualClock], Double], str]] = {
 }
 
 
-class DoubleContract(ProviderContract):
+class DoubleProviderContract(ProviderContract):
     plugin = "double"
 
 
-def failures(make: Callable[[ManualClock], Double]) -> set[str]:
+def failures(make: Callable[[ManualClock], DoubleProvider]) -> set[str]:
     """Which checks of the contract the provider fails."""
     failed = set()
     for check in dir(ProviderContract):
         if check.startswith("test_"):
             clock = ManualClock(NOW)
             try:
-                getattr(DoubleContract(), check)(provider=make(clock), clock=clock)
+                getattr(DoubleProviderContract(), check)(provider=make(clock), clock=clock)
             except (AssertionError, AttributeError, TypeError):  # a lie about a type may break the check itself
                 failed.add(check)
     return failed
 
 
 def test_an_honest_provider_passes() -> None:
-    assert failures(Double) == set()
+    assert failures(DoubleProvider) == set()
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -16,7 +16,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 LIMIT = Money.usd(100)
 
 
-class Double:
+class DoubleRule:
     """An honest small rule: a job of the team may hold up to a hundred dollars of cash."""
 
     kind = "double"
@@ -44,19 +44,19 @@ def case_of(rule: Any) -> Case:
     return Case(rule, stopped=asking(101), passed=asking(100))
 
 
-class Misnamed(Double):
+class MisnamedRule(DoubleRule):
     kind = "someone_else"
 
 
-class Nameless(Double):
+class Nameless(DoubleRule):
     name = ""
 
 
-class Placeless(Double):
+class Placeless(DoubleRule):
     source = Source("team.yaml", 0)
 
 
-class Blind(Double):
+class Blind(DoubleRule):
     """Objects to a place, and an approval of it covers every other."""
 
     def judge(self, action: Action, facts: Facts) -> Any:
@@ -67,28 +67,28 @@ class Blind(Double):
         return self.verdict(Answer.DENY, "not_there", f"not at {place}", {"place": place})
 
 
-class Toothless(Double):
+class Toothless(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         return replace(super().judge(action, facts), answer=Answer.ALLOW)
 
 
-class Strict(Double):
+class Strict(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         return replace(super().judge(action, facts), answer=Answer.DENY)
 
 
-class OnEverybody(Double):
+class OnEverybody(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         return super().judge(replace(action, job=action.job.model_copy(update={"team": TEAM})), facts)
 
 
-class OnTheTeamless(Double):
+class OnTheTeamless(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         team = action.job.team or TEAM
         return super().judge(replace(action, job=action.job.model_copy(update={"team": team})), facts)
 
 
-class Remembering(Double):
+class Remembering(DoubleRule):
     """Stops counting once it has objected."""
 
     stopped = 0
@@ -99,7 +99,7 @@ class Remembering(Double):
         return replace(verdict, answer=Answer.ALLOW) if self.stopped > 1 else verdict
 
 
-class Spending(Double):
+class Spending(DoubleRule):
     """Takes what is asked out of the action."""
 
     def judge(self, action: Action, facts: Facts) -> Any:
@@ -109,36 +109,36 @@ class Spending(Double):
         return verdict
 
 
-class Plain(Double):
+class PlainRule(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         return super().judge(action, facts).answer is Answer.ALLOW
 
 
-class Fragile(Double):
+class Fragile(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         if action.kind is ActionKind.RESERVE:
             raise KeyError(action.kind)
         return super().judge(action, facts)
 
 
-class NeedsPlace(Double):
+class NeedsPlace(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         assert action.placement is not None
         return super().judge(action, facts)
 
 
-def saying(**changes: Any) -> Callable[[], Double]:
+def saying(**changes: Any) -> Callable[[], DoubleRule]:
     """A rule whose every verdict is changed so."""
 
-    class Saying(Double):
+    class Saying(DoubleRule):
         def verdict(self, answer: Answer, code: str, message: str, figures: dict[str, str]) -> Any:
             return replace(super().verdict(answer, code, message, figures), **changes)
 
     return Saying
 
 
-LIES: dict[str, tuple[Callable[[], Double], str]] = {
-    "another kind": (Misnamed, "registered_kind"),
+LIES: dict[str, tuple[Callable[[], DoubleRule], str]] = {
+    "another kind": (MisnamedRule, "registered_kind"),
     "no name": (Nameless, "place_in_a_file"),
     "no line": (Placeless, "place_in_a_file"),
     "no objection, ever": (Toothless, "objects"),
@@ -147,7 +147,7 @@ LIES: dict[str, tuple[Callable[[], Double], str]] = {
     "jobs without a team taken for the team's": (OnTheTeamless, "not_about"),
     "a memory": (Remembering, "same_verdict"),
     "a hand in the till": (Spending, "changes_nothing"),
-    "yes or no": (Plain, "counted"),
+    "yes or no": (PlainRule, "counted"),
     "an answer of its own": (saying(answer="maybe"), "counted"),
     "a code nobody can count": (saying(code="Too much!"), "counted"),
     "no code": (saying(code=""), "counted"),
@@ -165,24 +165,24 @@ LIES: dict[str, tuple[Callable[[], Double], str]] = {
 }
 
 
-class DoubleContract(RuleContract):
+class DoubleRuleContract(RuleContract):
     plugin = "double"
 
 
-def failures(make: Callable[[], Double]) -> set[str]:
+def failures(make: Callable[[], DoubleRule]) -> set[str]:
     """Which checks of the contract the rule fails."""
     failed = set()
     for check in dir(RuleContract):
         if check.startswith("test_"):
             try:
-                getattr(DoubleContract(), check)(case=case_of(make()))
+                getattr(DoubleRuleContract(), check)(case=case_of(make()))
             except (AssertionError, AttributeError, TypeError, KeyError):  # a lie about a type may break the check
                 failed.add(check)
     return failed
 
 
 def test_an_honest_rule_passes() -> None:
-    assert failures(Double) == set()
+    assert failures(DoubleRule) == set()
 
 
 @pytest.mark.parametrize("lie", LIES)

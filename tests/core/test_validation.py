@@ -18,13 +18,13 @@ class Level(StrEnum):
     HIGH = "high"
 
 
-class Budget(BaseModel):
+class SampleBudget(BaseModel):
     model_config = ConfigDict(extra="forbid")
     kind: Literal["budget"]
     limit: Amount = Field(description="the most that may be spent, such as `limit: $900`")
 
 
-class Price(BaseModel):
+class SamplePrice(BaseModel):
     model_config = ConfigDict(extra="forbid")
     kind: Literal["price"]
     per_hour: Amount
@@ -47,8 +47,8 @@ class File(BaseModel):
     share: float | None = None
     on: bool = False
     after: Duration | None = None
-    rules: tuple[Annotated[Budget | Price, Field(discriminator="kind")], ...] = ()
-    limits: dict[str, Budget] = Field(default_factory=dict)
+    rules: tuple[Annotated[SampleBudget | SamplePrice, Field(discriminator="kind")], ...] = ()
+    limits: dict[str, SampleBudget] = Field(default_factory=dict)
     pairs: Annotated[dict[str, int], PlainValidator(_pairs)] = Field(default_factory=dict)
     tags: list[str] = Field(default_factory=list)
 

@@ -13,7 +13,7 @@ import pytest
 
 from broker.core.values.clock import SystemClock
 from broker.store import open_store
-from tests.crash.driver import SPEED, Life, ask
+from tests.crash.driver import SPEED, BrokerLife, ask
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +72,7 @@ def drive() -> Iterator[Drive]:
                 encoding="utf-8",
             )
         trace.unlink(missing_ok=True)
-        life = Life(str(home), str(job), dies_at, str(trace), SPEED if engine == "sandbox" else 1.0)
+        life = BrokerLife(str(home), str(job), dies_at, str(trace), SPEED if engine == "sandbox" else 1.0)
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(ask(life))

@@ -2,9 +2,9 @@
 
     python -m tests.crash.driver
 
-reads one `Life` a line from its input, forks a process that lives it, and answers with that process's exit status.
-(Forked, because importing everything anew would be most of the work of some hundreds of lives. The parent has no
-threads, no store and no connections to pass on.)
+reads one `BrokerLife` a line from its input, forks a process that lives it, and answers with that process's exit
+status. (Forked, because importing everything anew would be most of the work of some hundreds of lives. The parent has
+no threads, no store and no connections to pass on.)
 
 A life submits the job (unless the store has one) and reconciles until nothing is left to do. Points stand before and
 after every write and commit of any database, and every call of an engine or of a run folder. They are found by
@@ -47,7 +47,7 @@ SPEED = 600.0
 
 
 @dataclass(frozen=True)
-class Life:
+class BrokerLife:
     """One life of a broker: where, what it submits, and the point at which it dies ("": none). ``pace``: 1.0, or that
     of a sandbox that runs faster."""
 
@@ -163,7 +163,7 @@ def settings_in(home: Path) -> Settings:
     )
 
 
-def live(life: Life) -> None:
+def live(life: BrokerLife) -> None:
     """In this process, which may die of it."""
     fuse = Fuse(life.dies_at, Path(life.trace))
     broker = FusedBroker(settings_in(Path(life.home)), fuse)
@@ -182,7 +182,7 @@ def live(life: Life) -> None:
     background.run(broker)
 
 
-def _forked(life: Life) -> int:
+def _forked(life: BrokerLife) -> int:
     """Live it in a child; the child's exit status."""
     child = os.fork()
     if child:
@@ -201,11 +201,11 @@ def _forked(life: Life) -> int:
         os._exit(status)
 
 
-def ask(life: Life) -> str:
+def ask(life: BrokerLife) -> str:
     """The line that asks for a life."""
     return json.dumps(asdict(life)) + "\n"
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        print(_forked(Life(**json.loads(line))), flush=True)
+        print(_forked(BrokerLife(**json.loads(line))), flush=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.documents import check as check_document
 from tests.demo.recount import Recount
 from tests.program import ROOT, counted, eventually, kill, processes, rows, run, start
 
@@ -66,7 +67,7 @@ def test_the_figures_follow_from_ledger_and_events(tmp_path: Path) -> None:
     done = run("demo", "--json", home=home, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)  # one document, and nothing beside it
-    assert document["simulated"] is True
+    check_document("demo", document)
     assert document["job_state"] == "succeeded"
     assert document["attempts"] >= 2
     assert document["interruptions"] >= 1

@@ -9,14 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.buy_or_rent import Answer, Case, Verdict, buy_or_rent, monthly_usd, utilisation_of
-from broker.economics.sourcing import Situation, opinions
+from broker.economics.buy_or_rent import (
+    BuyOrRentInputs,
+    BuyOrRentTotals,
+    BuyOrRentVerdict,
+    buy_or_rent,
+    monthly_usd,
+    utilisation_of,
+)
+from broker.economics.sourcing import SourcingNeed, opinions
 
-A100 = Case(purchase_usd=12_000, rent_usd_per_hour=5.12, years=3)
-RTX4090 = Case(purchase_usd=2_200, rent_usd_per_hour=0.18, years=2, watts=550, kwh_usd=0.16, resale_usd=600)
+A100 = BuyOrRentInputs(purchase_usd=12_000, rent_usd_per_hour=5.12, years=3)
+RTX4090 = BuyOrRentInputs(purchase_usd=2_200, rent_usd_per_hour=0.18, years=2, watts=550, kwh_usd=0.16, resale_usd=600)
 
 
-def holds(answer: Answer) -> dict[str, bool]:
+def holds(answer: BuyOrRentTotals) -> dict[str, bool]:
     return {check.rule: check.holds for check in answer.rules_of_thumb}
 
 
@@ -28,7 +35,7 @@ def test_an_a100_against_on_demand_and_spot(rent: float, percent: float, total: 
     assert answer.hours == pytest.approx(18_396)
     assert round(answer.rent_total_usd) == total
     assert answer.own_total_usd == 12_000
-    assert answer.verdict is Verdict.BUY
+    assert answer.verdict is BuyOrRentVerdict.BUY
 
 
 def test_the_4090_build_does_not_pay_back_before_about_24_hours_a_day() -> None:
@@ -39,7 +46,7 @@ def test_the_4090_build_does_not_pay_back_before_about_24_hours_a_day() -> None:
     assert round(12 * month) == 771
     for hours in (4, 6, 12, 20):
         part_time = buy_or_rent(replace(RTX4090, utilisation=utilisation_of(hours)))
-        assert part_time.verdict is Verdict.RENT
+        assert part_time.verdict is BuyOrRentVerdict.RENT
         assert part_time.payback_months is None
     quoted = holds(answer)
     assert quoted["above 4-6 h/day: buy"] is False, "the often quoted rule does not hold for these inputs"
@@ -51,8 +58,8 @@ def test_the_rent_at_which_it_would_pay(hours: float, rent: float) -> None:
     case = replace(RTX4090, utilisation=utilisation_of(hours))
     needed = buy_or_rent(case).break_even_rent_usd_per_hour
     assert round(needed, 2) == rent
-    assert buy_or_rent(replace(case, rent_usd_per_hour=needed * 1.01)).verdict is Verdict.BUY
-    assert buy_or_rent(replace(case, rent_usd_per_hour=needed * 0.99)).verdict is Verdict.RENT
+    assert buy_or_rent(replace(case, rent_usd_per_hour=needed * 1.01)).verdict is BuyOrRentVerdict.BUY
+    assert buy_or_rent(replace(case, rent_usd_per_hour=needed * 0.99)).verdict is BuyOrRentVerdict.RENT
     assert holds(buy_or_rent(replace(case, rent_usd_per_hour=0.64)))["above 4-6 h/day: buy"] is True
 
 
@@ -63,7 +70,7 @@ def test_payback() -> None:
 def test_an_hour_that_costs_more_to_run_than_to_rent_never_pays() -> None:
     answer = buy_or_rent(replace(RTX4090, rent_usd_per_hour=0.05))
     assert answer.break_even_utilisation is answer.break_even_hours_per_day is answer.payback_months is None
-    assert answer.verdict is Verdict.RENT
+    assert answer.verdict is BuyOrRentVerdict.RENT
     assert "never pays" in answer.rules_of_thumb[0].says
 
 
@@ -100,8 +107,8 @@ def test_falling_rents() -> None:
 
 
 def test_bursts_are_rented_and_the_baseline_owned() -> None:
-    assert buy_or_rent(replace(A100, peak_to_baseline=3)).verdict is Verdict.HYBRID
-    assert buy_or_rent(replace(RTX4090, peak_to_baseline=3, utilisation=0.2)).verdict is Verdict.RENT
+    assert buy_or_rent(replace(A100, peak_to_baseline=3)).verdict is BuyOrRentVerdict.HYBRID
+    assert buy_or_rent(replace(RTX4090, peak_to_baseline=3, utilisation=0.2)).verdict is BuyOrRentVerdict.RENT
 
 
 def test_what_was_left_out_is_listed() -> None:
@@ -111,7 +118,7 @@ def test_what_was_left_out_is_listed() -> None:
 
 
 CASES = st.builds(
-    Case,
+    BuyOrRentInputs,
     purchase_usd=st.floats(500, 1e6),
     rent_usd_per_hour=st.floats(0.05, 100),
     years=st.floats(0.5, 8),
@@ -128,17 +135,17 @@ CASES = st.builds(
 
 
 @given(CASES, st.floats(0, 1))
-def test_cheaper_energy_never_makes_renting_better(case: Case, factor: float) -> None:
+def test_cheaper_energy_never_makes_renting_better(case: BuyOrRentInputs, factor: float) -> None:
     cheaper = buy_or_rent(replace(case, kwh_usd=case.kwh_usd * factor))
     answer = buy_or_rent(case)
     assert cheaper.own_npv_usd <= answer.own_npv_usd * (1 + 1e-9)
     assert cheaper.rent_npv_usd == answer.rent_npv_usd
-    if answer.verdict is Verdict.BUY:
-        assert cheaper.verdict is Verdict.BUY
+    if answer.verdict is BuyOrRentVerdict.BUY:
+        assert cheaper.verdict is BuyOrRentVerdict.BUY
 
 
 @given(CASES)
-def test_signs_bounds_and_break_evens_agree(case: Case) -> None:
+def test_signs_bounds_and_break_evens_agree(case: BuyOrRentInputs) -> None:
     answer = buy_or_rent(case)
     assert answer.own_total_usd > 0
     assert answer.rent_total_usd > 0
@@ -149,14 +156,14 @@ def test_signs_bounds_and_break_evens_agree(case: Case) -> None:
     if answer.break_even_utilisation is not None and answer.break_even_utilisation <= 1:
         at_use = buy_or_rent(replace(case, utilisation=answer.break_even_utilisation))
         assert at_use.own_npv_usd == pytest.approx(at_use.rent_npv_usd)
-    assert (answer.verdict is Verdict.BUY) == (answer.own_npv_usd < answer.rent_npv_usd)
+    assert (answer.verdict is BuyOrRentVerdict.BUY) == (answer.own_npv_usd < answer.rent_npv_usd)
 
 
 @given(CASES, st.floats(1, 3))
-def test_a_higher_rent_never_speaks_for_renting(case: Case, factor: float) -> None:
+def test_a_higher_rent_never_speaks_for_renting(case: BuyOrRentInputs, factor: float) -> None:
     dearer = buy_or_rent(replace(case, rent_usd_per_hour=case.rent_usd_per_hour * factor))
-    if buy_or_rent(case).verdict is Verdict.BUY and not case.lead_time_weeks:
-        assert dearer.verdict is Verdict.BUY
+    if buy_or_rent(case).verdict is BuyOrRentVerdict.BUY and not case.lead_time_weeks:
+        assert dearer.verdict is BuyOrRentVerdict.BUY
 
 
 @pytest.mark.parametrize(
@@ -187,14 +194,14 @@ def test_a_day_has_24_hours(hours: float) -> None:
 @pytest.mark.parametrize(
     ("situation", "says"),
     [
-        (Situation(2, 12), {"rent"}),
-        (Situation(5, 18), {"buy"}),
-        (Situation(5, 12), set()),
-        (Situation(20, 36), {"buy"}),
-        (Situation(20, 36, gpus=8), {"buy", "rent"}),
-        (Situation(12, 12, gpus=8, bursty=True, steady_baseline=True), {"rent", "hybrid"}),
-        (Situation(5, 12, sensitive=True, regional_spread=True), {"on_premises", "multi_cloud"}),
+        (SourcingNeed(2, 12), {"rent"}),
+        (SourcingNeed(5, 18), {"buy"}),
+        (SourcingNeed(5, 12), set()),
+        (SourcingNeed(20, 36), {"buy"}),
+        (SourcingNeed(20, 36, gpus=8), {"buy", "rent"}),
+        (SourcingNeed(12, 12, gpus=8, bursty=True, steady_baseline=True), {"rent", "hybrid"}),
+        (SourcingNeed(5, 12, sensitive=True, regional_spread=True), {"on_premises", "multi_cloud"}),
     ],
 )
-def test_rules_of_thumb_about_sourcing(situation: Situation, says: set[str]) -> None:
+def test_rules_of_thumb_about_sourcing(situation: SourcingNeed, says: set[str]) -> None:
     assert {opinion.says for opinion in opinions(situation)} == says

@@ -9,42 +9,42 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import known, lookup
 from broker.economics.fits import Fit, fits, smallest_layout
-from broker.economics.memory import Layout, Method, Precision, Workload, estimate
+from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate
 from broker.economics.model import ModelShape
 from broker.economics.parallelism import Strategy, choose
 
 ALL = tuple(lookup(name) for name in known())
 
 
-def found(workload: Workload) -> dict[str, Fit]:
+def found(workload: ModelUse) -> dict[str, Fit]:
     return {fit.accelerator: fit for fit in fits(estimate(workload), ALL)}
 
 
 def test_a_7b_adapter_fits_on_any_current_card_and_a_full_fine_tune_does_not() -> None:
-    qlora = found(Workload(7e9, Method.QLORA))
+    qlora = found(ModelUse(7e9, Method.QLORA))
     assert {qlora[name].count for name in ("T4", "L4", "RTX4090", "A100", "H100")} == {1}
-    full = found(Workload(7e9))
+    full = found(ModelUse(7e9))
     assert "RTX4090" not in full, "consumer cards hold only what fits on one of them"
     assert full["H100"].count == full["H100"].lower_bound == 2
     assert full["MI300X"].count == full["B200"].count == 1
 
 
 def test_4_bit_needs_its_kernels_and_inference_chips_do_not_train() -> None:
-    assert "V100" not in found(Workload(7e9, Method.QLORA)), "compute capability 7.0 is below 7.5"
-    assert "Inferentia2" not in found(Workload(1e9))
-    assert "Inferentia2" in found(Workload(7e9, Method.INFERENCE))
+    assert "V100" not in found(ModelUse(7e9, Method.QLORA)), "compute capability 7.0 is below 7.5"
+    assert "Inferentia2" not in found(ModelUse(1e9))
+    assert "Inferentia2" in found(ModelUse(7e9, Method.INFERENCE))
 
 
 def test_caveats_are_said() -> None:
     shape = ModelShape(32, 4096, 32, 8, 128)
-    old = found(Workload(7e9, Method.INFERENCE, context=4096, shape=shape))["T4"]
+    old = found(ModelUse(7e9, Method.INFERENCE, context=4096, shape=shape))["T4"]
     assert any("FlashAttention-2" in caveat for caveat in old.caveats)
     assert any("no BF16" in caveat for caveat in old.caveats)
-    assert any("porting" in caveat for caveat in found(Workload(7e9))["MI300X"].caveats)
+    assert any("porting" in caveat for caveat in found(ModelUse(7e9))["MI300X"].caveats)
 
 
 def test_a_given_layout_is_kept() -> None:
-    needs = estimate(Workload(7e9), Layout(gpus=8, zero=3))
+    needs = estimate(ModelUse(7e9), ParallelLayout(gpus=8, zero=3))
     kept = fits(needs, ALL, fixed=True)
     assert {fit.count for fit in kept} == {8}
     assert "H100" in {fit.accelerator for fit in kept}
@@ -56,7 +56,7 @@ def test_a_given_layout_is_kept() -> None:
 def test_what_fits_stays_within_the_card_and_above_the_lower_bound(
     parameters: float, method: Method, accelerator: object
 ) -> None:
-    for fit in fits(estimate(Workload(parameters, method)), [accelerator]):  # type: ignore[list-item]  # sampled
+    for fit in fits(estimate(ModelUse(parameters, method)), [accelerator]):  # type: ignore[list-item]  # sampled
         assert fit.per_gpu_gib <= fit.usable_gib
         assert fit.count >= fit.lower_bound
         assert fit.tensor_parallel * fit.pipeline_parallel * fit.data_parallel == fit.count
@@ -67,14 +67,14 @@ def test_what_fits_stays_within_the_card_and_above_the_lower_bound(
 @given(st.floats(1e8, 1e11), st.floats(1, 4))
 def test_a_larger_model_never_takes_fewer_cards(parameters: float, factor: float) -> None:
     h100 = lookup("H100")
-    small = smallest_layout(estimate(Workload(parameters)), h100)
-    large = smallest_layout(estimate(Workload(parameters * factor)), h100)
+    small = smallest_layout(estimate(ModelUse(parameters)), h100)
+    large = smallest_layout(estimate(ModelUse(parameters * factor)), h100)
     assert small is not None
     assert large is None or large.gpus >= small.gpus
 
 
 def test_it_fits_on_one_card() -> None:
-    plan = choose(estimate(Workload(1e9)), lookup("A100-80GB"), gpus=4)
+    plan = choose(estimate(ModelUse(1e9)), lookup("A100-80GB"), gpus=4)
     assert plan.strategy is Strategy.DATA
     assert (plan.data_parallel, plan.tensor_parallel, plan.pipeline_parallel) == (4, 1, 1)
     assert plan.interconnect == "none"
@@ -87,7 +87,7 @@ def test_it_fits_on_one_card() -> None:
 
 
 def test_it_does_not_fit_and_there_is_nvlink() -> None:
-    serving = estimate(Workload(70e9, Method.INFERENCE))
+    serving = estimate(ModelUse(70e9, Method.INFERENCE))
     plan = choose(serving, lookup("H100"))
     assert (plan.strategy, plan.tensor_parallel, plan.interconnect) == (Strategy.TENSOR, 2, "nvlink")
     assert plan.machine == "H100:2"
@@ -95,18 +95,18 @@ def test_it_does_not_fit_and_there_is_nvlink() -> None:
 
 
 def test_it_does_not_fit_and_there_is_no_nvlink() -> None:
-    plan = choose(estimate(Workload(70e9, Method.INFERENCE)), lookup("L40S"))
+    plan = choose(estimate(ModelUse(70e9, Method.INFERENCE)), lookup("L40S"))
     assert plan.strategy is Strategy.PIPELINE
     assert plan.tensor_parallel == 1
     assert plan.interconnect == "pcie"
     assert any("smaller model" in warning for warning in plan.warnings)
     assert any("slower" in warning for warning in plan.warnings)
-    bridged = choose(estimate(Workload(70e9, Method.INFERENCE)), lookup("H100"), linked=False)
+    bridged = choose(estimate(ModelUse(70e9, Method.INFERENCE)), lookup("H100"), linked=False)
     assert bridged.strategy is Strategy.PIPELINE, "the machine on offer decides, not the card"
 
 
 def test_model_and_data_are_both_beyond_one_machine() -> None:
-    plan = choose(estimate(Workload(70e9)), lookup("H100"), gpus=64)
+    plan = choose(estimate(ModelUse(70e9)), lookup("H100"), gpus=64)
     assert plan.strategy is Strategy.HYBRID
     assert plan.gpus == 64
     assert plan.tensor_parallel == 8
@@ -115,22 +115,22 @@ def test_model_and_data_are_both_beyond_one_machine() -> None:
 
 
 def test_sharded_training_inside_one_machine() -> None:
-    plan = choose(estimate(Workload(20e9)), lookup("B200"))
+    plan = choose(estimate(ModelUse(20e9)), lookup("B200"))
     assert plan.strategy is Strategy.FSDP
     assert plan.zero == 3
 
 
 def test_consumer_cards_do_not_share_a_model() -> None:
     with pytest.raises(InvalidInput, match="consumer cards"):
-        choose(estimate(Workload(70e9, Method.INFERENCE)), lookup("RTX4090"))
-    single = choose(estimate(Workload(7e9, Method.INFERENCE, Precision.INT4)), lookup("RTX4090"))
+        choose(estimate(ModelUse(70e9, Method.INFERENCE)), lookup("RTX4090"))
+    single = choose(estimate(ModelUse(7e9, Method.INFERENCE, Precision.INT4)), lookup("RTX4090"))
     assert any("heat" in warning for warning in single.warnings)
 
 
 @settings(deadline=None)
 @given(st.floats(1e8, 1e11), st.integers(1, 256), st.booleans())
 def test_a_plan_always_holds_and_gives_at_least_what_was_asked(parameters: float, gpus: int, linked: bool) -> None:
-    plan = choose(estimate(Workload(parameters)), lookup("A100-80GB"), gpus=gpus, linked=linked)
+    plan = choose(estimate(ModelUse(parameters)), lookup("A100-80GB"), gpus=gpus, linked=linked)
     assert plan.per_gpu_gib <= plan.usable_gib
     assert plan.gpus >= gpus
     assert plan.gpus == plan.tensor_parallel * plan.pipeline_parallel * plan.data_parallel

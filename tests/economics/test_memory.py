@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.economics.memory import (
-    Layout,
     Method,
+    ModelUse,
+    ParallelLayout,
     Precision,
     Recomputation,
-    Workload,
     activation_bytes,
     estimate,
     kv_cache_bytes,
@@ -33,13 +33,13 @@ TRAINING = st.sampled_from([Method.ADAMW, Method.SGD, Method.LORA, Method.QLORA]
 @pytest.mark.parametrize(
     ("workload", "expected", "cards"),
     [
-        (Workload(7e9), (13.0, 26.1, 78.2, 26.1, 143.4), 2),
-        (Workload(13e9), (24.2, 48.4, 145.3, 48.4, 266.4), 4),
-        (Workload(70e9), (130.4, 260.8, 782.3, 260.8, 1434.2), 20),
-        (Workload(7e9, Method.QLORA), (3.3, 0.3, 0.8, 6.5, 10.8), 1),
+        (ModelUse(7e9), (13.0, 26.1, 78.2, 26.1, 143.4), 2),
+        (ModelUse(13e9), (24.2, 48.4, 145.3, 48.4, 266.4), 4),
+        (ModelUse(70e9), (130.4, 260.8, 782.3, 260.8, 1434.2), 20),
+        (ModelUse(7e9, Method.QLORA), (3.3, 0.3, 0.8, 6.5, 10.8), 1),
     ],
 )
-def test_the_usual_table(workload: Workload, expected: tuple[float, ...], cards: int) -> None:
+def test_the_usual_table(workload: ModelUse, expected: tuple[float, ...], cards: int) -> None:
     needs = estimate(workload)
     shown = (needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.total_gib)
     assert tuple(round(value, 1) for value in shown) == expected
@@ -50,14 +50,14 @@ def test_the_usual_table(workload: Workload, expected: tuple[float, ...], cards:
 def test_the_zero_papers_figure(stage: int, gigabytes: float) -> None:
     """Rajbhandari et al., figure 1: 7.5B parameters, 64 GPUs, K = 12, 2-byte gradients, model states only."""
     rules = replace(DEFAULTS, gradient_bytes=2, activations_per_weight=0)
-    needs = estimate(Workload(7.5e9), Layout(gpus=64, zero=stage), rules)
+    needs = estimate(ModelUse(7.5e9), ParallelLayout(gpus=64, zero=stage), rules)
     assert round(needs.per_gpu_gib * GIB / GB, 1) == gigabytes
 
 
 @pytest.mark.parametrize(("context", "gigabytes"), [(8192, 85.9), (4096, 42.9)])
 def test_kv_cache_of_a_70b_class_model(context: int, gigabytes: float) -> None:
     assert round(kv_cache_bytes(LLAMA_70B, batch=32, context=context) / GB, 1) == gigabytes
-    serving = Workload(70e9, Method.INFERENCE, Precision.FP16, batch=32, context=context, shape=LLAMA_70B)
+    serving = ModelUse(70e9, Method.INFERENCE, Precision.FP16, batch=32, context=context, shape=LLAMA_70B)
     assert round(estimate(serving).kv_cache_gib * GIB / GB, 1) == gigabytes
 
 
@@ -86,17 +86,17 @@ def test_kv_cache_of_one_token(shape: ModelShape, kib_per_token: float) -> None:
     ],
 )
 def test_weights_of_7b_for_inference(precision: Precision, gigabytes: float) -> None:
-    needs = estimate(Workload(7e9, Method.INFERENCE, precision))
+    needs = estimate(ModelUse(7e9, Method.INFERENCE, precision))
     assert needs.total_gib * GIB / GB == pytest.approx(gigabytes)
     assert (needs.gradients_gib, needs.optimizer_gib, needs.activations_gib) == (0, 0, 0)
 
 
 def test_the_other_rules_of_thumb_come_out() -> None:
     plain = replace(DEFAULTS, activations_per_weight=0)
-    fp32 = estimate(Workload(1e9, Method.ADAMW, Precision.FP32), rules=plain)
+    fp32 = estimate(ModelUse(1e9, Method.ADAMW, Precision.FP32), rules=plain)
     assert fp32.total_gib * GIB / GB == pytest.approx(16), "16 GB per billion parameters in FP32 Adam"
-    assert estimate(Workload(1e9), rules=plain).total_gib * GIB / GB == pytest.approx(18), "18 bytes a parameter"
-    assert estimate(Workload(1e9, Method.SGD)).optimizer_gib * GIB / GB == pytest.approx(4)
+    assert estimate(ModelUse(1e9), rules=plain).total_gib * GIB / GB == pytest.approx(18), "18 bytes a parameter"
+    assert estimate(ModelUse(1e9, Method.SGD)).optimizer_gib * GIB / GB == pytest.approx(4)
 
 
 def test_activations_from_the_architecture() -> None:
@@ -106,7 +106,7 @@ def test_activations_from_the_architecture() -> None:
     assert activation_bytes(gpt3, 1, 2048, Recomputation.NONE) == unit * (34 + 80)
     assert activation_bytes(gpt3, 1, 2048, Recomputation.SELECTIVE) == unit * 34
     assert activation_bytes(gpt3, 1, 2048, Recomputation.FULL) == unit * 2
-    modelled = estimate(Workload(175e9, batch=1, context=2048, shape=gpt3, recomputation=Recomputation.FULL))
+    modelled = estimate(ModelUse(175e9, batch=1, context=2048, shape=gpt3, recomputation=Recomputation.FULL))
     assert modelled.activations_gib * GIB == pytest.approx(unit * 2)
 
 
@@ -117,17 +117,17 @@ def test_usable_memory_keeps_headroom() -> None:
 
 
 def test_what_was_assumed_is_said() -> None:
-    assert "2 × the weights" in " ".join(estimate(Workload(7e9)).assumptions)
-    assert "no KV cache" in " ".join(estimate(Workload(7e9, Method.INFERENCE)).assumptions)
-    mixed = estimate(Workload(7e9, Method.QLORA, Precision.BF16))
+    assert "2 × the weights" in " ".join(estimate(ModelUse(7e9)).assumptions)
+    assert "no KV cache" in " ".join(estimate(ModelUse(7e9, Method.INFERENCE)).assumptions)
+    mixed = estimate(ModelUse(7e9, Method.QLORA, Precision.BF16))
     assert "stores weights in int4" in " ".join(mixed.assumptions)
-    shared = estimate(Workload(7e9), Layout(8, zero=3))
+    shared = estimate(ModelUse(7e9), ParallelLayout(8, zero=3))
     assert "does not share activations" in " ".join(shared.assumptions)
 
 
 @given(PARAMETERS, st.floats(1, 10), TRAINING)
 def test_more_parameters_never_need_less(parameters: float, factor: float, method: Method) -> None:
-    less, more = estimate(Workload(parameters, method)), estimate(Workload(parameters * factor, method))
+    less, more = estimate(ModelUse(parameters, method)), estimate(ModelUse(parameters * factor, method))
     assert more.total_gib >= less.total_gib > 0
 
 
@@ -135,16 +135,16 @@ def test_more_parameters_never_need_less(parameters: float, factor: float, metho
 def test_a_higher_stage_or_more_gpus_never_put_more_on_each(
     parameters: float, method: Method, stage: int, gpus: int
 ) -> None:
-    needs = estimate(Workload(parameters, method))
-    assert needs.on(Layout(gpus, zero=stage)) <= needs.on(Layout(gpus, zero=stage - 1)) * (1 + 1e-12)
-    assert needs.on(Layout(2 * gpus, zero=stage)) <= needs.on(Layout(gpus, zero=stage)) * (1 + 1e-12)
-    assert needs.on(Layout(gpus, zero=stage)) >= needs.total_gib / gpus * (1 - 1e-12), "nothing is lost"
+    needs = estimate(ModelUse(parameters, method))
+    assert needs.on(ParallelLayout(gpus, zero=stage)) <= needs.on(ParallelLayout(gpus, zero=stage - 1)) * (1 + 1e-12)
+    assert needs.on(ParallelLayout(2 * gpus, zero=stage)) <= needs.on(ParallelLayout(gpus, zero=stage)) * (1 + 1e-12)
+    assert needs.on(ParallelLayout(gpus, zero=stage)) >= needs.total_gib / gpus * (1 - 1e-12), "nothing is lost"
 
 
 @given(PARAMETERS, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]))
 def test_a_split_model_divides_evenly(parameters: float, tensor: int, pipeline: int) -> None:
-    needs = estimate(Workload(parameters))
-    layout = Layout(tensor * pipeline, tensor, pipeline)
+    needs = estimate(ModelUse(parameters))
+    layout = ParallelLayout(tensor * pipeline, tensor, pipeline)
     assert needs.on(layout) * layout.gpus == pytest.approx(needs.total_gib)
 
 
@@ -155,33 +155,33 @@ def test_kv_cache_grows_with_batch_and_context(batch: int, context: int) -> None
 
 
 def test_kv_heads_limit_how_far_the_cache_is_split() -> None:
-    serving = Workload(70e9, Method.INFERENCE, batch=32, context=8192, shape=LLAMA_70B)
+    serving = ModelUse(70e9, Method.INFERENCE, batch=32, context=8192, shape=LLAMA_70B)
     needs = estimate(serving)
-    at16 = needs.on(Layout(16, tensor=16)) - needs.weights_gib / 16
+    at16 = needs.on(ParallelLayout(16, tensor=16)) - needs.weights_gib / 16
     assert at16 == pytest.approx(needs.kv_cache_gib / 8)
 
 
 @pytest.mark.parametrize("parameters", [0, -7e9, 1e18, float("nan"), float("inf"), True])
 def test_absurd_sizes_are_refused(parameters: float) -> None:
     with pytest.raises(InvalidInput, match="parameters: expected"):
-        Workload(parameters)
+        ModelUse(parameters)
 
 
 def test_impossible_combinations_are_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot do it in int4"):
-        Workload(7e9, Method.ADAMW, Precision.INT4)
+        ModelUse(7e9, Method.ADAMW, Precision.INT4)
     with pytest.raises(InvalidInput, match="cannot be split"):
-        Layout(gpus=6, tensor=4)
+        ParallelLayout(gpus=6, tensor=4)
     with pytest.raises(InvalidInput, match="ZeRO stage"):
-        Layout(gpus=8, zero=4)
+        ParallelLayout(gpus=8, zero=4)
     with pytest.raises(InvalidInput, match="batch"):
-        Workload(7e9, batch=0)
+        ModelUse(7e9, batch=0)
     with pytest.raises(InvalidInput, match="divisor"):
         ModelShape(32, 4096, 32, 5, 128)
 
 
 def test_copies_for_inference_share_nothing() -> None:
-    copies = estimate(Workload(7e9, Method.INFERENCE), Layout(8, zero=3))
+    copies = estimate(ModelUse(7e9, Method.INFERENCE), ParallelLayout(8, zero=3))
     assert copies.per_gpu_gib == copies.total_gib
 
 
@@ -196,7 +196,7 @@ def test_floating_point_dust_asks_for_no_extra_card() -> None:
 def test_the_parts_are_gib_and_add_up(parameters: float, method: Method, batch: int, context: int) -> None:
     """Units: bytes go in, GiB (2**30) come out, and nothing on the way is a GB (10**9)."""
     shape = ModelShape(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128)
-    needs = estimate(Workload(parameters, method, batch=batch, context=context, shape=shape))
+    needs = estimate(ModelUse(parameters, method, batch=batch, context=context, shape=shape))
     parts = (needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.kv_cache_gib)
     assert needs.total_gib == pytest.approx(sum(parts))
     assert needs.weights_gib * 2**30 == pytest.approx(parameters * needs.workload.weights.bytes)

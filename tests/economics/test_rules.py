@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.economics.buy_or_rent import Case, buy_or_rent
+from broker.economics.buy_or_rent import BuyOrRentInputs, buy_or_rent
 from broker.economics.rules import DEFAULTS, RulesOfThumb, replaced
 
 
@@ -21,7 +21,7 @@ def test_some_are_replaced_and_the_rest_stays() -> None:
 
 
 def test_a_replaced_rule_is_what_the_arithmetic_is_held_against() -> None:
-    case = Case(purchase_usd=12_000, rent_usd_per_hour=5.12, years=3)  # pays above 2.1 h/day
+    case = BuyOrRentInputs(purchase_usd=12_000, rent_usd_per_hour=5.12, years=3)  # pays above 2.1 h/day
     usual = {check.rule: check.holds for check in buy_or_rent(case).rules_of_thumb}
     own = {
         check.rule: check.holds for check in buy_or_rent(case, replaced({"rent_below_hours_per_day": 2})).rules_of_thumb

@@ -10,8 +10,8 @@ from broker.core.errors import InvalidInput
 from broker.economics.memory import Precision
 from broker.economics.savings import (
     LADDER,
-    Advice,
-    Described,
+    SavingAdvice,
+    WorkloadDescription,
     check_fleet_claim,
     check_together,
     fewer_gpus,
@@ -21,19 +21,19 @@ from broker.economics.savings import (
 )
 
 
-def by_name(workload: Described) -> dict[str, Advice]:
+def by_name(workload: WorkloadDescription) -> dict[str, SavingAdvice]:
     return {advice.name: advice for advice in ladder(workload)}
 
 
 def test_the_rungs_come_in_order_and_each_says_what_to_measure() -> None:
-    advice = ladder(Described(inference=True, parameters=7e9))
+    advice = ladder(WorkloadDescription(inference=True, parameters=7e9))
     assert [rung.order for rung in advice] == list(range(1, len(LADDER) + 1))
     assert advice[0].name == "smallest model that meets the bar"
     assert all(rung.measure and rung.condition and rung.why for rung in advice)
 
 
 def test_exact_output_skips_everything_that_changes_it() -> None:
-    exact = by_name(Described(inference=True, parameters=70e9, exact_output=True))
+    exact = by_name(WorkloadDescription(inference=True, parameters=70e9, exact_output=True))
     for name in ("INT8 quantisation", "INT4 quantisation", "pruning", "distillation"):
         assert not exact[name].applies
     assert exact["INT8 quantisation"].why == "the output must be exact"
@@ -41,15 +41,15 @@ def test_exact_output_skips_everything_that_changes_it() -> None:
 
 
 def test_small_models_gain_little_from_quantisation() -> None:
-    small = by_name(Described(inference=True, parameters=3e9))
+    small = by_name(WorkloadDescription(inference=True, parameters=3e9))
     assert not small["INT4 quantisation"].applies
     assert "little" in small["INT4 quantisation"].why
-    assert by_name(Described(inference=True, parameters=3.1e9))["INT4 quantisation"].applies
+    assert by_name(WorkloadDescription(inference=True, parameters=3.1e9))["INT4 quantisation"].applies
 
 
 def test_training_gets_training_advice() -> None:
     training = by_name(
-        Described(inference=False, parameters=7e9, full_fine_tuning=True, interruptible=True, utilisation=0.3)
+        WorkloadDescription(inference=False, parameters=7e9, full_fine_tuning=True, interruptible=True, utilisation=0.3)
     )
     assert training["LoRA or QLoRA instead of full fine-tuning"].applies
     assert "write checkpoints first" in training["spot with checkpoints"].why
@@ -60,7 +60,7 @@ def test_training_gets_training_advice() -> None:
 
 @given(
     st.builds(
-        Described,
+        WorkloadDescription,
         inference=st.booleans(),
         parameters=st.floats(1e8, 1e12),
         exact_output=st.booleans(),
@@ -71,7 +71,7 @@ def test_training_gets_training_advice() -> None:
         spare_hours_share=st.floats(0, 1),
     )
 )
-def test_savings_multiply_and_never_reach_everything(workload: Described) -> None:
+def test_savings_multiply_and_never_reach_everything(workload: WorkloadDescription) -> None:
     remaining_low = remaining_high = 1.0
     for rung in ladder(workload):
         assert 0 < rung.remaining_low <= remaining_low
@@ -81,9 +81,11 @@ def test_savings_multiply_and_never_reach_everything(workload: Described) -> Non
 
 
 def test_the_quoted_sum_is_shown_beside_the_arithmetic() -> None:
-    modest = Described(inference=True, parameters=1e9, exact_output=True, utilisation=0.9)
+    modest = WorkloadDescription(inference=True, parameters=1e9, exact_output=True, utilisation=0.9)
     assert check_together(ladder(modest)).holds, "only batching is left: 20-60 %"
-    everything = Described(inference=True, parameters=70e9, interruptible=True, utilisation=0.2, spare_hours_share=0.5)
+    everything = WorkloadDescription(
+        inference=True, parameters=70e9, interruptible=True, utilisation=0.2, spare_hours_share=0.5
+    )
     check = check_together(ladder(everything))
     assert not check.holds
     assert "30%-40%" in check.rule
@@ -106,8 +108,8 @@ def test_utilisation_from_20_to_60_percent_saves_two_thirds_not_93_percent() -> 
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="utilisation"):
-        Described(inference=True, parameters=7e9, utilisation=60)
+        WorkloadDescription(inference=True, parameters=7e9, utilisation=60)
     with pytest.raises(InvalidInput, match="parameters"):
-        Described(inference=True, parameters=0)
+        WorkloadDescription(inference=True, parameters=0)
     with pytest.raises(InvalidInput, match="utilisation before"):
         fewer_gpus(0, 0.5)

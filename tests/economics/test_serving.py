@@ -13,7 +13,7 @@ from broker.core.values.accelerators import lookup
 from broker.economics.memory import Precision
 from broker.economics.model import ModelShape
 from broker.economics.routing import TaskClass, Tier, route
-from broker.economics.serving import Prices, Traffic, erlang_c, options, p95_seconds, plan, scale_to_zero
+from broker.economics.serving import GpuHourPrices, Traffic, erlang_c, options, p95_seconds, plan, scale_to_zero
 
 EXAMPLE = Traffic(requests_per_minute=1000, tokens_per_request=200, headroom=0.2, p95_s=5)
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128)
@@ -71,9 +71,9 @@ def test_replicas_carry_the_demand_and_no_more_than_one_is_spare(
 
 def test_options_for_each_card_and_precision() -> None:
     cards = [
-        (lookup("H100"), Prices(owned=1.5, reserved=2.0, on_demand=3.0)),
-        (lookup("L4"), Prices(on_demand=0.7)),
-        (lookup("RTX3090"), Prices()),
+        (lookup("H100"), GpuHourPrices(owned=1.5, reserved=2.0, on_demand=3.0)),
+        (lookup("L4"), GpuHourPrices(on_demand=0.7)),
+        (lookup("RTX3090"), GpuHourPrices()),
     ]
     found = options(EXAMPLE, parameters=8e9, shape=LLAMA_8B, context=2048, batch=8, accelerators=cards)
     named = {(option.accelerator, option.precision): option for option in found}

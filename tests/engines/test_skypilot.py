@@ -4,6 +4,7 @@ what it concludes from SkyPilot's answers. The real API server is in `tests/syst
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import subprocess
 import time
@@ -29,6 +30,7 @@ from broker.core.errors import (
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
+from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.ports import EngineState, Launch
 from broker.core.values.clock import SystemClock
@@ -323,6 +325,17 @@ def test_what_the_job_brings_is_passed_through() -> None:
     assert "sky_workdir" in config["run"]
 
 
+def test_what_lies_in_a_snapshot_is_not_read_from_this_disk() -> None:
+    snapshot = FileSnapshot(pool="snapshots-0", trees=(TreeCopy(tree="0" * 64, source="/x", files=1, size=1),))
+    mounts = {"/data": "s3://bucket/data", "/etc/conf": "/nowhere/conf.yaml", "~/.aws": "/home/ann/.aws"}
+    machines = (MachineRequest(accelerator="H100", count=8),)
+    job = Job(name="t", run="x", workdir="/nowhere", file_mounts=mounts, resources=machines, snapshot=snapshot)
+    config = task_config(launch(offer(), job), Path("/a"), {}, CLOUDS, zones)
+    assert "workdir" not in config
+    assert "sky_workdir" not in config["run"]
+    assert sorted(config["file_mounts"].values()) == ["/a", "s3://bucket/data"]
+
+
 def test_a_cloud_that_skypilot_does_not_know_is_said() -> None:
     with pytest.raises(TryAnotherOffer, match="no cloud 'lab'"):
         task_config(launch(offer("lab")), Path("/a"), {}, CLOUDS, zones)
@@ -337,13 +350,21 @@ def test_scripts_are_shell_and_folders_are_words() -> None:
     assert shlex.quote(folder) in node.run_script("train-1", folder, workdir=False)
 
 
-@pytest.mark.parametrize(("version", "pin"), [("309", "0.8.2"), ("310", "0.11.1"), ("311", "0.12"), ("314", "0.12")])
-def test_obstore_is_pinned_for_the_nodes_python(version: str, pin: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "pin"), [("309", "0.8.2"), ("310", "0.11.1"), ("311", "0.12.1"), ("314", "0.12.1")]
+)
+def test_what_a_node_installs_is_pinned_for_its_python_and_its_hashes_are_required(
+    tmp_path: Path, version: str, pin: str
+) -> None:
     setup = node.setup_script("train-1")
     choice = setup[setup.index('if [ "$version"') : setup.index('if "$found" -m pip')]
-    script = f'version={version}\n{choice}\nprintf %s "$obstore"'
-    said = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True).stdout
-    assert pin in said
+    script = f'version={version}\nown={tmp_path}\n{choice}\nprintf "%s " "$@"'
+    options = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True).stdout.split()
+    lines = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [f"obstore=={pin}", "typing-extensions==4.15.0"]
+    assert all(re.fullmatch(r"\S+( --hash=sha256:[0-9a-f]{64})+", line) for line in lines)
+    assert options == ["--require-hashes", "--only-binary", ":all:", "--requirement", f"{tmp_path}/requirements.txt"]
+    assert setup.count(' "$@"') == 2, "with pip and with uv"
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class APINotSupportedError(RuntimeError):
     pass
 
 
-class Recorded(fake.Sky):
+class CountedSky(fake.Sky):
     """Counts its reports; ``trouble`` is raised instead of one."""
 
     reports = 0
@@ -42,16 +42,16 @@ class Recorded(fake.Sky):
 
 
 @pytest.fixture
-def sky(tmp_path: Path) -> Iterator[Recorded]:
+def sky(tmp_path: Path) -> Iterator[CountedSky]:
     (tmp_path / "sky").mkdir(mode=0o700)
-    with contextlib.closing(Recorded(tmp_path / "sky" / "nodes")) as running:
+    with contextlib.closing(CountedSky(tmp_path / "sky" / "nodes")) as running:
         yield running
 
 
 class Later:
     """Some jobs ended and took their machines down; the broker is back hours later, by its clock."""
 
-    def __init__(self, folder: Path, sky: Recorded, jobs: int) -> None:
+    def __init__(self, folder: Path, sky: CountedSky, jobs: int) -> None:
         self.sky, settings = sky, SkypilotSettings(shared_disk=True, look=0.0)
         bench = Bench(
             make=lambda: Skypilot(folder / "home", SystemClock(), settings, Sdk(sky, URL)),
@@ -76,7 +76,7 @@ class Later:
 
 
 def test_machines_that_were_gone_while_nobody_looked_are_billed_until_the_server_noticed(
-    tmp_path: Path, sky: Recorded
+    tmp_path: Path, sky: CountedSky
 ) -> None:
     """Not until the broker is back; and a report is a round trip, so it is one for all of them."""
     later = Later(tmp_path, sky, jobs=3)
@@ -89,7 +89,7 @@ def test_machines_that_were_gone_while_nobody_looked_are_billed_until_the_server
     assert sky.reports == 1
 
 
-def test_a_server_that_is_away_is_asked_again_before_the_longer_bill_is_made(tmp_path: Path, sky: Recorded) -> None:
+def test_a_server_that_is_away_is_asked_again_before_the_longer_bill_is_made(tmp_path: Path, sky: CountedSky) -> None:
     later = Later(tmp_path, sky, jobs=2)
     sky.trouble = ServerTemporarilyUnavailableError("starting")
     assert later.look() == [(EngineState.UP, None)] * 2
@@ -102,7 +102,7 @@ def test_a_server_that_is_away_is_asked_again_before_the_longer_bill_is_made(tmp
     assert sky.reports == 2
 
 
-def test_a_server_that_stays_away_is_not_waited_for(tmp_path: Path, sky: Recorded) -> None:
+def test_a_server_that_stays_away_is_not_waited_for(tmp_path: Path, sky: CountedSky) -> None:
     """Billed until it was missed, which is when the first look found it gone."""
     later = Later(tmp_path, sky, jobs=1)
     sky.trouble = ServerTemporarilyUnavailableError("starting")
@@ -113,7 +113,7 @@ def test_a_server_that_stays_away_is_not_waited_for(tmp_path: Path, sky: Recorde
     assert later.look() == [(EngineState.GONE, later.back)]
 
 
-def test_where_no_server_keeps_records_it_is_billed_until_it_was_missed(tmp_path: Path, sky: Recorded) -> None:
+def test_where_no_server_keeps_records_it_is_billed_until_it_was_missed(tmp_path: Path, sky: CountedSky) -> None:
     later = Later(tmp_path, sky, jobs=1)
     sky.trouble = APINotSupportedError("no /cost_report")
     assert later.look() == [(EngineState.GONE, later.back)]

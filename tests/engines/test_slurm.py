@@ -19,23 +19,23 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.ports import EngineState
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
-from broker.engines.slurm import Slurm
+from broker.engines.slurm import SlurmEngine
 from broker.engines.slurm_commands import meaning
 from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
-from tests.slurm_cluster import Cluster, own_cluster
+from tests.slurm_cluster import SlurmCluster, own_cluster
 
 _NUMBERS = count(1)  # one cluster for all tests: no key twice
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[SlurmCluster]:
     with own_cluster() as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def commands_find_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def commands_find_it(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
 
@@ -64,12 +64,12 @@ def number_of(handle: str) -> str:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, cluster: Cluster) -> Iterator[Bench]:
+def bench(tmp_path: Path, cluster: SlurmCluster) -> Iterator[Bench]:
     def take_away(handle: str) -> None:
         cluster.run("scancel", number_of(handle))  # a stranger, as far as the engine knows
 
     yield Bench(
-        make=lambda: Slurm(tmp_path / "home", SystemClock()),
+        make=lambda: SlurmEngine(tmp_path / "home", SystemClock()),
         placement=placement(),
         clock=SystemClock(),
         folder=tmp_path,
@@ -81,7 +81,7 @@ def bench(tmp_path: Path, cluster: Cluster) -> Iterator[Bench]:
     eventually(cluster.ready, "the nodes are idle again")
 
 
-class TestSlurm(EngineContract):
+class TestSlurmEngine(EngineContract):
     plugin = "slurm"
 
     @pytest.fixture
@@ -89,13 +89,13 @@ class TestSlurm(EngineContract):
         return bench
 
 
-def urgent(cluster: Cluster) -> str:
+def urgent(cluster: SlurmCluster) -> str:
     """Submit a job that takes both nodes away from others."""
     wrap = ["--wrap", "sleep 3", "--output=/dev/null", "--chdir=/", "--nodes=2", "--gres=gpu:h100:2"]
     return cluster.run("sbatch", "--parsable", "--partition=urgent", *wrap).strip()
 
 
-def test_what_slurm_preempts_is_interrupted_with_time_to_save(bench: Bench, cluster: Cluster) -> None:
+def test_what_slurm_preempts_is_interrupted_with_time_to_save(bench: Bench, cluster: SlurmCluster) -> None:
     mark = bench.mark()
     command = f"trap 'echo saved >> {mark}; exit 0' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
     launch = bench.launch(command, placement(gpus=2))
@@ -144,7 +144,7 @@ def test_a_gang_that_is_cancelled_saves_on_every_node(bench: Bench) -> None:
     assert lines(mark)[2:] in (["saved"] * 2, ["saved"] * 3, ["saved"] * 4), "some are told twice: by Slurm and by us"
 
 
-def test_a_gang_that_is_preempted_saves_on_every_node(bench: Bench, cluster: Cluster) -> None:
+def test_a_gang_that_is_preempted_saves_on_every_node(bench: Bench, cluster: SlurmCluster) -> None:
     """With a GraceTime on the partition; without one, Slurm lets srun cut the ranks off."""
     mark = bench.mark()
     command = f"trap 'echo saved >> {mark}; exit 0' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
@@ -159,7 +159,7 @@ def test_a_gang_that_is_preempted_saves_on_every_node(bench: Bench, cluster: Clu
     assert bench.ending(launch).cause is Cause.PREEMPTED
 
 
-def test_a_controller_that_is_away_is_no_news_of_the_job(bench: Bench, cluster: Cluster) -> None:
+def test_a_controller_that_is_away_is_no_news_of_the_job(bench: Bench, cluster: SlurmCluster) -> None:
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
     bench.until(handle, EngineState.UP)
     cluster.stop("slurmctld")
@@ -182,7 +182,7 @@ def _quietly(bench: Bench, handle: str) -> EngineState | None:
         return None
 
 
-def test_a_job_that_slurm_has_forgotten_ended_when_its_agent_did(bench: Bench, cluster: Cluster) -> None:
+def test_a_job_that_slurm_has_forgotten_ended_when_its_agent_did(bench: Bench, cluster: SlurmCluster) -> None:
     """Nobody looked until it was out of Slurm's memory; nobody is billed for that time."""
     launch = bench.launch("exit 3")
     handle = bench.engine.submit(launch)
@@ -201,7 +201,7 @@ def test_a_job_that_slurm_has_forgotten_and_whose_agent_said_nothing_is_lost(ben
     assert bench.look(f"slurm:loop:999999:{launch.key}").state is EngineState.LOST
 
 
-def test_a_drained_node_ends_nothing(bench: Bench, cluster: Cluster) -> None:
+def test_a_drained_node_ends_nothing(bench: Bench, cluster: SlurmCluster) -> None:
     launch = bench.launch("sleep 2", placement(gpus=2))
     handle = bench.engine.submit(launch)
     bench.until(handle, EngineState.UP)
@@ -214,7 +214,7 @@ def test_a_drained_node_ends_nothing(bench: Bench, cluster: Cluster) -> None:
         cluster.run("scontrol", "update", "nodename=one,two", "state=resume")
 
 
-def test_a_node_that_goes_down_is_an_interruption(bench: Bench, cluster: Cluster) -> None:
+def test_a_node_that_goes_down_is_an_interruption(bench: Bench, cluster: SlurmCluster) -> None:
     handle = bench.engine.submit(bench.launch("exec sleep 300", placement(gpus=2)))
     bench.until(handle, EngineState.UP)
     node = cluster.run("squeue", "-h", "-j", number_of(handle), "-o", "%N").strip()

@@ -16,7 +16,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.engines.slurm import Slurm
+from broker.engines.slurm import SlurmEngine
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -34,7 +34,7 @@ class Forgotten:
         self._attempt = folder / "runs" / "j" / "attempts" / "1"
         self._attempt.mkdir(parents=True)
         job = Job(name="j", run="x", num_nodes=nodes)
-        self._engine = Slurm(folder / "home", ManualClock(START + 60 * MINUTE))
+        self._engine = SlurmEngine(folder / "home", ManualClock(START + 60 * MINUTE))
         self._handle = self._engine.submit(Launch("j-1", job, placement, self._attempt.as_uri()))
 
     def claims(self, rank: int) -> None:

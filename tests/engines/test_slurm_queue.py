@@ -13,8 +13,8 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.engines.slurm import Slurm
-from broker.engines.slurm_commands import Row
+from broker.engines.slurm import SlurmEngine
+from broker.engines.slurm_commands import SqueueRow
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SOON = START + timedelta(minutes=1)
@@ -25,15 +25,15 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, started: d
         "slurm", "loop", "loop:gpu", "cpu", None, 0, CapacityType.OWNED, Money.ZERO, START, "slurm",
         availability=Availability.AVAILABLE, engine="slurm", money=MoneyKind.AMORTISED,
     )  # fmt: skip
-    rows: list[Row] = []
+    rows: list[SqueueRow] = []
     monkeypatch.setattr("broker.engines.slurm.run", lambda arguments, environment=None: "17")
     monkeypatch.setattr("broker.engines.slurm.own_jobs", lambda key=None: rows)
     monkeypatch.setattr("broker.engines.slurm.cluster_name", lambda: "loop")
-    engine = Slurm(tmp_path / "home", ManualClock(START))
+    engine = SlurmEngine(tmp_path / "home", ManualClock(START))
     placement = Placement(offer, 1, Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
     folder = (tmp_path / "runs" / "j" / "attempts" / "1").as_uri()
     handle = engine.submit(Launch("j-1", Job(name="j", run="x"), placement, folder))
-    rows.append(Row("17", "j-1", state, started, None, "Priority", "node7" if state == "CONFIGURING" else ""))
+    rows.append(SqueueRow("17", "j-1", state, started, None, "Priority", "node7" if state == "CONFIGURING" else ""))
     return engine.observe([handle])[handle]
 
 

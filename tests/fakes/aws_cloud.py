@@ -2,7 +2,7 @@
 
 The layer reads requests and writes answers with moto's parsers and serialisers, which follow botocore's models, and
 checks both against the model: an answer with a field that AWS does not have is a fault of the fake. What is not
-answered here goes on to moto: zones, instance type offerings, machines. ``Cloud`` is the world that tests write.
+answered here goes on to moto: zones, instance type offerings, machines. ``AwsCloud`` is the world that tests write.
 
 Pinned to one version of moto in constraints.txt: ``moto.core`` is its inside.
 """
@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.model import OperationModel, Shape  # type: ignore[import-untyped]
@@ -37,7 +37,7 @@ PAGE = 3  # rows a page, so that nothing passes that reads the first page only
 
 
 @dataclass(frozen=True)
-class Fault:
+class AwsFault:
     """What an operation answers instead. ``body``: the bytes themselves, whatever the code."""
 
     code: str = "InternalError"
@@ -47,9 +47,11 @@ class Fault:
 
 
 @dataclass
-class Cloud:
+class AwsCloud:
     """The world. ``faults``: operation → faults, one an answer, the last one for ever; ``(operation, region)`` for one
-    region. ``mangle``: changes the body of every answer of an operation."""
+    region. ``mangle``: changes the body of every answer of an operation. ``late_faults``: as ``faults``, answered once
+    the operation has taken effect. ``purchased_as``: the state of a new purchase; ``unsold``: what every purchase meets
+    instead, but for dry runs; ``unlisted``: so many lists of reservations leave new purchases out."""
 
     spot: list[dict[str, Any]] = field(default_factory=list)
     scores: dict[str, int] = field(default_factory=dict)
@@ -61,15 +63,19 @@ class Cloud:
     savings_plans: list[dict[str, Any]] = field(default_factory=list)
     rates: list[dict[str, Any]] = field(default_factory=list)
     charges: list[dict[str, Any]] = field(default_factory=list)
-    faults: dict[str | tuple[str, str], list[Fault]] = field(default_factory=dict)
+    faults: dict[str | tuple[str, str], list[AwsFault]] = field(default_factory=dict)
     mangle: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    late_faults: dict[str, list[AwsFault]] = field(default_factory=dict)
+    purchased_as: str = "payment-pending"
+    unsold: AwsFault | None = None
+    unlisted: int = 0
     repeat_token: bool = False
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     url: str = ""
 
     def clear(self) -> None:
         """As it was at first, but for the address."""
-        for name, value in vars(Cloud(url=self.url)).items():
+        for name, value in vars(AwsCloud(url=self.url)).items():
             setattr(self, name, value)
 
     def add_spot(self, region: str, zone: str, instance_type: str, price: str, at: datetime, **more: Any) -> None:
@@ -117,12 +123,51 @@ class Cloud:
         rows = [
             {name: value for name, value in row.items() if name != "region"}
             for row in self.blocks
-            if row["region"] == region and row["InstanceType"] == asked.get("InstanceType")
+            if row["region"] == region
+            and row["InstanceType"] == asked.get("InstanceType")
+            and row["StartDate"] >= _utc(asked.get("StartDateRange", row["StartDate"]))
         ]
         return self.paged(rows, asked, "CapacityBlockOfferings")
 
+    def ec2_PurchaseCapacityBlock(self, asked: dict[str, Any], region: str) -> dict[str, Any] | AwsFault:
+        """Each offering is sold once, and nothing makes a repeated call harmless: so does AWS."""
+        wanted = asked["CapacityBlockOfferingId"]
+        sold = [row for row in self.blocks if (row["CapacityBlockOfferingId"], row["region"]) == (wanted, region)]
+        if not sold:
+            return AwsFault("InvalidCapacityBlockOfferingId.NotFound", 400, f"{wanted} does not exist")
+        if asked.get("DryRun"):
+            return AwsFault("DryRunOperation", 412, "Request would have succeeded, but DryRun flag is set.")
+        if self.unsold is not None:
+            return self.unsold
+        self.blocks.remove(sold[0])
+        known = self.reservations.setdefault(region, [])
+        bought = {
+            "CapacityReservationId": f"cr-{len(known):017x}",
+            "InstanceType": sold[0]["InstanceType"],
+            "InstancePlatform": asked["InstancePlatform"],
+            "AvailabilityZone": sold[0]["AvailabilityZone"],
+            "TotalInstanceCount": sold[0]["InstanceCount"],
+            "AvailableInstanceCount": 0,
+            "State": self.purchased_as,
+            "StartDate": sold[0]["StartDate"],
+            "EndDate": sold[0]["EndDate"],
+            "ReservationType": "capacity-block",
+            "InstanceMatchCriteria": "targeted",
+            "Tags": [tag for one in asked.get("TagSpecifications", []) for tag in one["Tags"]],
+        }
+        known.append(bought)
+        return {"CapacityReservation": bought}
+
     def ec2_DescribeCapacityReservations(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
-        return self.paged(self.reservations.get(region, []), asked, "CapacityReservations")
+        rows = list(self.reservations.get(region, []))
+        for wanted in asked.get("Filters", []):
+            assert wanted["Name"].startswith("tag:"), f"the fake does not filter by {wanted['Name']}"
+            key = wanted["Name"].removeprefix("tag:")
+            rows = [row for row in rows if _has_tag(row, key, wanted["Values"])]
+        if self.unlisted > 0:
+            self.unlisted -= 1
+            rows = [row for row in rows if row.get("ReservationType") != "capacity-block"]
+        return self.paged(rows, asked, "CapacityReservations")
 
     def ec2_DescribeReservedInstances(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         return {"ReservedInstances": self.reserved_instances.get(region, [])}
@@ -149,10 +194,10 @@ class Cloud:
         return self.paged(self.charges, asked, "ResultsByTime", "NextPageToken")
 
 
-class Gate:
+class AwsGate:
     """The WSGI application: the cloud's operations first, then moto."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: AwsCloud) -> None:
         self._cloud = cloud
         self._moto = DomainDispatcherApplication(create_backend_app)
 
@@ -183,11 +228,24 @@ class Gate:
         _check(asked, described.input_shape, f"request of {operation}")
         self._cloud.asked.append((operation, region, asked))
         answer = handler(asked, region)
+        if isinstance(answer, AwsFault):
+            return _fault(answer, protocol)
+        if late := self._cloud.late_faults.get(operation):
+            return _fault(late.pop(0) if len(late) > 1 else late[0], protocol)
         _check(answer, described.output_shape, f"answer of {operation}")
         written = get_serializer_class(model.service_name, protocol)(operation_model=described).serialize(answer)
         payload = written["body"] if isinstance(written["body"], bytes) else written["body"].encode()
         mangle = self._cloud.mangle.get(operation)
         return Response(mangle(payload) if mangle else payload, written["status_code"], written["headers"])
+
+
+def _utc(at: datetime) -> datetime:
+    """moto's parsers leave the zone out."""
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _has_tag(row: dict[str, Any], key: str, values: list[str]) -> bool:
+    return any(tag["Key"] == key and tag["Value"] in values for tag in row.get("Tags", []))
 
 
 def _operation(service: str, request: Any) -> str:
@@ -236,7 +294,7 @@ def _check_names(value: Any, shape: Any, what: str) -> None:
             _check_names(inner, shape.member, what)
 
 
-def _fault(fault: Fault, protocol: str) -> Response:
+def _fault(fault: AwsFault, protocol: str) -> Response:
     if fault.body is not None:
         return Response(fault.body, fault.status)
     if protocol == "ec2":
@@ -250,15 +308,15 @@ def _fault(fault: Fault, protocol: str) -> Response:
 
 
 @contextmanager
-def serve_cloud() -> Iterator[Cloud]:
+def serve_cloud() -> Iterator[AwsCloud]:
     """The cloud on a port of its own, for as long as the ``with`` lasts."""
-    cloud = Cloud()
+    cloud = AwsCloud()
 
-    class Quiet(MotoRequestHandler):
+    class QuietMotoHandler(MotoRequestHandler):
         def log(self, *args: Any) -> None:
             pass
 
-    server = make_server("127.0.0.1", 0, Gate(cloud), threaded=True, request_handler=Quiet)
+    server = make_server("127.0.0.1", 0, AwsGate(cloud), threaded=True, request_handler=QuietMotoHandler)
     cloud.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

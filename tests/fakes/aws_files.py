@@ -107,7 +107,7 @@ def advisor(regions: dict[str, dict[str, tuple[int, int]]]) -> dict[str, Any]:
 
 
 @dataclass
-class Answer:
+class FileAnswer:
     """One answer. ``cut``: the connection breaks after so many bytes of the body."""
 
     body: bytes = b""
@@ -120,16 +120,16 @@ class Answer:
 class Files:
     """A server of files. ``answers``: path → answer, or a function of how often the path was asked before."""
 
-    answers: dict[str, Answer | Callable[[int], Answer]] = field(default_factory=dict)
+    answers: dict[str, FileAnswer | Callable[[int], FileAnswer]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
     def put_list(self, region: str, rows: list[Row] | str, **how: Any) -> None:
         text = rows if isinstance(rows, str) else price_list(rows)
-        self.answers[f"/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"] = Answer(text.encode(), **how)
+        self.answers[f"/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"] = FileAnswer(text.encode(), **how)
 
     def put_advisor(self, data: Any, **how: Any) -> None:
-        self.answers["/spot-advisor-data.json"] = Answer(json.dumps(data).encode(), **how)
+        self.answers["/spot-advisor-data.json"] = FileAnswer(json.dumps(data).encode(), **how)
 
 
 @contextmanager
@@ -137,13 +137,13 @@ def serve_files() -> Iterator[Files]:
     """The server, for as long as the ``with`` lasts; what it has no answer for is 404."""
     files = Files()
 
-    class Handler(BaseHTTPRequestHandler):
+    class AwsFileHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             before = files.asked.count(self.path)
             files.asked.append(self.path)
-            found = files.answers.get(self.path, Answer(b"no such file", 404))
+            found = files.answers.get(self.path, FileAnswer(b"no such file", 404))
             answer = found(before) if callable(found) else found
             unchanged = answer.etag and self.headers.get("If-None-Match") == answer.etag
             self.send_response(304 if unchanged else answer.status)
@@ -159,11 +159,11 @@ def serve_files() -> Iterator[Files]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
+    class QuietServer(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
             pass  # a client that hung up is no concern of the test's
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), AwsFileHandler)
     files.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

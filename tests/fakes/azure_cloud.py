@@ -1,7 +1,7 @@
 """Azure Resource Manager over TLS, with one small subscription in it.
 
 What azure-mgmt-compute has models of is checked against them before it is sent; the other answers have the documented
-shape. Links to a next page name Azure's own host, as they do there. ``Cloud`` is the world that tests write.
+shape. Links to a next page name Azure's own host, as they do there. ``AzureCloud`` is the world that tests write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from azure.core.credentials import AccessToken
 from azure.mgmt.compute import models
 
 from tests.fakes.azure_models import faults
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/ml"
@@ -165,7 +165,7 @@ def machine(name: str, size: str = "Standard_ND96isr_H100_v5", **more: Any) -> d
 
 
 @dataclass
-class Cloud:
+class AzureCloud:
     """The world. ``page``: rows a page. ``stuck``: every page links to the second. ``gap``: the second page is empty.
     ``answers``: what an operation answers instead, by a part of its path, for ever. ``mangle``: changes the bytes."""
 
@@ -185,11 +185,11 @@ class Cloud:
     page: int = 2
     stuck: bool = False
     gap: bool = False
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, HttpAnswer] = field(default_factory=dict)
     mangle: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     token: str = "t0ken-of-the-test"
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.path.startswith("/metadata") or not request.headers.get("authorization", "").startswith("Bearer "):
             return _error(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
         if request.headers["authorization"] != f"Bearer {self.token}":
@@ -202,28 +202,28 @@ class Cloud:
         answer = self._route(request)
         for part, change in self.mangle.items():
             if part in request.path and answer.status == 200:
-                return Answer(200, change(answer.payload()), _JSON)
+                return HttpAnswer(200, change(answer.payload()), _JSON)
         return answer
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: HttpRequest) -> HttpAnswer:
         for method, pattern, name in _ROUTES:
             found = re.fullmatch(pattern, request.path)
             if found and request.method == method:
-                answer: Answer = getattr(self, name)(request, *found.groups())
+                answer: HttpAnswer = getattr(self, name)(request, *found.groups())
                 return answer
         return _error(404, "InvalidResourceType", f"{request.method} {request.path}")
 
     # One method an operation.
 
-    def _skus(self, request: Request) -> Answer:
+    def _skus(self, request: HttpRequest) -> HttpAnswer:
         wanted = re.fullmatch(r"location eq '(\w+)'", request.query.get("$filter", ""))
         assert wanted, "only the filter by location is known to Azure"
         return self._list(request, models.ResourceSku, [row for row in self.skus if wanted[1] in row["locations"]])
 
-    def _usages(self, request: Request, region: str) -> Answer:
+    def _usages(self, request: HttpRequest, region: str) -> HttpAnswer:
         return self._list(request, models.Usage, self.usages.get(region, []))
 
-    def _groups(self, request: Request) -> Answer:
+    def _groups(self, request: HttpRequest) -> HttpAnswer:
         rows = [
             {
                 "id": f"{GROUP}{COMPUTE}/capacityReservationGroups/{name}",
@@ -236,22 +236,22 @@ class Cloud:
         ]
         return self._list(request, models.CapacityReservationGroup, rows)
 
-    def _reservations(self, request: Request, group: str) -> Answer:
+    def _reservations(self, request: HttpRequest, group: str) -> HttpAnswer:
         rows = [{**row, "properties": {**row["properties"]}} for row in self.reservations.get(group, [])]
         for row in rows:
             row["properties"].pop("instanceView", None)
         return self._list(request, models.CapacityReservation, rows)
 
-    def _reservation(self, request: Request, group: str, name: str) -> Answer:
+    def _reservation(self, request: HttpRequest, group: str, name: str) -> HttpAnswer:
         for row in self.reservations.get(group, []):
             if row["name"] == name and request.query.get("$expand") == "instanceView":
                 return _checked(models.CapacityReservation, row)
         return _error(404, "ResourceNotFound", name)
 
-    def _machines(self, request: Request) -> Answer:
+    def _machines(self, request: HttpRequest) -> HttpAnswer:
         return self._list(request, models.VirtualMachine, self.machines)
 
-    def _view(self, request: Request, name: str) -> Answer:
+    def _view(self, request: HttpRequest, name: str) -> HttpAnswer:
         if name not in {row["name"] for row in self.machines}:
             return _error(404, "ResourceNotFound", name)
         codes = ["ProvisioningState/succeeded"]
@@ -259,15 +259,15 @@ class Cloud:
             codes.append(f"PowerState/{power}")
         return _checked(models.VirtualMachineInstanceView, {"statuses": [{"code": c, "level": "Info"} for c in codes]})
 
-    def _delete(self, request: Request, name: str) -> Answer:
+    def _delete(self, request: HttpRequest, name: str) -> HttpAnswer:
         before = len(self.machines)
         self.machines = [row for row in self.machines if row["name"] != name]
         if len(self.machines) == before:
-            return Answer(204, b"")
+            return HttpAnswer(204, b"")
         where = f"https://management.azure.com/subscriptions/{SUBSCRIPTION}{COMPUTE}/locations/eastus/operations/1"
-        return Answer(202, b"", {"Location": f"{where}?api-version=2025-11-01", "Retry-After": "10"})
+        return HttpAnswer(202, b"", {"Location": f"{where}?api-version=2025-11-01", "Retry-After": "10"})
 
-    def _locations(self, request: Request) -> Answer:
+    def _locations(self, request: HttpRequest) -> HttpAnswer:
         rows = [
             {
                 "id": f"/subscriptions/{SUBSCRIPTION}/locations/{region}",
@@ -281,9 +281,9 @@ class Cloud:
             for region, zones in self.zones.items()
         ]
         logical = {"name": "unitedstates", "displayName": "United States", "metadata": {"regionType": "Logical"}}
-        return Answer(200, {"value": [*rows, logical]}, _JSON)
+        return HttpAnswer(200, {"value": [*rows, logical]}, _JSON)
 
-    def _scores(self, request: Request, region: str) -> Answer:
+    def _scores(self, request: HttpRequest, region: str) -> HttpAnswer:
         asked = request.body
         assert set(asked) == {"desiredLocations", "desiredSizes", "desiredCount", "availabilityZones"}
         assert region in asked["desiredLocations"]
@@ -295,9 +295,9 @@ class Cloud:
             for size in asked["desiredSizes"]
             for score, quota in [self.scores.get((place, size["sku"]), ("DataNotFoundOrStale", True))]
         ]
-        return Answer(200, {**asked, "placementScores": rows}, _JSON)
+        return HttpAnswer(200, {**asked, "placementScores": rows}, _JSON)
 
-    def _graph(self, request: Request) -> Answer:
+    def _graph(self, request: HttpRequest) -> HttpAnswer:
         asked = request.body
         assert "subscriptions" not in asked, "SpotResources answers for a tenant, not for a subscription"
         assert asked["query"].startswith("SpotResources | where type =~ 'microsoft.compute/skuspotevictionrate/")
@@ -309,9 +309,9 @@ class Cloud:
         }  # fmt: skip
         if self.stuck or start + self.page < len(self.evictions):
             answer["$skipToken"] = str(self.page if self.stuck else start + self.page)
-        return Answer(200, answer, _JSON)
+        return HttpAnswer(200, answer, _JSON)
 
-    def _costs(self, request: Request) -> Answer:
+    def _costs(self, request: HttpRequest) -> HttpAnswer:
         assert request.body["dataset"]["grouping"] == [{"type": "TagKey", "name": "gpubroker"}]
         start = int(request.query.get("$skiptoken", 0))
         link = f"https://management.azure.com{request.path}?" + urlencode(
@@ -325,15 +325,15 @@ class Cloud:
             "rows": self.costs[start : start + self.page],
         }
         about = {"id": "q-1", "name": "q-1", "type": "Microsoft.CostManagement/query"}
-        return Answer(200, {**about, "properties": properties}, _JSON)
+        return HttpAnswer(200, {**about, "properties": properties}, _JSON)
 
-    def _bought(self, request: Request) -> Answer:
+    def _bought(self, request: HttpRequest) -> HttpAnswer:
         return self._list(request, None, self.bought)
 
-    def _plans(self, request: Request) -> Answer:
+    def _plans(self, request: HttpRequest) -> HttpAnswer:
         return self._list(request, None, self.plans)
 
-    def _list(self, request: Request, model: type | None, rows: list[Any]) -> Answer:
+    def _list(self, request: HttpRequest, model: type | None, rows: list[Any]) -> HttpAnswer:
         wrong = [fault for row in rows if model for fault in faults(model, row)]
         assert not wrong, f"the fake says what Azure cannot say: {wrong[:3]}"
         token = request.query.get("$skiptoken", "0")
@@ -347,7 +347,7 @@ class Cloud:
         if self.stuck or gap or int(following) < len(rows):
             query = urlencode({**request.query, "$skiptoken": following})
             answer["nextLink"] = f"https://management.azure.com:443{request.path}?{query}"
-        return Answer(200, answer, _JSON)
+        return HttpAnswer(200, answer, _JSON)
 
 
 _S = f"/subscriptions/{SUBSCRIPTION}"
@@ -370,18 +370,18 @@ _ROUTES = (
 )
 
 
-def _checked(model: type, body: dict[str, Any]) -> Answer:
+def _checked(model: type, body: dict[str, Any]) -> HttpAnswer:
     wrong = faults(model, body)
     assert not wrong, f"the fake says what Azure cannot say: {wrong[:3]}"
-    return Answer(200, body, _JSON)
+    return HttpAnswer(200, body, _JSON)
 
 
-def _error(status: int, code: str, message: str) -> Answer:
-    return Answer(status, {"error": {"code": code, "message": message}}, _JSON)
+def _error(status: int, code: str, message: str) -> HttpAnswer:
+    return HttpAnswer(status, {"error": {"code": code, "message": message}}, _JSON)
 
 
 @contextmanager
-def serve_tls(market: Callable[[Request], Answer], folder: Path) -> Iterator[tuple[FakeServer, Path]]:
+def serve_tls(market: Callable[[HttpRequest], HttpAnswer], folder: Path) -> Iterator[tuple[FakeServer, Path]]:
     """A server on loopback with a certificate of its own authority, and the file that holds the authority's."""
     authority = trustme.CA()
     bundle = folder / "authority.pem"

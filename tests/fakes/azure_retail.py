@@ -6,25 +6,20 @@ import re
 from decimal import Decimal
 from urllib.parse import urlencode
 
-from pydantic import BaseModel, ConfigDict
-
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
+from tests.fakes.strict import StrictBody
 
 _CONTAINS = re.compile(r"contains\((\w+), '([^']*)'\)")
 _EQUALS = re.compile(r"(\w+) eq '([^']*)'")
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
-
-
-class SavingsPlan(_Schema):
+class SavingsPlan(StrictBody):
     unitPrice: Decimal
     retailPrice: Decimal
     term: str
 
 
-class Meter(_Schema):
+class RetailItem(StrictBody):
     """One item. Reservations have ``reservationTerm``, the others do not have the key."""
 
     armSkuName: str
@@ -51,22 +46,22 @@ class Meter(_Schema):
         return self.model_dump(exclude_none=True) | {"unitPrice": self.retailPrice}
 
 
-class RetailPrices:
+class FakeRetailPrices:
     """Answers ``GET /api/retail/prices``. Links to the next page name Azure's own host, as they do there. ``page``: how
     many rows a page has. ``stuck``: every page links to the second one. ``gap``: the second page is empty."""
 
-    def __init__(self, *meters: Meter, page: int = 100, stuck: bool = False, gap: bool = False) -> None:
+    def __init__(self, *meters: RetailItem, page: int = 100, stuck: bool = False, gap: bool = False) -> None:
         self.meters = list(meters)
         self.page = page
         self.stuck = stuck
         self.gap = gap
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if (request.method, request.path) != ("GET", "/api/retail/prices"):
-            return Answer(404, {"Message": "not found"})
+            return HttpAnswer(404, {"Message": "not found"})
         wanted = request.query.get("$filter", "")
         if "armSkuName" in wanted and not _CONTAINS.search(wanted):
-            return Answer(400, {"Error": {"Message": "Invalid OData parameters supplied"}})
+            return HttpAnswer(400, {"Error": {"Message": "Invalid OData parameters supplied"}})
         found = [meter for meter in self.meters if _matches(meter, wanted)]
         at = int(request.query.get("$skip", 0))
         gap = self.gap and at == self.page  # one row further on, the page is there
@@ -74,7 +69,7 @@ class RetailPrices:
         following = self.page if self.stuck else at + 1 if gap else at - at % self.page + self.page
         more = self.stuck or following < len(found)
         query = urlencode({**request.query, "$skip": str(following)})
-        return Answer(
+        return HttpAnswer(
             200,
             {
                 "BillingCurrency": "USD",
@@ -87,7 +82,7 @@ class RetailPrices:
         )
 
 
-def _matches(meter: Meter, wanted: str) -> bool:
+def _matches(meter: RetailItem, wanted: str) -> bool:
     """``eq`` terms hold all, ``contains`` terms at least one; case counts, as it does there."""
     equal = all(getattr(meter, field) == value for field, value in _EQUALS.findall(wanted))
     terms = _CONTAINS.findall(wanted)

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
 
 Json = dict[str, Any]
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -28,7 +28,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-class Spec:
+class DiscoveryDocument:
     """One discovery document: which methods there are, and what their bodies look like."""
 
     def __init__(self, document: str) -> None:
@@ -82,8 +82,8 @@ class Spec:
 
 
 @cache
-def _specs() -> tuple[Spec, Spec]:
-    return Spec("compute.v1.json"), Spec("cloudbilling.v1.json")
+def _specs() -> tuple[DiscoveryDocument, DiscoveryDocument]:
+    return DiscoveryDocument("compute.v1.json"), DiscoveryDocument("cloudbilling.v1.json")
 
 
 class GcpCloud:
@@ -114,16 +114,16 @@ class GcpCloud:
         self.project: Json = {"name": "team-ml", "quotas": []}
         self.advice: Callable[[str, Json], Json] | None = None
         self.history: Callable[[str, Json], Json] | None = None
-        self.refuse: dict[str, Answer] = {}
+        self.refuse: dict[str, HttpAnswer] = {}
         self.log: list[tuple[str, dict[str, str], dict[str, str], Any]] = []
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         for spec in _specs():
             if routed := spec.route(request.method, request.path):
                 return self._answer(spec, *routed, request)
         return refusal(404, "notFound", f"no method {request.method} {request.path}")
 
-    def _answer(self, spec: Spec, method: Json, path: dict[str, str], request: Request) -> Answer:
+    def _answer(self, spec: DiscoveryDocument, method: Json, path: dict[str, str], request: HttpRequest) -> HttpAnswer:
         self.log.append((method["id"], path, request.query, request.body))
         try:
             spec.check_query(method, request.query)
@@ -139,17 +139,17 @@ class GcpCloud:
             spec.check(method["response"], answer.body)
         return answer
 
-    def _serve(self, called: str, path: dict[str, str], request: Request) -> Answer:
+    def _serve(self, called: str, path: dict[str, str], request: HttpRequest) -> HttpAnswer:
         query = request.query
         match called:
             case "cloudbilling.services.skus.list":
                 rows, token = self._paged(self.skus if path["servicesId"] == "6F81-5844-456A" else [], query)
-                return Answer(200, {"skus": rows, "nextPageToken": token})
+                return HttpAnswer(200, {"skus": rows, "nextPageToken": token})
             case "compute.regions.list":
                 rows, token = self._paged(self.regions, query)
-                return Answer(200, {"kind": "compute#regionList", "items": rows, **_token(token)})
+                return HttpAnswer(200, {"kind": "compute#regionList", "items": rows, **_token(token)})
             case "compute.projects.get":
-                return Answer(200, self.project)
+                return HttpAnswer(200, self.project)
             case "compute.advice.capacity":
                 return self._advised(self.advice, path, request.body)
             case "compute.advice.capacityHistory":
@@ -168,7 +168,7 @@ class GcpCloud:
             return self._aggregated(*lists[called], query)
         return refusal(404, "notFound", f"the fake has no {called}")
 
-    def _aggregated(self, by_place: dict[str, list[Json]], key: str, places: str, query: dict[str, str]) -> Answer:
+    def _aggregated(self, by_place: dict[str, list[Json]], key: str, places: str, query: dict[str, str]) -> HttpAnswer:
         everything = [
             (place, row) for place, rows in by_place.items() for row in rows if self.lenient or fits(row, query)
         ]
@@ -179,7 +179,7 @@ class GcpCloud:
         for place, row in rows:
             items.setdefault(f"{places}/{place}", {key: []})[key].append(row)
         missed = {"unreachables": self.unreachable} if self.unreachable else {}
-        return Answer(200, {"id": f"projects/team-ml/aggregated/{key}", "items": items, **missed, **_token(token)})
+        return HttpAnswer(200, {"id": f"projects/team-ml/aggregated/{key}", "items": items, **missed, **_token(token)})
 
     def _paged(self, rows: list[Any], query: dict[str, str]) -> tuple[list[Any], str]:
         """A page of the rows, and the token of the next one."""
@@ -192,27 +192,27 @@ class GcpCloud:
             return pages[min(number, 1)], "page-1"
         return pages[number], f"page-{number + 1}" if number + 1 < len(pages) else ""
 
-    def _advised(self, advise: Callable[[str, Json], Json] | None, path: dict[str, str], body: Json) -> Answer:
+    def _advised(self, advise: Callable[[str, Json], Json] | None, path: dict[str, str], body: Json) -> HttpAnswer:
         if advise is None:
             return refusal(404, "notFound", "no advice here")
         try:
-            return Answer(200, advise(path["region"], body))
+            return HttpAnswer(200, advise(path["region"], body))
         except LookupError as error:
             return refusal(400, "invalid", f"no advice on {error}")
 
-    def _delete(self, path: dict[str, str]) -> Answer:
+    def _delete(self, path: dict[str, str]) -> HttpAnswer:
         held = self.instances.get(path["zone"], [])
         for row in held:
             if row["name"] == path["instance"]:
                 held.remove(row)
-                return Answer(200, {"kind": "compute#operation", "name": "operation-1", "status": "RUNNING"})
+                return HttpAnswer(200, {"kind": "compute#operation", "name": "operation-1", "status": "RUNNING"})
         return refusal(404, "notFound", f"The resource {path['instance']!r} was not found")
 
 
-def refusal(status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> Answer:
+def refusal(status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> HttpAnswer:
     """An error as Google's REST services write it."""
     error = {"code": status, "message": message, "errors": [{"message": message, "reason": reason, "domain": "global"}]}
-    return Answer(status, {"error": error}, headers or {})
+    return HttpAnswer(status, {"error": error}, headers or {})
 
 
 def _token(token: str) -> Json:

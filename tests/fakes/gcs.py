@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from tests.fakes.gcp_cloud import Spec
+from tests.fakes.gcp_cloud import DiscoveryDocument
 
 Json = dict[str, Any]
 _GENERATION = "x-goog-if-generation-match"
@@ -34,11 +34,11 @@ _FIRST_GENERATION = 1_700_000_000_000_000  # as Google's look: microseconds
 
 
 @cache
-def _document() -> Spec:
-    return Spec("storage.v1.json")
+def _document() -> DiscoveryDocument:
+    return DiscoveryDocument("storage.v1.json")
 
 
-class Refused(Exception):
+class GcsRefusal(Exception):
     """An answer that is an error: the status and its code."""
 
     def __init__(self, status: int, code: str) -> None:
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Kept:
+class GcsObject:
     """One object: its bytes, and what the document calls its resource."""
 
     data: bytes
@@ -89,7 +89,7 @@ class GcsBucket:
 
     def __init__(self, name: str, *tokens: str, page: int = 1000) -> None:
         self.name, self.tokens, self.page = name, set(tokens), page
-        self.objects: dict[str, Kept] = {}
+        self.objects: dict[str, GcsObject] = {}
         self.writers: dict[str, str] = {}
         self._uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self._generations = count(_FIRST_GENERATION)
@@ -119,15 +119,15 @@ class GcsBucket:
         json_api = parts.path.startswith("/storage/v1/")
         try:
             if token not in self.tokens:
-                raise Refused(401, "AuthenticationRequired")
+                raise GcsRefusal(401, "AuthenticationRequired")
             with self._lock:
                 if json_api:
                     return self._json(method, parts.path, query)
                 bucket, _, name = unquote(parts.path).lstrip("/").partition("/")
                 if bucket != self.name:
-                    raise Refused(404, "NoSuchBucket")
+                    raise GcsRefusal(404, "NoSuchBucket")
                 return self._xml(_Asked(method, name, query, headers, body, token))
-        except Refused as error:
+        except GcsRefusal as error:
             if json_api:
                 reason = {"PreconditionFailed": "conditionNotMet", "NoSuchKey": "notFound"}.get(error.code, error.code)
                 told = {"code": error.status, "message": error.code, "errors": [{"reason": reason}]}
@@ -139,7 +139,7 @@ class GcsBucket:
     def _json(self, verb: str, path: str, query: dict[str, str]) -> _Answer:
         routed = _document().route(verb, path)
         if routed is None:
-            raise Refused(404, "notFound")
+            raise GcsRefusal(404, "notFound")
         method, found = routed
         _document().check_query(method, query)
         if method["id"] == "storage.objects.get":
@@ -151,7 +151,7 @@ class GcsBucket:
             names = [name for name in sorted(self.objects) if name.startswith(query.get("prefix", ""))]
             answer = {"kind": "storage#objects", "items": [self.objects[name].resource for name in names]}
         else:
-            raise Refused(501, "notImplemented")
+            raise GcsRefusal(501, "notImplemented")
         _document().check(method["response"], answer)
         return _Answer(200, json.dumps(answer).encode())
 
@@ -174,7 +174,7 @@ class GcsBucket:
                 parts = self._open(upload, asked.name)
                 numbers = [int(one.text or 0) for one in ElementTree.fromstring(asked.body).iter() if _is_number(one)]
                 if not numbers or any(number not in parts for number in numbers):
-                    raise Refused(400, "InvalidPart")
+                    raise GcsRefusal(400, "InvalidPart")
                 kept = self._put(asked, b"".join(parts[number] for number in numbers))
                 del self._uploads[upload]
                 etag = escape(kept.headers()["ETag"])
@@ -189,12 +189,12 @@ class GcsBucket:
                 self._existing(asked.name, self._preconditions(asked))
                 del self.objects[asked.name]
                 return _Answer(204)
-        raise Refused(405, "MethodNotAllowed")
+        raise GcsRefusal(405, "MethodNotAllowed")
 
     def _open(self, upload: str, name: str) -> dict[int, bytes]:
         known, parts = self._uploads.get(upload, ("", {}))
         if known != name:
-            raise Refused(404, "NoSuchUpload")
+            raise GcsRefusal(404, "NoSuchUpload")
         return parts
 
     def _preconditions(self, asked: _Asked) -> dict[str, str]:
@@ -208,17 +208,17 @@ class GcsBucket:
         assert routed is not None, (verb, path)
         _document().check_query(routed[0], self._preconditions(asked))
 
-    def _existing(self, name: str, conditions: dict[str, str]) -> Kept:
+    def _existing(self, name: str, conditions: dict[str, str]) -> GcsObject:
         kept = self.objects.get(name)
         self._check(kept, conditions)
         if kept is None:
-            raise Refused(404, "NoSuchKey")
+            raise GcsRefusal(404, "NoSuchKey")
         return kept
 
-    def _check(self, kept: Kept | None, conditions: dict[str, str]) -> None:
+    def _check(self, kept: GcsObject | None, conditions: dict[str, str]) -> None:
         wanted = conditions.get("ifGenerationMatch")
         if wanted is not None and wanted != (kept.generation if kept else "0"):
-            raise Refused(412, "PreconditionFailed")
+            raise GcsRefusal(412, "PreconditionFailed")
 
     def _get(self, asked: _Asked) -> _Answer:
         self._means("GET", asked)
@@ -231,7 +231,7 @@ class GcsBucket:
         told = f"bytes {first}-{first + len(piece) - 1}/{len(kept.data)}"
         return _Answer(206, piece, {**kept.headers(), "Content-Range": told})
 
-    def _put(self, asked: _Asked, data: bytes) -> Kept:
+    def _put(self, asked: _Asked, data: bytes) -> GcsObject:
         self._means("POST", asked)
         self._check(self.objects.get(asked.name), self._preconditions(asked))
         now = datetime.now(UTC).isoformat()
@@ -251,7 +251,7 @@ class GcsBucket:
             "storageClass": "STANDARD",
         }
         _document().check({"$ref": "Object"}, resource)
-        self.objects[asked.name] = kept = Kept(data, resource)
+        self.objects[asked.name] = kept = GcsObject(data, resource)
         self.writers[asked.name] = asked.token
         return kept
 
@@ -284,7 +284,7 @@ def _is_number(element: ElementTree.Element) -> bool:
 
 
 def _handler(bucket: GcsBucket) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class GcsHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = 2**16
 
@@ -309,4 +309,4 @@ def _handler(bucket: GcsBucket) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: the bucket is what tests look at."""
 
-    return Handler
+    return GcsHandler

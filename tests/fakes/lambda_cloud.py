@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
+from tests.fakes.strict import StrictBody
 
 KEY = "secret_lambda_key"
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Region(_Schema):
+class Region(StrictBody):
     name: str
     description: str = "somewhere"
 
 
-class Specs(_Schema):
+class Specs(StrictBody):
     vcpus: int
     memory_gib: int
     storage_gib: int = 1400
     gpus: int
 
 
-class InstanceType(_Schema):
+class LambdaInstanceType(StrictBody):
     name: str
     description: str = ""
     gpu_description: str
@@ -34,8 +29,8 @@ class InstanceType(_Schema):
     architecture: str = "x86_64"
 
 
-class Item(_Schema):
-    instance_type: InstanceType
+class Item(StrictBody):
+    instance_type: LambdaInstanceType
     regions_with_capacity_available: list[Region]
 
 
@@ -45,9 +40,11 @@ class LambdaMarket:
     def __init__(self, *items: Item) -> None:
         self.items = list(items)
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.headers.get("authorization") != f"Bearer {KEY}":
-            return Answer(401, {"error": {"code": "global/invalid-api-key", "message": "API key was invalid, expired"}})
+            return HttpAnswer(
+                401, {"error": {"code": "global/invalid-api-key", "message": "API key was invalid, expired"}}
+            )
         if (request.method, request.path) != ("GET", "/api/v1/instance-types"):
-            return Answer(404, {"error": {"code": "global/not-found", "message": "not found"}})
-        return Answer(200, {"data": {item.instance_type.name: item.model_dump() for item in self.items}})
+            return HttpAnswer(404, {"error": {"code": "global/not-found", "message": "not found"}})
+        return HttpAnswer(200, {"data": {item.instance_type.name: item.model_dump() for item in self.items}})

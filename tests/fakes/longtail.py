@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
 
 LOGINS = {
     "CRUSOE_ACCESS_KEY": "access-key-1", "CRUSOE_SECRET_KEY": "c2VjcmV0LW9mLWNydXNvZQ", "CRUSOE_PROJECT_ID": "p-1",
@@ -158,12 +158,12 @@ class LongTail:
 
     def __init__(self) -> None:
         self.bodies = bodies()
-        self.broken: dict[str, Callable[[Request], Answer]] = {}
+        self.broken: dict[str, Callable[[HttpRequest], HttpAnswer]] = {}
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         cloud = request.path.split("/")[1]
         if cloud in self.broken:
             return self.broken[cloud](request)
         if request.path not in self.bodies:
-            return Answer(404, {"error": f"no such path {request.path}"})
-        return Answer(200, self.bodies[request.path])
+            return HttpAnswer(404, {"error": f"no such path {request.path}"})
+        return HttpAnswer(200, self.bodies[request.path])

@@ -6,9 +6,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
 
-_NOT_FOUND = Answer(404, b"not found")
+_NOT_FOUND = HttpAnswer(404, b"not found")
 
 
 class AwsMetadata:
@@ -19,17 +19,17 @@ class AwsMetadata:
         self.rebalance = False
         self.token = "AQAE-one"
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.path == "/latest/api/token":
             lifetime = request.headers.get("x-aws-ec2-metadata-token-ttl-seconds", "")
             good = request.method == "PUT" and lifetime.isdecimal() and 1 <= int(lifetime) <= 21600
-            return Answer(200, self.token.encode()) if good else Answer(400, b"bad request")
+            return HttpAnswer(200, self.token.encode()) if good else HttpAnswer(400, b"bad request")
         if request.headers.get("x-aws-ec2-metadata-token") != self.token:
-            return Answer(401, b"unauthorized")
+            return HttpAnswer(401, b"unauthorized")
         if request.path == "/latest/meta-data/spot/instance-action" and self.taken:
-            return Answer(200, {"action": "terminate", "time": f"{self.taken:%Y-%m-%dT%H:%M:%SZ}"})
+            return HttpAnswer(200, {"action": "terminate", "time": f"{self.taken:%Y-%m-%dT%H:%M:%SZ}"})
         if request.path == "/latest/meta-data/events/recommendations/rebalance" and self.rebalance:
-            return Answer(200, {"noticeTime": "2026-11-21T12:00:00Z"})
+            return HttpAnswer(200, {"noticeTime": "2026-11-21T12:00:00Z"})
         return _NOT_FOUND
 
 
@@ -39,11 +39,11 @@ class GcpMetadata:
     def __init__(self) -> None:
         self.taken: datetime | None = None
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.headers.get("metadata-flavor") != "Google":
-            return Answer(403, b"missing Metadata-Flavor")
+            return HttpAnswer(403, b"missing Metadata-Flavor")
         if request.path == "/computeMetadata/v1/instance/preempted":
-            return Answer(200, b"TRUE" if self.taken else b"FALSE", {"Metadata-Flavor": "Google"})
+            return HttpAnswer(200, b"TRUE" if self.taken else b"FALSE", {"Metadata-Flavor": "Google"})
         return _NOT_FOUND
 
 
@@ -56,11 +56,11 @@ class AzureMetadata:
         self.event = "Preempt"
         self.whose = name
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.headers.get("metadata") != "true" or "api-version" not in request.query:
-            return Answer(400, b"bad request")
+            return HttpAnswer(400, b"bad request")
         if request.path == "/metadata/instance/compute/name":
-            return Answer(200, self.name.encode())
+            return HttpAnswer(200, self.name.encode())
         if request.path != "/metadata/scheduledevents":
             return _NOT_FOUND
         event = {
@@ -73,4 +73,4 @@ class AzureMetadata:
             "EventSource": "Platform",
             "DurationInSeconds": -1,
         }
-        return Answer(200, {"DocumentIncarnation": 2, "Events": [event] if self.taken else []})
+        return HttpAnswer(200, {"DocumentIncarnation": 2, "Events": [event] if self.taken else []})

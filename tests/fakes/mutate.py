@@ -16,7 +16,7 @@ from broker.core.ports import Provider
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from tests.contracts.provider_contract import NOW
-from tests.fakes.server import Answer, FakeServer, Market, Request, encode
+from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest, Market, encode
 
 _ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, -0.01, 1, 10**15, 10**400, Decimal("1e-30"), Decimal("1e300"), Decimal("0.0000004"), "",
@@ -27,7 +27,7 @@ LOWEST, HIGHEST = Money.usd("0.0001"), Money.usd(100_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
+class DamagedBody:
     """A damaged body, and which row of it was damaged: None when it may be any of them."""
 
     body: bytes
@@ -48,7 +48,7 @@ def damaged_bytes(content: bytes, chance: random.Random) -> bytes:
     return bytes(raw)
 
 
-def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> Mutant:
+def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> DamagedBody:
     """Damage to one row in three of four cases, otherwise to the bytes. ``rows``: finds the list (or mapping) of rows
     in the body."""
     if chance.random() < 0.25:
@@ -63,13 +63,13 @@ def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> Muta
                     raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
             if len(raw) < 2:
                 break
-        return Mutant(bytes(raw), None)
+        return DamagedBody(bytes(raw), None)
     damaged = copy.deepcopy(body)
     found = rows(damaged)
     keys = list(found) if isinstance(found, dict) else list(range(len(found)))
     index = chance.randrange(len(keys))
     found[keys[index]] = _damaged(found[keys[index]], chance)
-    return Mutant(encode(damaged), index)
+    return DamagedBody(encode(damaged), index)
 
 
 def _damaged(value: Any, chance: random.Random) -> Any:
@@ -95,9 +95,9 @@ class Hijacked:
         self.path = path
         self.body: bytes | None = None
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if self.body is not None and request.path == self.path:
-            return Answer(200, self.body)
+            return HttpAnswer(200, self.body)
         return self.market(request)
 
 

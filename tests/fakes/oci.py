@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tests.fakes.server import Answer, Request
-
-
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+from tests.fakes.server import HttpAnswer, HttpRequest
+from tests.fakes.strict import StrictBody
 
 
-class Choice(_Schema):
+class OciChoice(StrictBody):
     value: str
 
 
-class Part(_Schema):
+class OciPart(StrictBody):
     partNumber: str
     qty: int | Decimal | None
-    type: Choice = Choice(value="ocpu")
+    type: OciChoice = OciChoice(value="ocpu")
 
 
-class Shape(_Schema):
+class OciShape(StrictBody):
     """One of ``items`` in shapes.json."""
 
     name: str
@@ -33,23 +30,23 @@ class Shape(_Schema):
     bundleMemoryQty: int | None
     gpuQty: int | None
     gpuMemoryQty: int | None
-    processorType: Choice = Choice(value="hopper")
-    shapeType: Choice = Choice(value="bm")
-    subType: Choice = Choice(value="gpu")
-    products: list[Part]
+    processorType: OciChoice = OciChoice(value="hopper")
+    shapeType: OciChoice = OciChoice(value="bm")
+    subType: OciChoice = OciChoice(value="gpu")
+    products: list[OciPart]
 
 
-class Price(_Schema):
+class OciPrice(StrictBody):
     model: str = "PAY_AS_YOU_GO"
     value: int | Decimal
 
 
-class Localization(_Schema):
+class Localization(StrictBody):
     currencyCode: str
-    prices: list[Price]
+    prices: list[OciPrice]
 
 
-class Product(_Schema):
+class Product(StrictBody):
     """One of ``items`` in products.json."""
 
     partNumber: str
@@ -67,33 +64,33 @@ def gpu_shape(
     memory: int | None,
     *,
     preemptible: bool = False,
-) -> Shape:
-    return Shape(
+) -> OciShape:
+    return OciShape(
         name=name,
         allowPreemptible=preemptible,
         bundleMemoryQty=memory,
         gpuQty=gpus,
         gpuMemoryQty=gpu_memory,
-        products=[Part(partNumber=part, qty=ocpus)],
+        products=[OciPart(partNumber=part, qty=ocpus)],
     )
 
 
 def product(part: str, usd: int | Decimal) -> Product:
     """Priced in dollars, and in another currency before them."""
-    yen = Localization(currencyCode="JPY", prices=[Price(value=usd * 155)])
+    yen = Localization(currencyCode="JPY", prices=[OciPrice(value=usd * 155)])
     return Product(
-        partNumber=part, currencyCodeLocalizations=[yen, Localization(currencyCode="USD", prices=[Price(value=usd)])]
+        partNumber=part, currencyCodeLocalizations=[yen, Localization(currencyCode="USD", prices=[OciPrice(value=usd)])]
     )
 
 
 class OciMarket:
     """Answers the two documents."""
 
-    def __init__(self, shapes: list[Shape], products: list[Product]) -> None:
-        self.documents: dict[str, list[Shape] | list[Product]] = {"/shapes.json": shapes, "/products.json": products}
+    def __init__(self, shapes: list[OciShape], products: list[Product]) -> None:
+        self.documents: dict[str, list[OciShape] | list[Product]] = {"/shapes.json": shapes, "/products.json": products}
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         found = self.documents.get(request.path)
         if request.method != "GET" or found is None:
-            return Answer(404, b"<html>not found</html>")
-        return Answer(200, {"buildId": "1", "count": len(found), "items": [row.model_dump() for row in found]})
+            return HttpAnswer(404, b"<html>not found</html>")
+        return HttpAnswer(200, {"buildId": "1", "count": len(found), "items": [row.model_dump() for row in found]})

@@ -7,18 +7,13 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
+from tests.fakes.strict import StrictBody
 
 _TOKEN = re.compile(r"[{}()\[\]:,$!=]|\.\.\.|\"[^\"]*\"|[\w.]+")
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
-
-
-class LowestPrice(_Schema):
+class LowestPrice(StrictBody):
     """The type of that name. Prices are per GPU and hour."""
 
     minimumBidPrice: Decimal | None = None
@@ -29,7 +24,7 @@ class LowestPrice(_Schema):
     availableGpuCounts: list[int] | None = None
 
 
-class GpuType(_Schema):
+class GpuType(StrictBody):
     """The type of that name, as far as it is about prices."""
 
     id: str
@@ -61,17 +56,17 @@ class RunpodMarket:
         self.rows = list(rows)
         self.gone = gone
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if (request.method, request.path) != ("POST", "/graphql"):
-            return Answer(404, {"message": "not found"})
+            return HttpAnswer(404, {"message": "not found"})
         try:
             (selected,) = _parse(request.body["query"])
         except (KeyError, TypeError, ValueError) as error:
-            return Answer(400, {"errors": [{"message": f"Syntax Error: {error}"}]})
+            return HttpAnswer(400, {"errors": [{"message": f"Syntax Error: {error}"}]})
         unknown = list(self._unknown(selected))
         if unknown:
-            return Answer(400, {"errors": [{"message": message} for message in unknown]})
-        return Answer(200, {"data": {"gpuTypes": [_select(row, selected[3]) for row in self.rows]}})
+            return HttpAnswer(400, {"errors": [{"message": message} for message in unknown]})
+        return HttpAnswer(200, {"data": {"gpuTypes": [_select(row, selected[3]) for row in self.rows]}})
 
     def _unknown(self, selected: Selection) -> Iterator[str]:
         if selected[1] != "gpuTypes":

@@ -39,7 +39,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What the client asked. ``body``: its JSON, or the text where it is none, None without one."""
 
     method: str
@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What the market says: a status, and JSON or the bytes themselves."""
 
     status: int
@@ -61,7 +61,7 @@ class Answer:
         return self.body if isinstance(self.body, bytes) else encode(self.body)
 
 
-Market = Callable[[Request], Answer]
+Market = Callable[[HttpRequest], HttpAnswer]
 
 
 class Bare(float):
@@ -97,7 +97,7 @@ class FakeServer:
 
     def __init__(self, market: Market, *, tls: ssl.SSLContext | None = None) -> None:
         self.market = market
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self._faults: list[tuple[Fault, str]] = []
         self._ordering = threading.Lock()
         self._closing = threading.Event()
@@ -134,7 +134,7 @@ class FakeServer:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class FakeHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             wbufsize = 2**16  # head and body in one piece: two would wait 40 ms for each other (Nagle)
 
@@ -146,13 +146,13 @@ class FakeServer:
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing: tests look at ``requests``."""
 
-        return Handler
+        return FakeHandler
 
     def _serve(self, http: BaseHTTPRequestHandler) -> None:
         length = int(http.headers.get("Content-Length") or 0)
         raw = http.rfile.read(length)
         parts = urlsplit(http.path)
-        request = Request(
+        request = HttpRequest(
             http.command,
             parts.path,
             dict(parse_qsl(parts.query)),
@@ -170,7 +170,7 @@ class FakeServer:
         elif fault is Fault.TRUNCATED:
             payload = self.market(request).payload()
             http.close_connection = True
-            _send(http, Answer(200, payload[: len(payload) // 2]), announced=len(payload))
+            _send(http, HttpAnswer(200, payload[: len(payload) // 2]), announced=len(payload))
         else:
             _send(http, _FAULTY[fault] if fault else self.market(request))
 
@@ -184,16 +184,16 @@ class FakeServer:
 
 
 _FAULTY = {
-    Fault.THROTTLED: Answer(429, {"error": "slow down"}, {"Retry-After": "7"}),
-    Fault.THROTTLED_FOR_LONG: Answer(429, {"error": "slow down"}, {"Retry-After": "3600"}),
-    Fault.BUSY: Answer(503, b"busy", {"Retry-After": "7"}),
-    Fault.SERVER_ERROR: Answer(500, b"<html>Internal Server Error</html>"),
-    Fault.NOT_JSON: Answer(200, b"<html>Down for maintenance</html>"),
-    Fault.WRONG_TYPE: Answer(200, ["what", "is", "this"]),
-    Fault.EMPTY_BODY: Answer(200, b""),
-    Fault.EXPIRED_LOGIN: Answer(401, {"error": "token expired"}),
-    Fault.FORBIDDEN: Answer(403, {"error": "forbidden"}),
-    Fault.REDIRECT: Answer(302, b"", {"Location": "http://127.0.0.1:9/elsewhere"}),
+    Fault.THROTTLED: HttpAnswer(429, {"error": "slow down"}, {"Retry-After": "7"}),
+    Fault.THROTTLED_FOR_LONG: HttpAnswer(429, {"error": "slow down"}, {"Retry-After": "3600"}),
+    Fault.BUSY: HttpAnswer(503, b"busy", {"Retry-After": "7"}),
+    Fault.SERVER_ERROR: HttpAnswer(500, b"<html>Internal Server Error</html>"),
+    Fault.NOT_JSON: HttpAnswer(200, b"<html>Down for maintenance</html>"),
+    Fault.WRONG_TYPE: HttpAnswer(200, ["what", "is", "this"]),
+    Fault.EMPTY_BODY: HttpAnswer(200, b""),
+    Fault.EXPIRED_LOGIN: HttpAnswer(401, {"error": "token expired"}),
+    Fault.FORBIDDEN: HttpAnswer(403, {"error": "forbidden"}),
+    Fault.REDIRECT: HttpAnswer(302, b"", {"Location": "http://127.0.0.1:9/elsewhere"}),
 }
 
 
@@ -204,7 +204,7 @@ def _body(raw: bytes) -> Any:
         return raw.decode()
 
 
-def _send(http: BaseHTTPRequestHandler, answer: Answer, *, announced: int | None = None) -> None:
+def _send(http: BaseHTTPRequestHandler, answer: HttpAnswer, *, announced: int | None = None) -> None:
     payload = answer.payload()
     try:
         http.send_response(answer.status)

@@ -51,17 +51,17 @@ class RequestCancelled(Exception):
 
 
 @dataclass
-class Task:
+class FakeSkyTask:
     config: Mapping[str, Any]
 
     @classmethod
-    def from_yaml_config(cls, config: Mapping[str, Any]) -> Task:
+    def from_yaml_config(cls, config: Mapping[str, Any]) -> FakeSkyTask:
         skypilot_catalogue.check(config.get("resources", {}))
         return cls(config)
 
 
 @dataclass
-class Request:
+class FakeSkyRequest:
     """As SkyPilot's payloads have it."""
 
     name: str
@@ -76,7 +76,7 @@ class Request:
 
 
 @dataclass
-class Cluster:
+class FakeSkyCluster:
     name: str
     home: Path
     nodes: int
@@ -113,14 +113,13 @@ esac
 """
 
 
-TaskOfSky = Task  # in `Sky` these names are its attributes
-RefreshOfSky = StatusRefreshMode
+RefreshOfSky = StatusRefreshMode  # in `Sky` the name is its attribute
 
 
 class Sky:
     """What `import sky` gives, as far as the engine uses it."""
 
-    Task = Task
+    Task = FakeSkyTask
     StatusRefreshMode = StatusRefreshMode
 
     def __init__(self, folder: Path) -> None:
@@ -132,14 +131,14 @@ class Sky:
         python.write_text(_PYTHON.format(obstore=Path(obstore.__file__).parent, python=sys.executable))
         python.chmod(0o700)
         self._lock = threading.RLock()
-        self._requests: dict[str, Request] = {}
-        self._clusters: dict[str, Cluster] = {}
+        self._requests: dict[str, FakeSkyRequest] = {}
+        self._clusters: dict[str, FakeSkyCluster] = {}
         self._ended: dict[str, tuple[int, int]] = {}
         self.refuse: Exception | None = None
         self.tasks: list[Mapping[str, Any]] = []
         self.status_calls = 0
 
-    def launch(self, task: TaskOfSky, cluster_name: str, down: bool) -> str:
+    def launch(self, task: FakeSkyTask, cluster_name: str, down: bool) -> str:
         assert down, "nobody would take it down"
         print("Running on cluster:", cluster_name)  # to standard output, as SkyPilot's SDK does
         self.tasks.append(task.config)
@@ -164,7 +163,7 @@ class Sky:
 
     def api_status(
         self, request_ids: Sequence[str] | None = None, cluster_name: str | None = None, all_status: bool = False
-    ) -> list[Request]:
+    ) -> list[FakeSkyRequest]:
         with self._lock:
             if request_ids is not None:
                 return [self._requests[id] for id in request_ids if id in self._requests]
@@ -199,8 +198,8 @@ class Sky:
         for cluster in list(self._clusters.values()):
             cluster.end()
 
-    def _start(self, name: str, cluster: str | None, work: Callable[[Request], Any]) -> str:
-        request = Request(name, cluster)
+    def _start(self, name: str, cluster: str | None, work: Callable[[FakeSkyRequest], Any]) -> str:
+        request = FakeSkyRequest(name, cluster)
         with self._lock:
             self._requests[request.request_id] = request
 
@@ -220,7 +219,7 @@ class Sky:
         threading.Thread(target=run, daemon=True).start()
         return request.request_id
 
-    def _launch(self, request: Request, config: Mapping[str, Any], name: str) -> None:
+    def _launch(self, request: FakeSkyRequest, config: Mapping[str, Any], name: str) -> None:
         if request.aborted.is_set():
             raise RequestCancelled("cancelled by another process")
         if self.refuse is not None:
@@ -228,7 +227,9 @@ class Sky:
         with self._lock:
             cluster = self._clusters.get(name)
             if cluster is None:
-                cluster = Cluster(name, self._folder / f"{name}-{request.request_id[:8]}", int(config["num_nodes"]))
+                cluster = FakeSkyCluster(
+                    name, self._folder / f"{name}-{request.request_id[:8]}", int(config["num_nodes"])
+                )
                 cluster.home.mkdir(mode=0o700)
                 self._clusters[name] = cluster
         for place, source in config["file_mounts"].items():
@@ -251,7 +252,9 @@ class Sky:
 
         threading.Thread(target=job, daemon=True).start()
 
-    def _on_every_node(self, cluster: Cluster, config: Mapping[str, Any], script: str, request: Request | None) -> None:
+    def _on_every_node(
+        self, cluster: FakeSkyCluster, config: Mapping[str, Any], script: str, request: FakeSkyRequest | None
+    ) -> None:
         running = []
         for rank in range(cluster.nodes):
             environment = {

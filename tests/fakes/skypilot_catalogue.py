@@ -26,6 +26,10 @@ MACHINES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
     "runpod": {"1x_A100-80GB_SECURE": {"A100-80GB": 1}},
     "oci": {"VM.GPU.A10.1": {"A10": 1}},
 }
+COLUMNS = (
+    "InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region", "GpuInfo",
+    "SpotPrice", "AvailabilityZone",
+)  # fmt: skip
 
 
 def check(wanted: Mapping[str, Any]) -> None:
@@ -47,8 +51,6 @@ def check(wanted: Mapping[str, Any]) -> None:
 
 def write(home: Path) -> None:
     """The catalogue as files below ``home/.sky``; zone IDs of AWS with the names that an account would have."""
-    plain = ["InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB"]
-    columns = [*plain, "Price", "Region", "GpuInfo", "SpotPrice", "AvailabilityZone"]
     for cloud, machines in MACHINES.items():
         region, zone = _PLACES[cloud]
         zone = "use1-az6" if cloud == "aws" else zone
@@ -57,24 +59,31 @@ def write(home: Path) -> None:
             ((card, count),) = cards.items() or [("", "")]
             apart = cloud == "gcp"  # its accelerators have rows of their own
             built_in = ["", ""] if apart else [card, count]
-            rows.append([machine, *built_in, 8, 64, 2.0, region, "" if apart else _about(card, count), 1.0, zone])
+            rows.append([machine, *built_in, 8, 64, 2.0, region, "" if apart else gpu_info(card, count), 1.0, zone])
             if apart and card:
-                rows.append(["", card, count, "", "", 2.0, region, _about(card, count), 1.0, zone])
+                rows.append(["", card, count, "", "", 2.0, region, gpu_info(card, count), 1.0, zone])
         if cloud == "gcp":
-            rows.append(["", "T4", 1, "", "", 0.4, region, _about("T4", 1), 0.1, zone])
-        _csv(home, f"{cloud}/vms.csv", columns, rows)
-    _csv(
-        home, "aws/az_mappings-default.csv", ["AvailabilityZoneName", "AvailabilityZone"], [["us-east-1a", "use1-az6"]]
-    )
-    _csv(home, "common/accelerators.csv", ["AcceleratorName", "Clouds"], [["H100", "['AWS']"], ["T4", "['GCP']"]])
+            rows.append(["", "T4", 1, "", "", 0.4, region, gpu_info("T4", 1), 0.1, zone])
+        write_file(home, f"{cloud}/vms.csv", COLUMNS, rows)
+    write_common(home, {"us-east-1a": "use1-az6"})
 
 
-def _about(card: object, count: object) -> str:
+def write_common(home: Path, zones: Mapping[str, str]) -> None:
+    """The files beside the clouds' own: zone IDs of AWS by the names that an account has, and accelerators."""
+    names = ["AvailabilityZoneName", "AvailabilityZone"]
+    write_file(home, "aws/az_mappings-default.csv", names, [[name, id] for name, id in zones.items()])
+    cards = [["H100", "['AWS']"], ["T4", "['GCP']"]]
+    write_file(home, "common/accelerators.csv", ["AcceleratorName", "Clouds"], cards)
+
+
+def gpu_info(card: object, count: object) -> str:
+    """The column ``GpuInfo`` of a machine with those accelerators."""
     gpu = {"Name": card, "Manufacturer": "NVIDIA", "Count": count, "MemoryInfo": {"SizeInMiB": 81920}}
     return str({"Gpus": [gpu], "TotalGpuMemoryInMiB": 81920}) if card else ""
 
 
-def _csv(home: Path, name: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def write_file(home: Path, name: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """One file of the catalogue, where SkyPilot looks for it. Without a checksum beside it, none is fetched."""
     place = home / ".sky" / "catalogs" / "v8" / name
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("w", newline="", encoding="utf-8") as file:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq, "neq": operator.ne, "gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le,
@@ -19,7 +19,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-class Listing(BaseModel):
+class VastListing(BaseModel):
     """One offer of the answer. ``verified`` is a filter, ``verification`` the field it looks at."""
 
     model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
@@ -53,35 +53,35 @@ class VastMarket:
     a random sample, as it is there. ``page``: rows a page holds whatever is asked. ``stuck``: it always sends the first
     page."""
 
-    def __init__(self, *listings: Listing, page: int = 64, stuck: bool = False) -> None:
+    def __init__(self, *listings: VastListing, page: int = 64, stuck: bool = False) -> None:
         self.listings = list(listings)
         self.page = page
         self.stuck = stuck
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if (request.method, request.path) != ("POST", "/api/v0/bundles/"):
-            return Answer(404, {"success": False, "msg": "no such path"})
+            return HttpAnswer(404, {"success": False, "msg": "no such path"})
         wanted = dict(request.body)
         kind, limit = wanted.pop("type", "on-demand"), wanted.pop("limit", self.page)
         order, _ = wanted.pop("order", []), wanted.pop("allocated_storage", 8)
         if kind not in ("on-demand", "ondemand", "bid", "reserved"):
-            return Answer(400, {"error": "invalid_request", "msg": f"no such type: {kind}"})
+            return HttpAnswer(400, {"error": "invalid_request", "msg": f"no such type: {kind}"})
         if self.stuck:
             wanted.pop("id", None)
         try:
             rows = [row for row in map(_offered(kind), self.listings) if _matches(row, wanted)]
         except (KeyError, TypeError, ValidationError) as error:
-            return Answer(400, {"error": "invalid_request", "msg": str(error)})
+            return HttpAnswer(400, {"error": "invalid_request", "msg": str(error)})
         rows = rows if order else random.Random(1).sample(rows, len(rows))
         for field, direction in reversed(order):
             rows.sort(key=attrgetter(field), reverse=direction == "desc")
-        return Answer(200, {"offers": [row.model_dump() for row in rows[: min(limit, self.page)]]})
+        return HttpAnswer(200, {"offers": [row.model_dump() for row in rows[: min(limit, self.page)]]})
 
 
-def _offered(kind: str) -> Callable[[Listing], Listing]:
+def _offered(kind: str) -> Callable[[VastListing], VastListing]:
     """How a listing looks in an answer of that kind."""
 
-    def look(listing: Listing) -> Listing:
+    def look(listing: VastListing) -> VastListing:
         if kind == "bid":
             return listing.model_copy(update={"is_bid": True, "dph_total": listing.min_bid})
         if kind == "reserved" or listing.dph_total is None:
@@ -91,7 +91,7 @@ def _offered(kind: str) -> Callable[[Listing], Listing]:
     return look
 
 
-def _matches(row: Listing, wanted: dict[str, dict[str, Any]]) -> bool:
+def _matches(row: VastListing, wanted: dict[str, dict[str, Any]]) -> bool:
     for field, conditions in wanted.items():
         value = row.verification == "verified" if field == "verified" else getattr(row, field)
         if not all(_OPERATORS[name](value, asked) for name, asked in conditions.items()):

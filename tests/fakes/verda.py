@@ -4,37 +4,34 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, HttpRequest
+from tests.fakes.strict import StrictBody
 
 CLIENT_ID, CLIENT_SECRET, TOKEN = "client-1", "s3cret-of-client-1", "token-abc"
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
-
-
-class Cpu(_Schema):
+class Cpu(StrictBody):
     description: str = "30 CPU"
     number_of_cores: int = 30
 
 
-class Gpu(_Schema):
+class Gpu(StrictBody):
     description: str = ""
     number_of_gpus: int = 1
 
 
-class Size(_Schema):
+class Size(StrictBody):
     description: str = ""
     size_in_gigabytes: int
 
 
-class Described(_Schema):
+class VerdaDescribed(StrictBody):
     description: str = "dynamic"
 
 
-class InstanceType(_Schema):
+class VerdaInstanceType(StrictBody):
     """As in the API's document and the recorded example; prices are text."""
 
     instance_type: str
@@ -48,7 +45,7 @@ class InstanceType(_Schema):
     gpu: Gpu = Gpu()
     memory: Size = Size(size_in_gigabytes=120)
     gpu_memory: Size = Size(size_in_gigabytes=80)
-    storage: Described = Described()
+    storage: VerdaDescribed = VerdaDescribed()
     currency: str = "usd"
     description: str = "Dedicated Hardware Instance"
     deploy_warning: str | None = None
@@ -58,7 +55,7 @@ class InstanceType(_Schema):
     supported_os: list[str] = Field(default_factory=list)
 
 
-class Period(_Schema):
+class VerdaPeriod(StrictBody):
     code: str
     name: str
     is_enabled: bool
@@ -72,30 +69,32 @@ class VerdaMarket:
 
     def __init__(
         self,
-        *types: InstanceType,
+        *types: VerdaInstanceType,
         stock: dict[str, list[str]] | None = None,
         spot_stock: dict[str, list[str]] | None = None,
-        periods: tuple[Period, ...] = (),
+        periods: tuple[VerdaPeriod, ...] = (),
     ) -> None:
         self.types = list(types)
         self.stock = {"false": stock or {}, "true": spot_stock or {}}
         self.periods = periods
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.path == "/v1/oauth2/token":
             body = request.body or {}
             asked = (request.method, body.get("grant_type"), body.get("client_id"), body.get("client_secret"))
             if asked != ("POST", "client_credentials", CLIENT_ID, CLIENT_SECRET):
                 said = f"bad client_secret {body.get('client_secret')}"
-                return Answer(400, {"code": "invalid_request", "message": said})
-            return Answer(200, {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
+                return HttpAnswer(400, {"code": "invalid_request", "message": said})
+            return HttpAnswer(200, {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
-            return Answer(401, {"code": "unauthorized_request", "message": "Access token is invalid"})
+            return HttpAnswer(401, {"code": "unauthorized_request", "message": "Access token is invalid"})
         if request.path == "/v1/instance-types":
-            return Answer(200, [kind.model_dump() for kind in self.types])
+            return HttpAnswer(200, [kind.model_dump() for kind in self.types])
         if request.path == "/v1/instance-availability":
             stock = self.stock[request.query["is_spot"]]
-            return Answer(200, [{"location_code": place, "availabilities": kinds} for place, kinds in stock.items()])
+            return HttpAnswer(
+                200, [{"location_code": place, "availabilities": kinds} for place, kinds in stock.items()]
+            )
         if request.path == "/v1/long-term/periods/instances":
-            return Answer(200, [period.model_dump() for period in self.periods])
-        return Answer(404, {"code": "not_found", "message": "no such thing"})
+            return HttpAnswer(200, [period.model_dump() for period in self.periods])
+        return HttpAnswer(404, {"code": "not_found", "message": "no such thing"})

@@ -17,7 +17,7 @@ from broker.core.market.offers import Billing
 from broker.core.values.money import Money, divide_half_even
 from broker.ledger.budgets import period_containing, periods_touching, share_within
 from broker.ledger.holds import Metering, cost_of
-from broker.ledger.meter import Meter, Stretch, Usage, advance, fits, recount
+from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, recount
 from tests.counts import FULL
 
 START = datetime(2026, 10, 24, 22, 10, tzinfo=UTC)  # clocks go back in Berlin in the night after
@@ -36,7 +36,7 @@ class Ledger:
     billing: Billing = WHOLE
     prices: list[tuple[datetime, Money]] = field(default_factory=lambda: [(START, Money.usd("1"))])
     meter: Meter | None = None
-    posted: list[Stretch] = field(default_factory=list)
+    posted: list[CostStretch] = field(default_factory=list)
     recounts: int = 0
 
     def known(self, since: datetime, end: datetime) -> list[tuple[datetime, Money]]:
@@ -44,8 +44,8 @@ class Ledger:
         first = [one for one in self.prices if one[0] <= since][-1:]
         return (first + [one for one in self.prices if since < one[0] <= end]) or [(self.start, Money.usd("1"))]
 
-    def settle(self, now: datetime, metering: Metering = Metering.RUNNING) -> list[Stretch]:
-        usage = Usage(self.start, max(now, self.start), self.billing, metering)
+    def settle(self, now: datetime, metering: Metering = Metering.RUNNING) -> list[CostStretch]:
+        usage = BilledTime(self.start, max(now, self.start), self.billing, metering)
         meter = self.meter if self.posted or self.meter else Meter.new(self.start, Money.usd("1"))
         rates = self.known(meter.since if meter else self.start, usage.end)
         if meter is not None and fits(meter, rates, usage):
@@ -154,7 +154,7 @@ def test_a_price_that_becomes_known_late_is_booked_where_it_was_in_force() -> No
         ledger.settle(month + (hours - 10) * HOUR)
     ledger.prices.append((month - 5 * HOUR, Money.usd("11")))
     (correction,) = ledger.settle(month + 2 * HOUR)
-    assert correction == Stretch(month - 5 * HOUR, month + 2 * HOUR, Money.usd("70"))
+    assert correction == CostStretch(month - 5 * HOUR, month + 2 * HOUR, Money.usd("70"))
     assert ledger.within(month - 30 * HOUR, month) == Money.usd("60")
     assert ledger.within(month, month + 30 * HOUR) == Money.usd("22")
     assert ledger.recounts == 0, "the newest known price is a place to go on from"
@@ -182,7 +182,7 @@ def test_an_end_found_out_late_gives_back_the_time_after_it(lag: timedelta) -> N
         ledger.settle(START + hours * HOUR)
     end = START + 4 * HOUR - lag
     found = ledger.settle(end, Metering.ENDED)
-    given_back = Stretch(end, START + 4 * HOUR, -Money.usd("1").for_duration(lag))
+    given_back = CostStretch(end, START + 4 * HOUR, -Money.usd("1").for_duration(lag))
     assert found == ([given_back] if lag else [])
     assert ledger.total == Money.usd("1").for_duration(4 * HOUR - lag)
 

@@ -33,7 +33,7 @@ def offer(provider: str, name: str = "p5", **more: Any) -> Offer:
     return Offer(provider=provider, instance_type=name, **{**about, **more})
 
 
-class Scripted:
+class ScriptedProvider:
     """A provider that yields what it was given, raises what is an exception, and waits for what is an event."""
 
     def __init__(self, name: str, *script: object) -> None:
@@ -54,7 +54,7 @@ class Scripted:
 
 
 def ask(name: str, *script: object, timeout: float = 30, **more: Any) -> Ask:
-    return Ask(name, lambda: Scripted(name, *script), timeout=timeout, **more)
+    return Ask(name, lambda: ScriptedProvider(name, *script), timeout=timeout, **more)
 
 
 Poll = Callable[..., dict[str, PollResult]]
@@ -111,7 +111,7 @@ def test_the_trouble_of_one_is_classed_and_nobody_elses(
 
 
 def test_a_provider_that_cannot_be_made_fails_alone(polled: Poll, store: Store) -> None:
-    def broken() -> Scripted:
+    def broken() -> ScriptedProvider:
         raise MissingExtra("gcp", "provider 'x'")
 
     found = polled(Ask("x", broken, timeout=30), ask("good", "one"))
@@ -205,6 +205,6 @@ def test_whoever_has_no_login_is_on_record_once(polled: Poll, store: Store) -> N
 
 def test_one_provider_in_this_thread(store: Store, clock: ManualClock) -> None:
     for _ in range(3):
-        result = poll(Scripted("owned", "gpu"), store, clock, keep_unchanged=False)
+        result = poll(ScriptedProvider("owned", "gpu"), store, clock, keep_unchanged=False)
     assert (result.offers_seen, result.offers_changed) == (1, 0)
     assert len(store.market.poll_runs("owned")) == 2

@@ -17,7 +17,7 @@ from broker.store import Store
 NOW, TICK = timedelta(0), timedelta(milliseconds=20)
 
 
-class Empty:
+class EmptyProvider:
     """A provider that answers nothing, after it has done something."""
 
     def __init__(self, name: str, act: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ class Empty:
         return iter(())
 
 
-class Run:
+class ScheduleRun:
     """A schedule under way; ends when ``enough`` says so of the polls told of."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Run:
         self, every: Callable[[str], timedelta] = lambda _: TICK, leading: Callable[[], bool] = lambda: True
     ) -> None:
         def ask(name: str) -> Ask:
-            return Ask(name, lambda: Empty(name, self._providers[name]), timeout=30)
+            return Ask(name, lambda: EmptyProvider(name, self._providers[name]), timeout=30)
 
         due = dict.fromkeys(self._providers, NOW)
         shell: dict[str, Any] = {"stop": self.stop, "still_leading": leading, "tell": self.tell}
@@ -60,14 +60,14 @@ def nothing() -> None:
 
 
 def test_each_is_polled_again_and_again(store: Store) -> None:
-    run = Run(store, lambda told: min(told.count("a"), told.count("b")) >= 3, a=nothing, b=nothing)
+    run = ScheduleRun(store, lambda told: min(told.count("a"), told.count("b")) >= 3, a=nothing, b=nothing)
     run.run()
     assert len(store.market.poll_runs("a")) >= 3
 
 
 def test_one_that_hangs_holds_nobody_up_and_a_stop_does_not_wait_for_it(store: Store) -> None:
     never = threading.Event()
-    run = Run(store, lambda told: len(told) >= 3, hangs=lambda: never.wait(30), works=nothing)
+    run = ScheduleRun(store, lambda told: len(told) >= 3, hangs=lambda: never.wait(30), works=nothing)
     run.run()
     never.set()
     assert set(run.told) == {"works"}
@@ -86,19 +86,19 @@ def test_trouble_of_a_provider_or_the_store_does_not_end_the_schedule(store: Sto
             raise StoreProblem("locked")
         return TICK
 
-    run = Run(store, lambda told: len(told) >= 6, down=down, works=nothing)
+    run = ScheduleRun(store, lambda told: len(told) >= 6, down=down, works=nothing)
     run.run(every)
     assert set(run.told) == {"down", "works"}
 
 
 def test_without_the_lead_it_ends(store: Store) -> None:
-    run = Run(store, lambda told: False, a=nothing)
+    run = ScheduleRun(store, lambda told: False, a=nothing)
     run.run(leading=lambda: not run.told)
     assert run.told
     assert not run.stop.is_set()
 
 
 def test_a_new_pace_is_kept_from_the_next_poll_on(store: Store) -> None:
-    run = Run(store, lambda told: len(told) >= 4, a=nothing)
+    run = ScheduleRun(store, lambda told: len(told) >= 4, a=nothing)
     run.run(every=lambda name: TICK if run.told else timedelta(hours=1))
     assert len(run.told) >= 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
-from broker.store.engine.leader import Duty
+from broker.store.engine.leader import LeaderRole
+from tests.cli.documents import check
 from tests.program import ROOT, eventually, start
 
 POLLS, OFFERS = 15, 40
@@ -79,7 +81,8 @@ def test_no_row_twice_and_no_change_lost(url: str) -> None:
 
 @contextmanager
 def serving(home: Path, url: str) -> Iterator[subprocess.Popen[str]]:
-    with start("serve", "--provider", "owned", "--listen", "off", home=home, GPUBROKER_STORE=url) as process:
+    words = ("serve", "--provider", "owned", "--listen", "off", "--json")
+    with start(*words, home=home, GPUBROKER_STORE=url) as process:
         yield process
         process.kill()
 
@@ -98,16 +101,18 @@ def test_one_polls_and_the_other_takes_over(url: str, tmp_path: Path) -> None:
         with serving(tmp_path / "home", url) as second:
             assert says(second, "standing by: another process polls this store")
             eventually(lambda: store.last_polls(), "the first has polled")
-            assert store.is_led(Duty.PRICES)
+            assert store.is_led(LeaderRole.PRICES)
             first.send_signal(signal.SIGTERM)
             assert first.wait(20) == 0
             assert says(second, "polling")
             second.send_signal(signal.SIGINT)
             assert second.wait(20) == 0
             assert says(second, "stopped")
+            assert second.stdout is not None
+            check("serve", json.load(second.stdout))
     _left_to_nobody(store)
     store.close()
 
 
 def _left_to_nobody(store: Store) -> None:
-    eventually(lambda: not store.is_led(Duty.PRICES), "the lead is given up", seconds=10)
+    eventually(lambda: not store.is_led(LeaderRole.PRICES), "the lead is given up", seconds=10)

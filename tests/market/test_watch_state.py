@@ -13,7 +13,7 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice
 from broker.core.values.money import Money
-from broker.market.watch_state import Seen, look, step
+from broker.market.watch_state import WatchFinding, look, step
 from broker.store.records import Freshness, PollRun
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -119,10 +119,10 @@ def test_stale() -> None:
     assert seen.words.endswith("last good poll 3h ago: HTTP 503; and 2 more")
 
 
-SO, NOT_SO, UNKNOWN = Seen(("",), "so"), Seen((), "not so"), Seen(None, "?")
+SO, NOT_SO, UNKNOWN = WatchFinding(("",), "so"), WatchFinding((), "not so"), WatchFinding(None, "?")
 
 
-def course(*found: Seen, every: timedelta = 2 * HOUR, **more: Any) -> list[Notice]:
+def course(*found: WatchFinding, every: timedelta = 2 * HOUR, **more: Any) -> list[Notice]:
     """The notices of looks that find this, one after the other."""
     state, told = WatchState(), []
     for n, seen in enumerate(found):
@@ -152,7 +152,7 @@ def test_a_pause_delays_and_does_not_lose() -> None:
 
 
 def test_each_provider_that_gets_stale_is_told_of() -> None:
-    one, two = Seen(("aws",), "aws"), Seen(("aws", "gcp"), "aws, gcp")
+    one, two = WatchFinding(("aws",), "aws"), WatchFinding(("aws", "gcp"), "aws, gcp")
     assert len(course(one, two, one, NOT_SO)) == 2
     assert len(course(one, two, one, two)) == 3
 
@@ -172,7 +172,7 @@ def test_the_same_finding_gives_the_same_key() -> None:
 
 
 @given(st.lists(st.sampled_from([SO, NOT_SO, UNKNOWN]), max_size=40))
-def test_as_many_notices_as_beginnings(found: list[Seen]) -> None:
+def test_as_many_notices_as_beginnings(found: list[WatchFinding]) -> None:
     told = [bool(seen.holds) for seen in found if seen.holds is not None]
     beginnings = sum(1 for n, so in enumerate(told) if so and (n == 0 or not told[n - 1]))
     assert len(course(*found)) == beginnings

@@ -35,7 +35,7 @@ ERRORS: Mapping[str, Callable[[], Exception]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class MachineFate:
     """What becomes of the next machines. Seconds; None: never.
 
     ``boots``: from the submission until there is a machine, billed from the beginning; ``queued``: it waits in a queue
@@ -56,11 +56,11 @@ class Fate:
 
 
 @dataclass(slots=True)
-class Machine:
+class CloudMachine:
     """One machine, or one gang. Times are true times (UTC)."""
 
     launch: Launch
-    fate: Fate
+    fate: MachineFate
     submitted: datetime
     since: datetime
     up_at: datetime
@@ -90,7 +90,7 @@ class Machine:
 
 
 @dataclass
-class Cloud:
+class ScriptedCloud:
     """``folders``: what nodes read and write. ``on_submit``: told of each launch that makes a machine."""
 
     clock: StageClock
@@ -99,8 +99,8 @@ class Cloud:
     name: str = ENGINE
     honours: frozenset[str] = frozenset({"several_nodes", "secrets", "setup", "image"})
     remote: bool = False
-    fate: Fate = Fate()
-    machines: dict[str, Machine] = field(default_factory=dict)
+    fate: MachineFate = MachineFate()
+    machines: dict[str, CloudMachine] = field(default_factory=dict)
     failing: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     failed: int = 0
 
@@ -117,7 +117,7 @@ class Cloud:
         now, fate = self.clock.true, self.fate
         up_at = now + timedelta(seconds=fate.boots)
         has_agent = fate.claims is not None and fate.comes == "up"
-        self.machines[launch.key] = Machine(
+        self.machines[launch.key] = CloudMachine(
             launch,
             fate,
             submitted=now,
@@ -173,11 +173,11 @@ class Cloud:
 
     # --- what happens to machines -----------------------------------------------------------------------------------
 
-    def live(self) -> list[Machine]:
+    def live(self) -> list[CloudMachine]:
         """Those that exist now, oldest first."""
         return [machine for machine in self.machines.values() if machine.exists(self.clock.true)]
 
-    def take_back(self, machine: Machine, *, noticed: bool = True) -> None:
+    def take_back(self, machine: CloudMachine, *, noticed: bool = True) -> None:
         """The provider wants it back. ``noticed``: the agent has time to write down why it ends."""
         now = self.clock.true
         if noticed and machine.agent_works(now):
@@ -185,22 +185,22 @@ class Cloud:
         machine.agent_until = machine.agent_until or now
         machine.gone_at, machine.interrupted = min(machine.gone_at or now, now), True
 
-    def lose(self, machine: Machine) -> None:
+    def lose(self, machine: CloudMachine) -> None:
         """The machine goes without a word, and the engine knows it no more."""
         now = self.clock.true
         machine.agent_until = machine.agent_until or now
         machine.gone_at = min(machine.gone_at or now, now)
         machine.forgotten, machine.lost_at = True, now
 
-    def kill_agent(self, machine: Machine) -> None:
+    def kill_agent(self, machine: CloudMachine) -> None:
         """The agent dies; the machine goes on, billed."""
         if machine.agent_works(self.clock.true):
             machine.agent_until = machine.agent_died = self.clock.true
 
-    def _may_end(self, machine: Machine) -> bool:
+    def _may_end(self, machine: CloudMachine) -> bool:
         return machine.gone_at is None
 
-    def _end(self, machine: Machine, cause: Cause, at: datetime) -> None:
+    def _end(self, machine: CloudMachine, cause: Cause, at: datetime) -> None:
         """Stop the machine: the agent writes its last word, the machine goes a little later."""
         works = machine.agent_works(at)
         if works:
@@ -230,7 +230,7 @@ class Cloud:
             else:
                 self._speaks(machine, began, now)
 
-    def _stops(self, machine: Machine, began: datetime) -> tuple[datetime, Cause] | None:
+    def _stops(self, machine: CloudMachine, began: datetime) -> tuple[datetime, Cause] | None:
         """When the agent stops by the lease that it has, and why."""
         lease, read_at = self.folders.granted(machine.key)
         ends: list[tuple[datetime, Cause]] = []
@@ -247,7 +247,7 @@ class Cloud:
             ends.append((began + timedelta(seconds=machine.fate.runs), cause))
         return min(ends, key=lambda end: end[0], default=None)
 
-    def _speaks(self, machine: Machine, began: datetime, at: datetime) -> None:
+    def _speaks(self, machine: CloudMachine, began: datetime, at: datetime) -> None:
         node = self.folders.node(machine.key)
         if not node.journal:
             start = (ev.Claimed(host="node"), ev.Restored(checkpoint=None), ev.CommandStarted())

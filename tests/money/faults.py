@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlantedFault:
     """``finding``: its number, with a letter where it takes two faults. ``old`` occurs once in ``module`` (a path from
     the root of the repository), and is replaced by ``new``. ``scripts``: the property breaks among so many of its first
     scripts; 0: it is nothing that the property looks at, or finds within minutes. ``tests``: pytest's names of
@@ -23,7 +23,7 @@ class Fault:
 
 
 FAULTS = (
-    Fault(
+    PlantedFault(
         "1",
         "a hold is spread evenly over max_duration",
         "broker/reconciler/admission/admission.py",
@@ -32,7 +32,7 @@ FAULTS = (
         "    return Burn.evenly(amount, (now, now + max_duration))",
         ("tests/money/test_holds.py", "tests/reconciler/test_admission_by_hand.py"),
     ),
-    Fault(
+    PlantedFault(
         "2",
         "a writer's snapshot is taken while it waits for the lock",
         "broker/store/engine/database.py",
@@ -42,7 +42,7 @@ FAULTS = (
             "tests/system/test_postgres_defaults.py::test_a_writer_that_waited_for_its_turn_sees_what_the_one_before_committed",
         ),
     ),
-    Fault(
+    PlantedFault(
         "3",
         "every settlement starts from all entries",
         "broker/reconciler/settlement/settlement.py",
@@ -50,7 +50,7 @@ FAULTS = (
         "    if meter is not None and fits(meter, known := rates(meter.since), usage) and not now:",
         ("tests/reconciler/test_settled_periods.py::test_a_settlement_costs_the_same_after_a_long_history",),
     ),
-    Fault(
+    PlantedFault(
         "4",
         "an approval covers whatever else the rule may ask about",
         "broker/core/policy/approvals.py",
@@ -58,7 +58,7 @@ FAULTS = (
         "    return True",
         ("tests/app/test_approved_facts.py",),
     ),
-    Fault(
+    PlantedFault(
         "5",
         "a launch that was delayed is not judged again",
         "broker/reconciler/admission/launch_check.py",
@@ -68,7 +68,7 @@ FAULTS = (
         ("tests/reconciler/test_delayed_launch.py",),
         scripts=30,
     ),
-    Fault(
+    PlantedFault(
         "6",
         "what is held already is dated anew at a later placement, and no budget is asked about that",
         "broker/reconciler/admission/admission.py",
@@ -78,7 +78,7 @@ FAULTS = (
         ("tests/reconciler/test_delayed_launch.py::test_a_month_whose_budget_another_job_holds_is_not_paid_from",),
         scripts=30,
     ),
-    Fault(
+    PlantedFault(
         "7a",
         "a machine is not billed while it starts",
         "broker/reconciler/interpret.py",
@@ -87,7 +87,7 @@ FAULTS = (
         ("tests/reconciler/test_growth.py::test_machines_that_start_and_fail_are_billed_and_do_not_go_on_for_ever",),
         scripts=30,
     ),
-    Fault(
+    PlantedFault(
         "7b",
         "launches that fail are repeated for ever",
         "broker/reconciler/decide.py",
@@ -95,7 +95,7 @@ FAULTS = (
         "        case _ if view.failed_launches < 0:",
         ("tests/reconciler/test_growth.py::test_launches_that_fail_in_a_row_pause_the_job_with_the_evidence",),
     ),
-    Fault(
+    PlantedFault(
         "8",
         "a machine is ended before what is new of it is recorded",
         "broker/reconciler/loop.py",
@@ -105,7 +105,7 @@ FAULTS = (
         "        try:\n            return self._record(view, attempt, found, now)\n        finally:\n",
         ("tests/reconciler/test_isolation.py",),
     ),
-    Fault(
+    PlantedFault(
         "9",
         "what a start moves is held, and never booked",
         "broker/reconciler/settlement/settlement.py",
@@ -114,7 +114,7 @@ FAULTS = (
         ("tests/reconciler/settlement/test_egress.py",),
         scripts=30,
     ),
-    Fault(
+    PlantedFault(
         "10",
         "a job that cannot be read stops everything",
         "broker/store/jobs/quarantine.py",
@@ -123,7 +123,7 @@ FAULTS = (
         ("tests/store/jobs/test_quarantine.py",),
         scripts=30,
     ),
-    Fault(
+    PlantedFault(
         "11",
         "open jobs are asked for in words that SQLite has no index for",
         "broker/store/tables.py",
@@ -131,7 +131,7 @@ FAULTS = (
         'UNCLOSED = text("job.closed IS NOT TRUE")',
         ("tests/store/jobs/test_open_jobs.py", "tests/app/test_query_plans.py"),
     ),
-    Fault(
+    PlantedFault(
         "12",
         "what was settled too much is taken back in the period of now",
         "broker/reconciler/settlement/settlement.py",
@@ -139,7 +139,7 @@ FAULTS = (
         "                covers=(one.start, one.end) if sign > 0 else (now, now),\n",
         ("tests/reconciler/test_settled_periods.py",),
     ),
-    Fault(
+    PlantedFault(
         "13",
         "a pool without capacity is asked with every look",
         "broker/reconciler/pools.py",
@@ -147,7 +147,7 @@ FAULTS = (
         "        if now < rest.since",
         ("tests/reconciler/test_growth.py::test_a_pool_without_capacity_is_asked_ever_less_often",),
     ),
-    Fault(
+    PlantedFault(
         "14",
         "a report of spend loads every job there ever was",
         "broker/app/billing/report.py",
@@ -155,7 +155,7 @@ FAULTS = (
         "        look.jobs()\n        found = dict(look.spent_by(by, period))\n",
         ("tests/app/test_query_plans.py",),
     ),
-    Fault(
+    PlantedFault(
         "15",
         "a machine that waits in a queue is taken for one that starts",
         "broker/reconciler/loop.py",

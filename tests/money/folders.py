@@ -11,7 +11,7 @@ from datetime import datetime
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy.policy import Usage
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import ExitRecord, NodeState
 from tests.money.clock import StageClock
 
@@ -23,7 +23,7 @@ class Folders:
 
     clock: StageClock
     nodes: dict[str, NodeState] = field(default_factory=dict)
-    leases: dict[str, list[tuple[Lease, datetime]]] = field(default_factory=dict)
+    leases: dict[str, list[tuple[LeaseGrant, datetime]]] = field(default_factory=dict)
     failing: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     silent: set[str] = field(default_factory=set)
     failed: int = 0
@@ -33,15 +33,15 @@ class Folders:
     def url(self, view: JobView, attempt: AttemptView) -> str:
         return f"memory:///{view.id}/attempts/{attempt.number}"
 
-    def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def prepare(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         self._fails("prepare")
         self._keep(attempt.key, lease)
 
-    def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         self._fails("write_lease")
         self._keep(attempt.key, lease)
 
-    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+    def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
         written = self.leases.get(attempt.key)
         return written[-1][0] if written else None
 
@@ -55,7 +55,7 @@ class Folders:
 
     # --- as nodes see them ------------------------------------------------------------------------------------------
 
-    def granted(self, key: str) -> tuple[Lease, datetime]:
+    def granted(self, key: str) -> tuple[LeaseGrant, datetime]:
         """The lease that a node has read, and when it was written."""
         return self.leases[key][-1]
 
@@ -70,7 +70,7 @@ class Folders:
         if node.exit is None:
             self.nodes[key] = replace(node, exit=ending, heartbeat_at=ending.at)
 
-    def _keep(self, key: str, lease: Lease) -> None:
+    def _keep(self, key: str, lease: LeaseGrant) -> None:
         self.leases.setdefault(key, []).append((lease, self.clock.true))
 
     def _fails(self, call: str) -> None:

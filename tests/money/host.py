@@ -17,13 +17,13 @@ from tests.money.cloud import ENGINE
 from tests.money.launches import Judged
 
 if TYPE_CHECKING:
-    from tests.money.world import World
+    from tests.money.world import MoneyWorld
 
 
 class Witness:
     """A policy set that notes what it was asked about."""
 
-    def __init__(self, real: PolicySet, world: World) -> None:
+    def __init__(self, real: PolicySet, world: MoneyWorld) -> None:
         self._real, self._world = real, world
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +46,7 @@ def loaded(text: str) -> PolicySet:
 @lru_cache(maxsize=1)
 def plugged_in() -> Registries:
     found = registries()
-    return replace(found, local_providers=(), engines={**found.engines, ENGINE: "tests.money.cloud:Cloud"})
+    return replace(found, local_providers=(), engines={**found.engines, ENGINE: "tests.money.cloud:ScriptedCloud"})
 
 
 class Errors(logging.Handler):

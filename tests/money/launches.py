@@ -14,10 +14,10 @@ from broker.core.policy.facts import Aspect
 from broker.core.policy.policy import Answer
 from broker.core.ports import Launch
 from broker.core.values.money import Money
-from tests.money.moves import Terms
+from tests.money.moves import ExpectedPolicy
 
 if TYPE_CHECKING:
-    from tests.money.world import World
+    from tests.money.world import MoneyWorld
 
 LATELY = timedelta(minutes=1)
 
@@ -34,7 +34,7 @@ class Judged:
     answer: Answer
 
 
-def objections(world: World, launch: Launch) -> Iterator[tuple[str, str]]:
+def objections(world: MoneyWorld, launch: Launch) -> Iterator[tuple[str, str]]:
     """The parts of the promise that this launch breaks, each with a sentence."""
     offer, terms = launch.placement.offer, world.terms
     yield from _not_judged(world, launch)
@@ -53,7 +53,7 @@ def objections(world: World, launch: Launch) -> Iterator[tuple[str, str]]:
             yield "approved", f"{launch.key} runs in {offer.pool} at {per_gpu}; approved for `{rule}`: {known}"
 
 
-def _not_judged(world: World, launch: Launch) -> Iterator[tuple[str, str]]:
+def _not_judged(world: MoneyWorld, launch: Launch) -> Iterator[tuple[str, str]]:
     offer, now, version = launch.placement.offer, world.clock.true, world.broker.policy().version
     lately = [
         one for one in world.judged if one.job == launch.job.name and one.pool == offer.pool and now - one.at <= LATELY
@@ -68,7 +68,7 @@ def _not_judged(world: World, launch: Launch) -> Iterator[tuple[str, str]]:
         yield "judged", f"{launch.key} is launched at {offer.price}, a price that nobody judged lately"
 
 
-def _against(offer: Offer, per_gpu: Money, terms: Terms) -> Iterator[tuple[str, str]]:
+def _against(offer: Offer, per_gpu: Money, terms: ExpectedPolicy) -> Iterator[tuple[str, str]]:
     """The rules that are against it, as the policy states them."""
     if terms.max_price and per_gpu > Money.usd(terms.max_price.split()[1].lstrip("$")):
         yield "price", terms.max_price
@@ -76,7 +76,7 @@ def _against(offer: Offer, per_gpu: Money, terms: Terms) -> Iterator[tuple[str, 
         yield "places", terms.places
 
 
-def _approved(world: World, launch: Launch, rule: str, offer: Offer, per_gpu: Money) -> bool:
+def _approved(world: MoneyWorld, launch: Launch, rule: str, offer: Offer, per_gpu: Money) -> bool:
     """Whether somebody approved what the rule looks at: a provider, or also a price; in person, or through a standing
     grant."""
     known = [*world.approved.get(launch.job.name, ()), *_through_standing(world, launch)]
@@ -86,7 +86,7 @@ def _approved(world: World, launch: Launch, rule: str, offer: Offer, per_gpu: Mo
     )
 
 
-def _through_standing(world: World, launch: Launch) -> Iterator[tuple[str, str, Money]]:
+def _through_standing(world: MoneyWorld, launch: Launch) -> Iterator[tuple[str, str, Money]]:
     """Rule, provider and price per GPU of everything that standing grants let through for this job."""
     with world.store.reading() as look:
         bodies = [event.body for event in look.events(launch.key.rpartition("-")[0])]

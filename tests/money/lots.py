@@ -22,7 +22,7 @@ _shortened = set[str]()
 _kept = ExitStack()  # the store would be closed as soon as nothing refers to what opened it
 
 
-class Played(NamedTuple):
+class PlayedLot(NamedTuple):
     """What came of a lot: so many scripts; how often each move was made and what happened (`tests.money.tally`); each
     part of the promise that a seed broke, with its story."""
 
@@ -53,7 +53,7 @@ def _opened(kind: str) -> Iterator[Stage]:
         yield stage
 
 
-def play_lot(lot: tuple[int, int, int]) -> Played:
+def play_lot(lot: tuple[int, int, int]) -> PlayedLot:
     """Play the scripts of the seeds from the first to before the second figure, each of so many moves at most."""
     first, last, longest = lot
     moves, happened, broken = Counter[str](), Counter[str](), list[tuple[str, str]]()
@@ -63,7 +63,7 @@ def play_lot(lot: tuple[int, int, int]) -> Played:
         for one in replay(_stage, script, happened=happened):
             broken.append((one.rule, _told(seed, script, one)))
     gc.collect()
-    return Played(last - first, moves, happened, broken)
+    return PlayedLot(last - first, moves, happened, broken)
 
 
 def _told(seed: int, script: Sequence[Move], one: Violation) -> str:

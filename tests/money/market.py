@@ -19,7 +19,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class MarketPool:
     """One kind of capacity in one place. ``price``: USD an hour and machine at the beginning."""
 
     provider: str
@@ -34,20 +34,20 @@ class Pool:
 _SECONDS = Billing(minimum=MINUTE)
 _HOURS = Billing(granularity=HOUR)
 _FREE_HOUR = Billing(minimum=MINUTE, free_if_interrupted_within=HOUR)
-POOLS: Mapping[str, Pool] = {
-    "aws": Pool("aws", "us-east-1", 1, CapacityType.ON_DEMAND, "4", _SECONDS),
-    "aws-spot": Pool("aws", "us-east-1", 1, CapacityType.SPOT, "1", _FREE_HOUR),
-    "aws-8": Pool("aws", "us-east-1", 8, CapacityType.ON_DEMAND, "32", _SECONDS),
-    "gcp": Pool("gcp", "europe-west4", 1, CapacityType.ON_DEMAND, "5", _SECONDS),
-    "gcp-spot": Pool("gcp", "europe-west4", 1, CapacityType.SPOT, "1.5", _SECONDS),
-    "gcp-8-spot": Pool("gcp", "europe-west4", 8, CapacityType.SPOT, "12", _SECONDS),
-    "vast": Pool("vast", "us-tx", 1, CapacityType.ON_DEMAND, "3", _HOURS),
-    "owned": Pool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
+POOLS: Mapping[str, MarketPool] = {
+    "aws": MarketPool("aws", "us-east-1", 1, CapacityType.ON_DEMAND, "4", _SECONDS),
+    "aws-spot": MarketPool("aws", "us-east-1", 1, CapacityType.SPOT, "1", _FREE_HOUR),
+    "aws-8": MarketPool("aws", "us-east-1", 8, CapacityType.ON_DEMAND, "32", _SECONDS),
+    "gcp": MarketPool("gcp", "europe-west4", 1, CapacityType.ON_DEMAND, "5", _SECONDS),
+    "gcp-spot": MarketPool("gcp", "europe-west4", 1, CapacityType.SPOT, "1.5", _SECONDS),
+    "gcp-8-spot": MarketPool("gcp", "europe-west4", 8, CapacityType.SPOT, "12", _SECONDS),
+    "vast": MarketPool("vast", "us-tx", 1, CapacityType.ON_DEMAND, "3", _HOURS),
+    "owned": MarketPool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
 }
 
 
 @dataclass
-class Line:
+class PriceLine:
     """One pool's prices: the true ones, with the time (UTC) from which on each held, and when the broker was told of
     each. ``since``: of the price, or of whether it can be had, what changed last."""
 
@@ -71,12 +71,12 @@ class StageMarket:
     def __init__(self, begins: datetime) -> None:
         self.begins = begins
         self.lines = {
-            name: Line([(begins, Money.usd(pool.price))], [begins], begins, name != "owned")
+            name: PriceLine([(begins, Money.usd(pool.price))], [begins], begins, name != "owned")
             for name, pool in POOLS.items()
         }
         self._names = {_offer(pool, Money.usd("1"), begins, available=True).pool: name for name, pool in POOLS.items()}
 
-    def line_of(self, offer: Offer) -> Line:
+    def line_of(self, offer: Offer) -> PriceLine:
         """The prices of an offer's pool."""
         return self.lines[self._names[offer.pool]]
 
@@ -110,7 +110,7 @@ def _when(pair: tuple[datetime, Money]) -> datetime:
     return pair[0]
 
 
-def _offer(pool: Pool, price: Money, as_of: datetime, *, available: bool) -> Offer:
+def _offer(pool: MarketPool, price: Money, as_of: datetime, *, available: bool) -> Offer:
     owned = pool.capacity is CapacityType.OWNED
     return Offer(
         provider=pool.provider,

@@ -119,12 +119,15 @@ WEIGHTS: Mapping[str, int] = {
 }  # fmt: skip
 
 
+ANY_CAPACITY = "capacity_types: [owned, reserved, on_demand, spot]"
+
+
 def job_text(name: str, said: Mapping[str, Any]) -> str:
     """The job file that these values come to."""
     machines = {
-        "H100:1": "resources: {accelerators: 'H100:1'}",
-        "H100:8": "resources: {accelerators: 'H100:8'}",
-        "any": "resources: {any_of: [{accelerators: 'H100:1'}, {accelerators: 'H100:8'}]}",
+        "H100:1": f"resources: {{accelerators: 'H100:1', {ANY_CAPACITY}}}",
+        "H100:8": f"resources: {{accelerators: 'H100:8', {ANY_CAPACITY}}}",
+        "any": f"resources: {{any_of: [{{accelerators: 'H100:1'}}, {{accelerators: 'H100:8'}}], {ANY_CAPACITY}}}",
     }
     lines = [f"name: {name}", "run: 'true'", machines[said["machine"]], f"num_nodes: {said['nodes']}"]
     lines += [
@@ -148,7 +151,7 @@ def job_text(name: str, said: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ExpectedBudget:
     """One budget as the test knows it. ``period``: as in the file, or the first and last day of a fixed one."""
 
     name: str
@@ -159,21 +162,21 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ExpectedPolicy:
     """A policy as the test knows it, beside the text that the broker reads. Prices are USD per GPU and hour, times
     UTC; ``frozen``: half-open."""
 
     text: str
-    amounts: Mapping[Budget, str]
+    amounts: Mapping[ExpectedBudget, str]
     max_price: str = ""
     places: str = ""
     frozen: tuple[datetime, datetime] | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
 
 
-def terms_of(said: Mapping[str, Any], now: datetime) -> Terms:
+def terms_of(said: Mapping[str, Any], now: datetime) -> ExpectedPolicy:
     """The policy that these values come to at that time (UTC, as the broker's clock shows it)."""
-    zone, amounts, budgets = said["zone"], dict[Budget, str](), list[str]()
+    zone, amounts, budgets = said["zone"], dict[ExpectedBudget, str](), list[str]()
     if not said["withdrawn"]:
         days = None
         dates = ""
@@ -186,13 +189,13 @@ def terms_of(said: Mapping[str, Any], now: datetime) -> Terms:
             f"{{name: all, amount: '{said['amount']}', period: {said['period']}{dates}, timezone: {zone}, "
             f"action: {said['action']}{more}}}"
         )
-        amounts[Budget("all", said["period"], zone, "", days)] = said["amount"]
+        amounts[ExpectedBudget("all", said["period"], zone, "", days)] = said["amount"]
         if said["team_amount"]:
             budgets.append(
                 f"{{name: nlp, amount: '{said['team_amount']}', period: {said['team_period']}, timezone: {zone}, "
                 f"scope: {{team: nlp}}}}"
             )
-            amounts[Budget("nlp", said["team_period"], zone, "nlp")] = said["team_amount"]
+            amounts[ExpectedBudget("nlp", said["team_period"], zone, "nlp")] = said["team_amount"]
     rules, frozen = list[str](), None
     if said["ask_above"]:
         rules.append(f"{{name: big, approve_above: {{{said['ask_above']}, approvers: [cat], expires: 6h}}}}")
@@ -215,4 +218,4 @@ def terms_of(said: Mapping[str, Any], now: datetime) -> Terms:
     for key, entries in (("budgets", budgets), ("guardrails", rules)):
         if entries:
             text += f"{key}:\n" + "".join(f"  - {entry}\n" for entry in entries)
-    return Terms(text, amounts, said["max_price"], said["places"], frozen, dict(said))
+    return ExpectedPolicy(text, amounts, said["max_price"], said["places"], frozen, dict(said))

@@ -24,8 +24,8 @@ from itertools import pairwise
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.placement.pricing.egress import egress_rate
-from tests.money.cloud import Machine
-from tests.money.world import World
+from tests.money.cloud import CloudMachine
+from tests.money.world import MoneyWorld
 
 MICROSECOND = timedelta(microseconds=1)
 HOUR = 3_600_000_000
@@ -61,10 +61,10 @@ def total(pieces: list[Piece]) -> Fraction:
 class Oracle:
     """Of a world as it is now."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: MoneyWorld) -> None:
         self.world = world
 
-    def machines(self, job: str | None = None) -> list[Machine]:
+    def machines(self, job: str | None = None) -> list[CloudMachine]:
         """Those that cost cash, of the job of that name."""
         return [
             machine
@@ -72,7 +72,7 @@ class Oracle:
             if machine.launch.placement.money is MoneyKind.CASH and job in (None, machine.launch.job.name)
         ]
 
-    def bill(self, machine: Machine) -> list[Piece]:
+    def bill(self, machine: CloudMachine) -> list[Piece]:
         """What its provider bills for it: machine time, and the data that it read from elsewhere."""
         end = machine.gone_at or self.world.clock.true
         end = min(end, self.world.clock.true) if machine.gone_at is None else end
@@ -94,19 +94,21 @@ class Oracle:
             pieces.append(Piece(at, at, tail))
         return found + pieces
 
-    def _moved(self, machine: Machine) -> Iterator[Piece]:
+    def _moved(self, machine: CloudMachine) -> Iterator[Piece]:
         """The data is read once for each start, by all nodes together."""
         data = machine.launch.job.data
         if data.location and data.size:
             per_gb = egress_rate(data.location, machine.launch.placement.offer.location).per_gb
             yield Piece(machine.since, machine.since, Fraction(per_gb.micros * data.size, 10**9))
 
-    def _rate_at(self, machine: Machine, moment: datetime) -> Money:
+    def _rate_at(self, machine: CloudMachine, moment: datetime) -> Money:
         line = self.world.market.line_of(machine.launch.placement.offer)
         spot = machine.launch.placement.offer.capacity_type is CapacityType.SPOT
         return line.at(moment if spot else machine.submitted)
 
-    def _rates(self, machine: Machine, since: datetime, until: datetime) -> Iterator[tuple[Money, datetime, datetime]]:
+    def _rates(
+        self, machine: CloudMachine, since: datetime, until: datetime
+    ) -> Iterator[tuple[Money, datetime, datetime]]:
         line = self.world.market.line_of(machine.launch.placement.offer)
         changes = [at for at, _ in line.true if since < at < until]
         edges = [since, *changes, until]
@@ -115,11 +117,11 @@ class Oracle:
 
     # --- what could not be helped -----------------------------------------------------------------------------------
 
-    def slack(self, machine: Machine) -> list[Piece]:
+    def slack(self, machine: CloudMachine) -> list[Piece]:
         """For how much of its bill the broker could do nothing."""
         return [*self._unknown_prices(machine), *self._unheeded(machine)]
 
-    def _unknown_prices(self, machine: Machine) -> Iterator[Piece]:
+    def _unknown_prices(self, machine: CloudMachine) -> Iterator[Piece]:
         placement = machine.launch.placement
         line, nodes = self.world.market.line_of(placement.offer), placement.nodes
         end = min(machine.gone_at or self.world.clock.true, self.world.clock.true)
@@ -151,7 +153,7 @@ class Oracle:
             if after > before:
                 yield _cost(after - before, nodes, at, at + GRACE)
 
-    def _paid_until(self, machine: Machine) -> tuple[datetime, datetime] | None:
+    def _paid_until(self, machine: CloudMachine) -> tuple[datetime, datetime] | None:
         """When an agent that heeds its lease would have stopped for want of money, and when it would have stopped at
         all: told to stop before that, its money lasts as the lease before says."""
         written = self.world.folders.leases.get(machine.key, [])
@@ -165,7 +167,7 @@ class Oracle:
                 return max(paid, at), max(paid, at)
         return None
 
-    def _mute(self, machine: Machine, end: datetime) -> tuple[datetime, datetime] | None:
+    def _mute(self, machine: CloudMachine, end: datetime) -> tuple[datetime, datetime] | None:
         """The time in which no agent was there that could have stopped it: while it starts, or after the agent died."""
         stops = timedelta(seconds=machine.fate.stops)
         if machine.agent_from is None or machine.agent_from >= end:
@@ -174,7 +176,7 @@ class Oracle:
             return machine.agent_died, end
         return machine.since, min(machine.agent_from + stops, end)
 
-    def _unheeded(self, machine: Machine) -> Iterator[Piece]:
+    def _unheeded(self, machine: CloudMachine) -> Iterator[Piece]:
         found = self._paid_until(machine)
         end = min(machine.gone_at or self.world.clock.true, self.world.clock.true)
         if found is None or end <= found[0]:

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from tests.money.moves import Budget
+from tests.money.moves import ExpectedBudget
 
 
 @lru_cache(maxsize=100_000)
@@ -14,7 +14,7 @@ def _midnight(day: date, zone: str) -> datetime:
     return datetime.combine(day, time(), tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
-def period_of(budget: Budget, moment: datetime) -> tuple[datetime, datetime]:
+def period_of(budget: ExpectedBudget, moment: datetime) -> tuple[datetime, datetime]:
     """The period, half-open, in UTC; of fixed days the one that there is."""
     if budget.days is not None:
         first, last = budget.days

@@ -19,12 +19,12 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tests.money.faults import FAULTS, Fault
+from tests.money.faults import FAULTS, PlantedFault
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def source_with(fault: Fault) -> str:
+def source_with(fault: PlantedFault) -> str:
     """The module's text with the fault. Raises LookupError where the place is not there exactly once."""
     text = (ROOT / fault.module).read_text(encoding="utf-8")
     if (times := text.count(fault.old)) != 1:
@@ -32,7 +32,7 @@ def source_with(fault: Fault) -> str:
     return text.replace(fault.old, fault.new)
 
 
-class _Loader(SourceFileLoader):
+class _PlantedLoader(SourceFileLoader):
     def __init__(self, fullname: str, path: str, source: str) -> None:
         super().__init__(fullname, path)
         self._source = source
@@ -41,15 +41,15 @@ class _Loader(SourceFileLoader):
         return compile(self._source, self.path, "exec", dont_inherit=True)
 
 
-class _Finder(MetaPathFinder):
-    def __init__(self, fault: Fault) -> None:
+class _PlantedFinder(MetaPathFinder):
+    def __init__(self, fault: PlantedFault) -> None:
         self._name = fault.module.removesuffix(".py").replace("/", ".")
         self._file, self._source = str(ROOT / fault.module), source_with(fault)
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        loader = _Loader(fullname, self._file, self._source)
+        loader = _PlantedLoader(fullname, self._file, self._source)
         return importlib.util.spec_from_file_location(fullname, self._file, loader=loader)
 
 
@@ -72,29 +72,29 @@ def by_test(names: Sequence[str]) -> str | None:
     """The first of these tests that fails; None where all pass."""
     import pytest
 
-    class Failures:
+    class FailureRecorder:
         name: str | None = None
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.failed and self.name is None:
                 self.name = report.nodeid
 
-    failures = Failures()
+    failures = FailureRecorder()
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", *names], plugins=[failures])
     return failures.name
 
 
-def tried(fault: Fault, way: str) -> str:
+def tried(fault: PlantedFault, way: str) -> str:
     """What finds that fault in this process, in words; empty where nothing does. ``way``: property or tests."""
-    sys.meta_path.insert(0, _Finder(fault))
+    sys.meta_path.insert(0, _PlantedFinder(fault))
     if way == "tests":
         return by_test(fault.tests) or ""
     script = by_property(fault.scripts) if fault.scripts else None
     return f"script {script[0]} (`{script[1]}`)" if script else ""
 
 
-def _apart(fault: Fault, way: str) -> str:
+def _apart(fault: PlantedFault, way: str) -> str:
     """`tried` in a process of its own. Raises RuntimeError where that ends otherwise."""
     command = [sys.executable, "-m", "tests.money.planted", fault.finding, way]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ from broker.store import Store
 from tests.money.moves import ASKS, MOVES, WEIGHTS, Move
 from tests.money.promise import broken
 from tests.money.tally import tally
-from tests.money.world import Violation, World
+from tests.money.world import MoneyWorld, Violation
 
 Stage = tuple[Store, Callable[[], None]]
 NAMES, CHANCES = list(WEIGHTS), list(WEIGHTS.values())
@@ -65,7 +65,7 @@ def replay(
     ``happened``: what happened is added to it."""
     store, empty = stage
     empty()
-    world = World(store, ignoring=ignoring)
+    world = MoneyWorld(store, ignoring=ignoring)
     for name, said in script:
         world.do(name, said)
         if world.found:

@@ -12,17 +12,17 @@ from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, balances, faults
-from tests.money.cloud import Machine
-from tests.money.moves import Budget
+from tests.money.cloud import CloudMachine
+from tests.money.moves import ExpectedBudget
 from tests.money.oracle import Oracle, Piece
 from tests.money.periods import period_of
-from tests.money.world import Violation, World
+from tests.money.world import MoneyWorld, Violation
 
 ROUNDING = 20  # micro-dollars a job: each settlement rounds once
 
 
-def broken(world: World) -> list[Violation]:
-    """After `World.drain`: every part of the promise that was broken, worst first."""
+def broken(world: MoneyWorld) -> list[Violation]:
+    """After `MoneyWorld.drain`: every part of the promise that was broken, worst first."""
     found = list(world.found)
     if found:
         return found
@@ -37,7 +37,7 @@ def broken(world: World) -> list[Violation]:
     return [one for one in found if one.rule not in world.ignoring]
 
 
-def _over(world: World, views: Sequence[JobView]) -> Iterator[Violation]:
+def _over(world: MoneyWorld, views: Sequence[JobView]) -> Iterator[Violation]:
     for machine in world.cloud.machines.values():
         if machine.gone_at is None:
             yield Violation("gone", f"{machine.key} still runs after everything was cancelled")
@@ -73,7 +73,7 @@ def _held(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violat
             yield Violation("released", f"{view.id}: {dict(moved)} do not come to nothing")
 
 
-def _limits(world: World, oracle: Oracle, views: Sequence[JobView]) -> Iterator[Violation]:
+def _limits(world: MoneyWorld, oracle: Oracle, views: Sequence[JobView]) -> Iterator[Violation]:
     """No job spends more than its own limit."""
     for view in views:
         if view.max_cost is None:
@@ -88,7 +88,7 @@ def _limits(world: World, oracle: Oracle, views: Sequence[JobView]) -> Iterator[
 
 
 def _within_budgets(
-    world: World, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]
+    world: MoneyWorld, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]
 ) -> Iterator[Violation]:
     teams = {view.job.name: view.job.team or "" for view in views}
     names = {view.id: view.job.name for view in views}
@@ -124,7 +124,7 @@ def _within_budgets(
                     )
 
 
-def _touched(budget: Budget, pieces: list[Piece]) -> list[tuple[datetime, datetime]]:
+def _touched(budget: ExpectedBudget, pieces: list[Piece]) -> list[tuple[datetime, datetime]]:
     found: set[tuple[datetime, datetime]] = set()
     for piece in pieces:
         moment = piece.since
@@ -138,7 +138,7 @@ def _touched(budget: Budget, pieces: list[Piece]) -> list[tuple[datetime, dateti
     return sorted(found)
 
 
-def _limit(world: World, budget: Budget, jobs: set[str], names: dict[str, str]) -> int | None:
+def _limit(world: MoneyWorld, budget: ExpectedBudget, jobs: set[str], names: dict[str, str]) -> int | None:
     """The highest amount in force while money of these jobs was admitted; None where some was admitted while there was
     no such budget."""
     highest = 0
@@ -152,14 +152,16 @@ def _limit(world: World, budget: Budget, jobs: set[str], names: dict[str, str]) 
     return highest
 
 
-def _admitted_by_a_wrong_clock(world: World, jobs: set[str], names: dict[str, str]) -> int:
+def _admitted_by_a_wrong_clock(world: MoneyWorld, jobs: set[str], names: dict[str, str]) -> int:
     """Nobody can tell which period money belongs to while the clock is wrong."""
     return sum(
         entry.amount.micros for _, wrong, entry in world.admitted if wrong and names.get(entry.tags.job_id) in jobs
     )
 
 
-def _agrees(world: World, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violation]:
+def _agrees(
+    world: MoneyWorld, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]
+) -> Iterator[Violation]:
     """The ledger has what the cloud bills. Of machines that went without a word the ledger may have more: they count
     until that was noticed. Prices of which nobody was told before a machine was gone are for the provider's bill."""
     for view in views:
@@ -175,7 +177,7 @@ def _agrees(world: World, oracle: Oracle, views: Sequence[JobView], entries: Seq
             yield Violation("agrees", f"{view.id}: the ledger has {_usd(booked)}, the cloud bills {_usd(bill)}")
 
 
-def _told_late(world: World, machine: Machine) -> bool:
+def _told_late(world: MoneyWorld, machine: CloudMachine) -> bool:
     """Whether its price was not known when it was asked for, or the broker was told of a change after it had gone."""
     line = world.market.line_of(machine.launch.placement.offer)
     gone = machine.gone_at or world.clock.true
@@ -184,7 +186,7 @@ def _told_late(world: World, machine: Machine) -> bool:
     return any(at < gone and told > at for (at, _), told in zip(line.true, line.told, strict=True))
 
 
-def _rebuilt(world: World) -> Iterator[Violation]:
+def _rebuilt(world: MoneyWorld) -> Iterator[Violation]:
     """Projections follow from events and entries."""
     from sqlalchemy import select
 

@@ -8,7 +8,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
 from broker.ledger.entries import Movement
 from tests.money.periods import period_of
-from tests.money.world import World
+from tests.money.world import MoneyWorld
 
 MUST_HAPPEN = (
     "launches",
@@ -24,7 +24,7 @@ MUST_HAPPEN = (
 )
 
 
-def tally(world: World) -> Counter[str]:
+def tally(world: MoneyWorld) -> Counter[str]:
     """Figures of a world that is over. ``period ends``: how often a budget's period ended while a machine of its was
     there that costs cash."""
     machines = list(world.cloud.machines.values())

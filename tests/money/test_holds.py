@@ -27,7 +27,7 @@ from tests.empty_store import empty_store
 from tests.money.moves import JOB, job_text
 from tests.money.oracle import Oracle
 from tests.money.periods import _midnight
-from tests.money.world import World
+from tests.money.world import MoneyWorld
 
 PLAIN = {name: values[0] for name, values in JOB.items()}
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -45,11 +45,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-class Played:
+class PlayedWorld:
     """A world that begins at a moment (UTC), under these policies."""
 
     def __init__(self, store: Store, begins: datetime, policy: str) -> None:
-        self.world = World(store, begins)
+        self.world = MoneyWorld(store, begins)
         self._store = store
         self.activate(policy)
 
@@ -106,7 +106,7 @@ GREEDY = {"machine": "H100:8", "nodes": 64, "providers": "aws", "capacity": "on_
 
 @pytest.mark.parametrize("max_cost", ["$1000000", "$20000", "$10000", "$9999", ""])
 def test_a_long_time_in_a_job_file_lets_no_month_be_overspent(store: Store, max_cost: str) -> None:
-    played = Played(store, datetime(2026, 11, 28, 3, tzinfo=UTC), MONTHLY.replace("AMOUNT", "10000"))
+    played = PlayedWorld(store, datetime(2026, 11, 28, 3, tzinfo=UTC), MONTHLY.replace("AMOUNT", "10000"))
     if max_cost in ("$10000", "$9999"):
         played.submit(**GREEDY, max_cost=max_cost)
         played.passes(6 * DAY)
@@ -121,7 +121,7 @@ def test_a_long_time_in_a_job_file_lets_no_month_be_overspent(store: Store, max_
 def test_nor_any_day(store: Store, max_cost: str) -> None:
     daily = "budgets: [{name: daily, amount: $100, period: day}]\n"
     start = datetime(2026, 11, 28, 3, tzinfo=UTC)
-    played = Played(store, start, daily)
+    played = PlayedWorld(store, start, daily)
     said = {"machine": "H100:8", "providers": "aws", "capacity": "on_demand", "max_duration": "3650d"}
     if max_cost == "$95":
         played.submit(**said, max_cost=max_cost)
@@ -135,7 +135,7 @@ def test_nor_any_day(store: Store, max_cost: str) -> None:
 
 
 def test_an_extension_by_time_does_not_thin_out_what_is_held(store: Store) -> None:
-    played = Played(store, datetime(2026, 11, 20, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
+    played = PlayedWorld(store, datetime(2026, 11, 20, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
     said = {"providers": "aws", "capacity": "on_demand", "max_cost": "$2355", "max_duration": "60d"}
     first = played.submit(**said, nodes=3)  # $12 an hour
     played.passes(2 * HOUR)
@@ -151,7 +151,7 @@ def test_an_extension_by_time_does_not_thin_out_what_is_held(store: Store) -> No
 
 
 def test_a_job_that_waited_into_the_next_month_is_judged_for_that(store: Store) -> None:
-    played = Played(store, datetime(2026, 11, 29, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
+    played = PlayedWorld(store, datetime(2026, 11, 29, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
     said = {"providers": "aws", "capacity": "spot", "nodes": 100, "max_duration": "3650d", "max_cost": "$2353"}
     played.world.do_price("aws-spot", "1", told=True)
     waits = played.ask(**said)
@@ -170,7 +170,7 @@ def test_a_job_that_waited_into_the_next_month_is_judged_for_that(store: Store) 
 
 def test_two_jobs_of_which_one_waited_into_the_next_month_spend_no_more_than_that_months_budget(store: Store) -> None:
     """The first holds its money in November and starts in December; the second was admitted for December."""
-    played = Played(store, datetime(2026, 11, 25, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
+    played = PlayedWorld(store, datetime(2026, 11, 25, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
     played.world.do_capacity("aws-spot", there=True)
     said = {"providers": "aws", "max_duration": "3650d"}
     waits = played.ask(**said, capacity="spot", nodes=100, max_cost="$2353")
@@ -193,7 +193,7 @@ def test_two_jobs_of_which_one_waited_into_the_next_month_spend_no_more_than_tha
 def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_next_month_unjudged(store: Store) -> None:
     """Dated at $4 an hour for 20 hours, of which ten are December's; then the price falls to a quarter, and the money
     would last into the fourth of December."""
-    played = Played(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", "100"))
+    played = PlayedWorld(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", "100"))
     cheap = played.submit(providers="aws", capacity="spot", nodes=4, max_duration="30d", max_cost="$80")
     assert cheap.latest is not None
     played.world.do_price("aws-spot", "0.25", told=True)
@@ -210,10 +210,10 @@ def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_nex
     assert Money.usd(50) < december <= Money.usd(100), "there was room for what was left, and it was judged for that"
 
 
-def ends_unseen(store: Store, amount: str, december: str = "") -> tuple[Played, JobView]:
+def ends_unseen(store: Store, amount: str, december: str = "") -> tuple[PlayedWorld, JobView]:
     """Judged for the ten hours until December and ten after them; then the price falls, so that its money would last
     longer, and nobody looks until its node has stopped it at the end of what was judged."""
-    played = Played(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", amount))
+    played = PlayedWorld(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", amount))
     job = played.submit(providers="aws", capacity="spot", nodes=4, max_duration="30d", max_cost="$80")
     played.world.do_price("aws-spot", "0.25", told=True)
     played.passes(HOUR, every=timedelta(minutes=10))
@@ -254,7 +254,7 @@ def test_what_costs_more_than_it_was_dated_takes_no_more_of_the_present_month(
 ) -> None:
     """$40 were judged for the ten hours until December, at $1 an hour for four machines. Then the price rises: what
     runs on would take more of November, of which the rest is another's."""
-    played = Played(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", "100"))
+    played = PlayedWorld(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", "100"))
     on_spot = {"providers": "aws", "capacity": "spot", "nodes": 4, "max_duration": "20h"}
     job = played.submit(**on_spot)
     played.submit(providers="gcp", capacity="on_demand", max_duration="10h", max_cost="$55")
@@ -277,7 +277,7 @@ def test_months_and_days_of_a_time_zone_hold_together(store: Store, zone: str) -
         "  - {name: daily, amount: $40, period: day, timezone: America/New_York}\n"
     )
     start = datetime(2026, 11, 28, 3, tzinfo=UTC)
-    played = Played(store, start, both)
+    played = PlayedWorld(store, start, both)
     said = {"providers": "aws", "capacity": "on_demand", "max_duration": "3650d"}
     for _ in range(24):
         for cost in ("$95", "$10", "$30"):

@@ -27,7 +27,7 @@ from broker.store import Store, open_store
 from tests.actors import ANN
 from tests.empty_store import empty_store
 from tests.money.moves import ZONES, job_text
-from tests.money.test_holds import PLAIN, Played
+from tests.money.test_holds import PLAIN, PlayedWorld
 
 START = datetime(2026, 11, 30, 14, tzinfo=UTC)  # ten hours of November are left
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
@@ -49,22 +49,22 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def begun(store: Store, policy: str, **said: Any) -> tuple[Played, JobView]:
+def begun(store: Store, policy: str, **said: Any) -> tuple[PlayedWorld, JobView]:
     """A job of $3 an hour beside another that holds $50 of November."""
-    played = Played(store, START, policy)
+    played = PlayedWorld(store, START, policy)
     view = played.ask(**VAST, **said)
     played.ask(**OTHER)
     return played, view
 
 
-def refused(played: Played, view: JobView, more: jobs.More) -> tuple[tuple[Alternative, ...], str]:
+def refused(played: PlayedWorld, view: JobView, more: jobs.More) -> tuple[tuple[Alternative, ...], str]:
     with pytest.raises(NotAllowed) as found:
         jobs.extend(played.world.broker, view, more, by=ANN)
     assert found.value.alternatives or "ask whoever owns stage.yaml:" in found.value.hint
     return found.value.alternatives, found.value.hint
 
 
-def typed(played: Played, line: str) -> jobs.More:
+def typed(played: PlayedWorld, line: str) -> jobs.More:
     """What the command that was printed asks for."""
     program, *words, job = shlex.split(line)[:4]
     assert [program, *words] == ["gpubroker", "jobs", "extend"]
@@ -146,7 +146,7 @@ def test_a_period_that_ends_outside_of_working_hours_is_not_promised(store: Stor
 def test_a_full_month_is_passed_over_although_the_days_have_room(store: Store) -> None:
     """On the 20th, $50 of November and of that day are another's: $27 are left of the month, and $42 of the day."""
     both = "  - {name: monthly, amount: $77, period: month}\n  - {name: daily, amount: $92, period: day}\n"
-    played = Played(store, START - 10 * timedelta(days=1), f"budgets:\n{both}")
+    played = PlayedWorld(store, START - 10 * timedelta(days=1), f"budgets:\n{both}")
     view = played.ask(**VAST, max_cost="$20", max_duration="30d")
     played.ask(**OTHER)
     now, later = refused(played, view, jobs.More(max_cost=Money.usd(28)))[0]
@@ -155,7 +155,7 @@ def test_a_full_month_is_passed_over_although_the_days_have_room(store: Store) -
 
 def test_a_freeze_is_no_reason_to_speak_of_budgets(store: Store) -> None:
     freeze = "guardrails: [{name: frozen, freeze: {from: 2026-11-30, to: 2026-12-02}}]\n"
-    played = Played(store, START, MONTHLY.replace("AMOUNT", "77"))
+    played = PlayedWorld(store, START, MONTHLY.replace("AMOUNT", "77"))
     view = played.ask(**VAST, max_cost="$20", max_duration="3d")
     more = MONTHLY.replace("AMOUNT", "77") + freeze
     text = f"version: 1\npolicy: stage\ndefaults: {{allow_stale_prices: true}}\n{more}"
@@ -196,13 +196,13 @@ def test_the_same_request_passes_once_its_time_has_come(store: Store) -> None:
     assert len(played.view(view).attempts) == 2
 
 
-def planned(played: Played, **said: Any) -> Preview:
+def planned(played: PlayedWorld, **said: Any) -> Preview:
     job = parse_job(job_text("next", {**PLAIN, **VAST, **said}), file="job.yaml", now=START)
     return preview(played.world.broker, job, by=ANN)
 
 
 def test_a_refused_job_says_which_lower_limits_and_which_later_period_pass(store: Store) -> None:
-    played = Played(store, START, MONTHLY.replace("AMOUNT", "77"))
+    played = PlayedWorld(store, START, MONTHLY.replace("AMOUNT", "77"))
     played.ask(**OTHER)
     seen = planned(played, max_cost="$28", max_duration="3d")
     assert seen.exit_code == 3
@@ -221,7 +221,7 @@ def test_a_refused_job_says_which_lower_limits_and_which_later_period_pass(store
 
 def test_a_job_that_no_lower_limit_helps_says_so(store: Store) -> None:
     policy = MONTHLY.replace("AMOUNT", "77") + "guardrails: [{name: cheap, max_price_per_gpu_hour: $9}]\n"
-    played = Played(store, START, policy.replace("month}", "fixed, from: 2026-01-01, to: 2026-01-31}"))
+    played = PlayedWorld(store, START, policy.replace("month}", "fixed, from: 2026-01-01, to: 2026-01-31}"))
     assert planned(played, max_cost="$28", max_duration="3d").alternatives == []
 
 
@@ -231,7 +231,7 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
     zone, period = draw.choice(ZONES), draw.choice(("day", "week", "month", "quarter"))
     amount = draw.choice((60, 90, 200))
     policy = f"budgets: [{{name: any, amount: ${amount}, period: {period}, timezone: {zone}}}]\n"
-    played = Played(store, START + timedelta(minutes=draw.randrange(3000)), policy)
+    played = PlayedWorld(store, START + timedelta(minutes=draw.randrange(3000)), policy)
     view = played.ask(**VAST, max_cost=f"${draw.randrange(4, 30)}", max_duration=f"{draw.randrange(4, 80)}h")
     for _ in range(3):
         with suppress(NotAllowed):
@@ -265,7 +265,7 @@ def by_period(line: budgets.BudgetLine) -> dict[datetime, Money]:
 def test_a_limit_that_would_let_the_job_fall_back_to_a_dearer_place_is_not_promised(store: Store) -> None:
     """Up to ten hours it may run at gcp, too, at $5 an hour: 7 h 58 min at $3 fit, and are not what would be held."""
     short = "guardrails: [{name: short, max_job_duration: 10h, when: 'offer.provider == \"gcp\"'}]\n"
-    played = Played(store, START, MONTHLY.replace("AMOUNT", "77") + short)
+    played = PlayedWorld(store, START, MONTHLY.replace("AMOUNT", "77") + short)
     played.ask(**VAST, max_cost="$30", max_duration="3d")
     played.ask(**VAST, max_cost="$20", max_duration="3d")
     seen = planned(played, providers="vast, gcp", max_cost="$28", max_duration="3d")

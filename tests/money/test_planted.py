@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.money.faults import FAULTS, Fault
+from tests.money.faults import FAULTS, PlantedFault
 from tests.money.planted import ROOT, source_with
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.finding)
-def test_each_fault_has_one_place_and_something_that_finds_it(fault: Fault) -> None:
+def test_each_fault_has_one_place_and_something_that_finds_it(fault: PlantedFault) -> None:
     compile(source_with(fault), fault.module, "exec")
     for name in fault.tests:
         file, _, test = name.partition("::")

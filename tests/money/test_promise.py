@@ -20,7 +20,7 @@ from tests.money.moves import MOVES, Move
 from tests.money.play import Stage, drawn, printed, replay, shortest
 from tests.money.promise import broken
 from tests.money.stores import postgres_store, sqlite_store
-from tests.money.world import World
+from tests.money.world import MoneyWorld
 
 OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in one of ten scripts at least, on average
 SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "25"))
@@ -69,7 +69,7 @@ def test_scripts_of_many_seeds_keep_the_promise_on_postgresql(on_postgres: Stage
 @pytest.mark.timeout(3600)
 def test_hypothesis_finds_no_sequence_that_breaks_the_promise(on_sqlite: Stage) -> None:
     run_state_machine_as_test(
-        lambda: _Machine(on_sqlite),  # type: ignore[arg-type]  # it calls what makes one, be it a class or not
+        lambda: _PromiseMachine(on_sqlite),  # type: ignore[arg-type]  # it calls what makes one, be it a class or not
         settings=settings(
             max_examples=SEQUENCES if FULL else 12, stateful_step_count=20, deadline=None,
             suppress_health_check=list(HealthCheck), print_blob=False,
@@ -77,14 +77,14 @@ def test_hypothesis_finds_no_sequence_that_breaks_the_promise(on_sqlite: Stage) 
     )  # fmt: skip
 
 
-class _Machine(RuleBasedStateMachine):
+class _PromiseMachine(RuleBasedStateMachine):
     """Hypothesis chooses the moves; its own report is the script."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         store, empty = stage
         empty()
-        self.world = World(store, ignoring=KNOWN)
+        self.world = MoneyWorld(store, ignoring=KNOWN)
         self.script: list[Move] = []
 
     def make(self, name: str, said: dict[str, Any]) -> None:
@@ -106,15 +106,15 @@ def _values(name: str) -> dict[str, st.SearchStrategy[Any]]:
 
 
 def _add(name: str) -> None:
-    def move(self: _Machine, said: dict[str, Any]) -> None:
+    def move(self: _PromiseMachine, said: dict[str, Any]) -> None:
         self.make(name, said)
 
     move.__name__ = name
     strategy = st.fixed_dictionaries(_values(name))
     begins = name in ("policy", "submit")
-    setattr(_Machine, name, rule(said=strategy)(move))
+    setattr(_PromiseMachine, name, rule(said=strategy)(move))
     if begins:
-        setattr(_Machine, f"first_{name}", initialize(said=strategy)(move))
+        setattr(_PromiseMachine, f"first_{name}", initialize(said=strategy)(move))
 
 
 for _name in MOVES:

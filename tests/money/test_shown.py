@@ -26,9 +26,9 @@ from tests.empty_store import empty_store
 from tests.money.moves import job_text
 from tests.money.play import drawn
 from tests.money.stores import sqlite_store
-from tests.money.test_holds import PLAIN, Played
+from tests.money.test_holds import PLAIN, PlayedWorld
 from tests.money.test_promise import SEQUENCES
-from tests.money.world import World
+from tests.money.world import MoneyWorld
 
 START = datetime(2026, 11, 30, 17, 48, tzinfo=UTC)  # 6.2 hours of November are left in UTC, 5.2 in Berlin
 TWO = (
@@ -46,8 +46,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def played(store: Store) -> Played:
-    return Played(store, START, TWO)
+def played(store: Store) -> PlayedWorld:
+    return PlayedWorld(store, START, TWO)
 
 
 def told(shares: list[BudgetShare]) -> list[tuple[str, str, str]]:
@@ -62,7 +62,7 @@ HAND = [
 ]
 
 
-def test_plan_submit_and_budget_show_the_same_hold(played: Played) -> None:
+def test_plan_submit_and_budget_show_the_same_hold(played: PlayedWorld) -> None:
     said = {**ON_DEMAND, "max_cost": "$40", "max_duration": "3d"}
     broker = played.world.broker
     planned = preview(broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START), by=ANN)
@@ -77,7 +77,7 @@ def test_plan_submit_and_budget_show_the_same_hold(played: Played) -> None:
     assert by_budget[1].end == START + timedelta(hours=10)
 
 
-def test_the_limit_that_decides_is_told(played: Played) -> None:
+def test_the_limit_that_decides_is_told(played: PlayedWorld) -> None:
     said = {**ON_DEMAND, "max_cost": "$400", "max_duration": "10h"}
     broker = played.world.broker
     planned = preview(
@@ -85,12 +85,12 @@ def test_the_limit_that_decides_is_told(played: Played) -> None:
     ).admission
     assert planned is not None
     assert planned.limited_by == {MoneyKind.CASH: HoldLimit.MAX_DURATION}
-    # Ten hours, a minute of the provider's minimum and two to stop, at $32 an hour: the dearest machine it may get.
-    assert str(planned.money[MoneyKind.CASH]) == "$321.60"
+    # Ten hours, a minute of the provider's minimum and two to stop, at $4 an hour: the dearest machine it may get.
+    assert str(planned.money[MoneyKind.CASH]) == "$40.20"
 
 
 @pytest.mark.parametrize("passed", ["0h", "3h", "7h", "30h"])
-def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: Played, passed: str) -> None:
+def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: PlayedWorld, passed: str) -> None:
     hours = int(passed[:-1])
     for said in (
         {**ON_DEMAND, "max_cost": "$40", "max_duration": "3d"},
@@ -120,7 +120,7 @@ def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: Played
         assert sorted(by_bill) == sorted(share.held for share in shares)
 
 
-def shown_is_held(world: World) -> int:
+def shown_is_held(world: MoneyWorld) -> int:
     """Compare what is shown of every budget with the ledger; how many shares were compared."""
     with world.store.reading() as look:
         entries = look.entries()
@@ -155,7 +155,7 @@ def test_in_random_scripts_what_is_shown_is_what_the_ledger_holds() -> None:
     with sqlite_store() as (store, empty):
         for seed in range(SEQUENCES):
             empty()
-            world = World(store)
+            world = MoneyWorld(store)
             for name, said in drawn(seed):
                 world.do(name, said)
                 compared += shown_is_held(world)

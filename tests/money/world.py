@@ -36,12 +36,12 @@ from broker.settings import Settings
 from broker.store import Store
 from tests.actors import EVERYBODYS, person
 from tests.money.clock import StageClock
-from tests.money.cloud import ENGINE, Cloud, Fate, Machine
+from tests.money.cloud import ENGINE, CloudMachine, MachineFate, ScriptedCloud
 from tests.money.folders import Folders
 from tests.money.host import Errors, Witness, loaded, plugged_in
 from tests.money.launches import Judged, objections
 from tests.money.market import StageMarket
-from tests.money.moves import MOVES, Budget, Terms, job_text, terms_of
+from tests.money.moves import MOVES, ExpectedBudget, ExpectedPolicy, job_text, terms_of
 from tests.money.periods import period_of
 from tests.unreadable import DAMAGES, damage_view
 
@@ -61,7 +61,7 @@ class Violation(AssertionError):
         self.rule = rule
 
 
-class World:
+class MoneyWorld:
     """``store``: an empty one. ``ignoring``: parts of the promise that are not looked at."""
 
     def __init__(self, store: Store, begins: datetime = BEGINS, ignoring: frozenset[str] = frozenset()) -> None:
@@ -69,11 +69,11 @@ class World:
         self.ignoring = ignoring
         self.clock = StageClock(begins)
         self.folders = Folders(self.clock)
-        self.cloud = Cloud(self.clock, self.folders, self._launched)
+        self.cloud = ScriptedCloud(self.clock, self.folders, self._launched)
         self.market = StageMarket(begins)
         self.judged: list[Judged] = []
         self.looks: list[datetime] = []  # looks at which nothing was in the broker's way
-        self.in_force: list[tuple[datetime, Terms | None]] = []
+        self.in_force: list[tuple[datetime, ExpectedPolicy | None]] = []
         self.admitted: list[tuple[int, bool, Entry]] = []  # policy in force, clock wrong, what was held
         self.found: list[Violation] = []
         self.names: list[str] = []
@@ -148,7 +148,7 @@ class World:
         self.cloud.until(self.clock.true)
 
     @property
-    def terms(self) -> Terms | None:
+    def terms(self) -> ExpectedPolicy | None:
         """The policy in force."""
         return self.in_force[-1][1]
 
@@ -157,7 +157,7 @@ class World:
         with self.store.reading() as look:
             return list(reversed(look.jobs()))
 
-    def _apply(self, terms: Terms | None) -> None:
+    def _apply(self, terms: ExpectedPolicy | None) -> None:
         self.note_admitted()
         if terms is not None:
             self.store.activate_policy({"stage.yaml": terms.text}, by="cat")
@@ -214,7 +214,7 @@ class World:
     def _to_period_end(self, span: str) -> timedelta:
         before = parse_duration(span.removeprefix("end-"))
         budget = next(iter(self.terms.amounts), None) if self.terms else None
-        budget = budget or Budget("", "day", "UTC", "")
+        budget = budget or ExpectedBudget("", "day", "UTC", "")
         end = period_of(budget, self.clock.true)[1]
         whole = end - before - self.clock.true
         return whole if SECOND < whole < timedelta(days=100) else 2 * before
@@ -316,9 +316,9 @@ class World:
         self.do_tell()
 
     def do_fate(self, says: str, **said: Any) -> None:
-        self.cloud.fate = Fate(**said, says=Cause(says) if says else None)
+        self.cloud.fate = MachineFate(**said, says=Cause(says) if says else None)
 
-    def _machine(self, number: int) -> Machine | None:
+    def _machine(self, number: int) -> CloudMachine | None:
         live = self.cloud.live()
         return live[number % len(live)] if live else None
 

@@ -15,7 +15,7 @@ from tests.mutants.known import Known, known_mutants
 from tests.mutants.mutant import Mutant, diff, mutants_of
 from tests.mutants.named import NOTICED, named_mutants, try_named
 from tests.mutants.rooms import ROOT, TESTS, modules
-from tests.mutants.running import KILLED, SURVIVED, TIMED_OUT, UNTRIED, Limits, Outcome, run
+from tests.mutants.running import KILLED, SURVIVED, TIMED_OUT, UNTRIED, MutantOutcome, RunLimits, run
 
 BASE = ROOT / "tests" / "mutants" / "base"
 
@@ -42,8 +42,8 @@ def main() -> int:
     if options.minutes:
         # What is cut off by the time should be a bit of everything.
         tried = [mutant for start in range(20) for mutant in tried[start::20]]
-    limits = Limits(options.jobs, began + options.minutes * 60 if options.minutes else float("inf"))
-    outcomes: list[Outcome] = []
+    limits = RunLimits(options.jobs, began + options.minutes * 60 if options.minutes else float("inf"))
+    outcomes: list[MutantOutcome] = []
     for outcome in run(tried, rooms, options.tests or TESTS, limits):
         outcomes.append(outcome)
         if outcome.state == SURVIVED and outcome.mutant.key not in known:
@@ -109,13 +109,13 @@ def _named_ones(at_once: int) -> int:
     return 0 if noticed == len(some) else 1
 
 
-def _survivor(outcome: Outcome) -> str:
+def _survivor(outcome: MutantOutcome) -> str:
     mutant, (ran, of) = outcome.mutant, outcome.tests
     how = "no test runs this line" if not of else f"{ran} of {of} tests that run this line were tried"
     return f"survived: {mutant.module}:{mutant.line} in {mutant.function or 'the module'} ({how})\n{diff(mutant)}"
 
 
-def _table(mutants: Sequence[Mutant], outcomes: Sequence[Outcome], known: Known) -> str:
+def _table(mutants: Sequence[Mutant], outcomes: Sequence[MutantOutcome], known: Known) -> str:
     rows: list[tuple[str, ...]] = [
         ("module", "mutants", "killed", "timed out", "survived", "known", "untried", "score")
     ]
@@ -152,7 +152,7 @@ def score(counts: Counter[str]) -> float:
     return 100 * (counts[KILLED] + counts[TIMED_OUT]) / judged if judged else 100.0
 
 
-def _verdict(mutants: Sequence[Mutant], outcomes: Sequence[Outcome], known: Known, least: float) -> int:
+def _verdict(mutants: Sequence[Mutant], outcomes: Sequence[MutantOutcome], known: Known, least: float) -> int:
     """0 when enough was killed; 1 when not, or when a mutant that is noted as surviving is killed."""
     killed = [outcome.mutant for outcome in outcomes if outcome.state in (KILLED, TIMED_OUT)]
     stale = [mutant for mutant in killed if mutant.key in known]

@@ -30,7 +30,7 @@ class Failure:
 
 
 @dataclass
-class Task:
+class ChildTask:
     """``work`` gets a function for what it has to tell, which must be picklable; ``patience``: the seconds until it
     must have told something again. ``told``: what it told. ``ended``: how the child came to its end: ``ended``,
     ``timed out``, or ``failed`` where ``work`` raised an exception, with its traceback in ``error``."""
@@ -43,10 +43,10 @@ class Task:
     error: str = ""
 
 
-def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
+def in_children(tasks: Iterable[ChildTask], at_once: int) -> Iterator[ChildTask]:
     """The tasks as they end; so many run at once. Each child sees the process as it was when the child was forked."""
     waiting = iter(tasks)
-    running: dict[Connection, tuple[Task, Child, float]] = {}
+    running: dict[Connection, tuple[ChildTask, Child, float]] = {}
     while True:
         while len(running) < at_once and (task := next(waiting, None)) is not None:
             child = fork(task.work)

@@ -52,13 +52,13 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     """Every mutant of a file's source, in the order in which they stand there; none twice."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     seen: dict[object, Mutant] = {}
-    for mutant in _Finder(module, source, wrapper).found():
+    for mutant in _FunctionFinder(module, source, wrapper).found():
         if mutant.before != mutant.after:
             seen.setdefault(mutant.edit, mutant)
     return sorted(seen.values(), key=lambda mutant: mutant.line)
 
 
-class _Finder:
+class _FunctionFinder:
     def __init__(self, module: str, source: str, wrapper: MetadataWrapper) -> None:
         self._module, self._source, self._tree = module, source, wrapper.module
         self._places = wrapper.resolve(PositionProvider)

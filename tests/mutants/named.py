@@ -13,7 +13,7 @@ from types import FunctionType
 
 import pytest
 
-from tests.mutants.children import Report, Task, allow, in_children
+from tests.mutants.children import ChildTask, Report, allow, in_children
 from tests.mutants.mutant import Mutant
 from tests.mutants.planting import Place, loaded_functions, plant
 from tests.mutants.rooms import ROOT
@@ -90,10 +90,12 @@ class _Worker(Worker):
     def work(self, items: Mapping[str, pytest.Item]) -> None:
         functions = loaded_functions(sorted({one.mutant.module for one in self._some}))
         tests = [*dict.fromkeys(one.test for one in self._some)]
-        without = [Task(test, partial(self._try, None, functions, items[test]), lambda told: HANGS) for test in tests]
+        without = [
+            ChildTask(test, partial(self._try, None, functions, items[test]), lambda told: HANGS) for test in tests
+        ]
         passing = {task.subject for task in in_children(without, self._at_once) if task.told == [True]}
         tasks = [
-            Task(number, partial(self._try, one.mutant, functions, items[one.test]), lambda told: HANGS)
+            ChildTask(number, partial(self._try, one.mutant, functions, items[one.test]), lambda told: HANGS)
             for number, one in enumerate(self._some)
         ]
         for task in in_children(tasks, self._at_once):

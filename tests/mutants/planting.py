@@ -52,10 +52,10 @@ def _find(code: CodeType, mutant: Mutant) -> CodeType:
 def plant_at_import(mutant: Mutant) -> None:
     """From now on, whoever imports the mutant's module gets the mutant. The module must not be imported yet."""
     assert name_of(mutant.module) not in sys.modules, f"{mutant.module} is imported already"
-    sys.meta_path.insert(0, _Finder(mutant))
+    sys.meta_path.insert(0, _MutantFinder(mutant))
 
 
-class _Finder(MetaPathFinder):
+class _MutantFinder(MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
 
@@ -63,10 +63,12 @@ class _Finder(MetaPathFinder):
         if fullname != name_of(self._mutant.module):
             return None
         file = str(ROOT / self._mutant.module)
-        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, file, self._mutant))
+        return importlib.util.spec_from_file_location(
+            fullname, file, loader=_MutantLoader(fullname, file, self._mutant)
+        )
 
 
-class _Loader(SourceFileLoader):
+class _MutantLoader(SourceFileLoader):
     def __init__(self, fullname: str, path: str, mutant: Mutant) -> None:
         super().__init__(fullname, path)
         self._mutant = mutant

@@ -13,8 +13,11 @@ ROOMS = (
     "broker/core/values/burns.py",
     "broker/core/policy/coverage.py",
     "broker/core/policy/facts.py",
+    "broker/core/purchases/purchases.py",
+    "broker/procurement/*.py",
     "broker/reconciler/admission/admission.py",
     "broker/reconciler/admission/approvals.py",
+    "broker/reconciler/controller.py",
     "broker/reconciler/decide.py",
     "broker/reconciler/settlement/egress.py",
     "broker/reconciler/controllers/enforcement.py",
@@ -36,7 +39,7 @@ ROOMS = (
 # Tests of other folders hardly reach these files, or start processes, in which a mutant is not planted.
 TESTS = (
     "tests/ledger", "tests/reconciler", "tests/app", "tests/store", "tests/core", "tests/policies/test_coverage.py",
-    "tests/policies/test_approval_config.py",
+    "tests/policies/test_approval_config.py", "tests/procurement",
 )  # fmt: skip
 # Some of these reach them too, only to replay months of a market.
 LEFT_OUT = (

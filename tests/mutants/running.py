@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.children import Failure, Report, Task, allow, fork, in_children
+from tests.mutants.children import ChildTask, Failure, Report, allow, fork, in_children
 from tests.mutants.measuring import Coverage, Test, nearness
 from tests.mutants.mutant import Mutant, diff
 from tests.mutants.planting import Place, loaded_functions, plant, plant_at_import
@@ -48,7 +48,7 @@ KILLED, TIMED_OUT, SURVIVED, UNTRIED = "killed", "timed out", "survived", "untri
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutantOutcome:
     """How a mutant fared. ``by``: the test that killed it. ``tests``: how many ran, of how many that pass its lines."""
 
     mutant: Mutant
@@ -58,7 +58,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """``at_once``: children. ``until``: no mutant is begun after that moment (as `monotonic` counts), and half of the
     time until then at most is for measuring."""
 
@@ -71,7 +71,9 @@ class Limits:
         return None if self.until == float("inf") else ENOUGH
 
 
-def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str], limits: Limits) -> Iterator[Outcome]:
+def run(
+    mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str], limits: RunLimits
+) -> Iterator[MutantOutcome]:
     """The outcome of each mutant, as they come. Raises RuntimeError when the tests cannot be run."""
     warm = [mutant for mutant in mutants if mutant.function]
     cold = [mutant for mutant in mutants if not mutant.function]
@@ -154,7 +156,7 @@ class Worker(ABC):
 class _Trial(Worker):
     """Tries mutants of functions, each with the tests that pass its lines."""
 
-    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: Limits) -> None:
+    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: RunLimits) -> None:
         super().__init__()
         self._mutants, self._modules, self._limits = mutants, modules, limits
         self._measured_all = True  # else a mutant that lives may be one that other tests would have killed
@@ -170,10 +172,10 @@ class _Trial(Worker):
         self.tell(("coverage", by_module, self._measured_all))
         killers: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
-        def tasks() -> Iterator[Task]:
+        def tasks() -> Iterator[ChildTask]:
             for mutant in self._mutants:
                 if monotonic() > self._limits.until:
-                    self.tell(("outcome", Outcome(mutant, UNTRIED)))
+                    self.tell(("outcome", MutantOutcome(mutant, UNTRIED)))
                     continue
                 passing = {t.nodeid: t for line in mutant.lines for t in by_line[mutant.module, line]}
                 known = killers[mutant.module, mutant.function]
@@ -182,9 +184,9 @@ class _Trial(Worker):
                 chosen = sorted(inside, key=lambda t: (-known[t.nodeid], own not in t.nodeid, t.seconds))
                 chosen = chosen[: self._limits.enough]
                 if not chosen:
-                    self.tell(("outcome", Outcome(mutant, SURVIVED if self._measured_all else UNTRIED)))
+                    self.tell(("outcome", MutantOutcome(mutant, SURVIVED if self._measured_all else UNTRIED)))
                     continue
-                yield Task(
+                yield ChildTask(
                     (mutant, chosen, len(inside)),
                     partial(self._try, mutant, functions, [(items[test.nodeid], test.seconds) for test in chosen]),
                     lambda told: HANGS,
@@ -226,13 +228,13 @@ class _Trial(Worker):
         began = monotonic()
         until = began + (self._limits.until - began) / 2
 
-        def tasks() -> Iterator[Task]:
+        def tasks() -> Iterator[ChildTask]:
             for number, file in enumerate(missing):
                 if monotonic() > until:
                     self._measured_all = False
                     self.tell(("say", f"{len(missing) - number} files of tests are not measured, for want of time"))
                     return
-                yield Task(file, partial(self._measure_file, files[file]), lambda told: HANGS)
+                yield ChildTask(file, partial(self._measure_file, files[file]), lambda told: HANGS)
 
         for task in in_children(tasks(), self._limits.at_once):
             if task.told and isinstance(task.told[-1], list):
@@ -289,30 +291,30 @@ def _users(tests: Iterable[Test]) -> dict[str, list[Test]]:
     return dict(found)
 
 
-def _judged(task: Task) -> Outcome:
+def _judged(task: ChildTask) -> MutantOutcome:
     mutant, chosen, of = task.subject
     _must_not_have_failed(task)
     ran = len(task.told)
     if task.ended == "timed out":
-        return Outcome(mutant, TIMED_OUT, chosen[min(ran, len(chosen) - 1)].nodeid, (ran + 1, of))
+        return MutantOutcome(mutant, TIMED_OUT, chosen[min(ran, len(chosen) - 1)].nodeid, (ran + 1, of))
     if ran == len(chosen) + 1 and all(task.told):
-        return Outcome(mutant, SURVIVED if len(chosen) == of else UNTRIED, "", (len(chosen), of))
+        return MutantOutcome(mutant, SURVIVED if len(chosen) == of else UNTRIED, "", (len(chosen), of))
     last = max(ran - 1, 0) if ran and task.told[-1] is False else ran  # a child that died told nothing of its last test
-    return Outcome(mutant, KILLED, chosen[min(last, len(chosen) - 1)].nodeid, (last + 1, of))
+    return MutantOutcome(mutant, KILLED, chosen[min(last, len(chosen) - 1)].nodeid, (last + 1, of))
 
 
-def _must_not_have_failed(task: Task) -> None:
+def _must_not_have_failed(task: ChildTask) -> None:
     """Raises RuntimeError for an error of this tool in the child: no test has killed that mutant."""
     if task.ended == "failed":
         mutant = task.subject[0]
         raise RuntimeError(f"{mutant.module}:{mutant.line}: no mutant was tried\n{diff(mutant)}\n{task.error}")
 
 
-def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: Limits) -> Iterator[Outcome]:
+def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: RunLimits) -> Iterator[MutantOutcome]:
     """Mutants of what runs at import: the tests that use the module, its own file of tests first."""
     untried = []
 
-    def tasks() -> Iterator[Task]:
+    def tasks() -> Iterator[ChildTask]:
         for mutant in mutants:
             stem = Path(mutant.module).stem
             users = sorted(
@@ -323,7 +325,7 @@ def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: Lim
                 untried.append(mutant)
                 continue
             chosen = users[: limits.enough]
-            yield Task(
+            yield ChildTask(
                 (mutant, chosen, len(users)),
                 partial(_try_cold, mutant, chosen),
                 lambda told: HANGS,
@@ -334,16 +336,16 @@ def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: Lim
         _must_not_have_failed(task)
         by = next((told for told in task.told if isinstance(told, str) and told not in ("passed", "survived")), "")
         if task.ended == "timed out":
-            yield Outcome(mutant, TIMED_OUT, by, (len(task.told), of))
+            yield MutantOutcome(mutant, TIMED_OUT, by, (len(task.told), of))
         elif "survived" in task.told:
-            yield Outcome(mutant, SURVIVED if len(chosen) == of else UNTRIED, "", (len(chosen), of))
+            yield MutantOutcome(mutant, SURVIVED if len(chosen) == of else UNTRIED, "", (len(chosen), of))
         else:
-            yield Outcome(mutant, KILLED, by or "the import", (len(task.told), of))
-    yield from (Outcome(mutant, UNTRIED) for mutant in untried)
+            yield MutantOutcome(mutant, KILLED, by or "the import", (len(task.told), of))
+    yield from (MutantOutcome(mutant, UNTRIED) for mutant in untried)
 
 
 def _try_cold(mutant: Mutant, tests: Sequence[Test], tell: Report) -> None:
-    class Watch:
+    class FailureReporter:
         def pytest_sessionstart(self) -> None:
             _set_hypothesis()
 
@@ -356,7 +358,7 @@ def _try_cold(mutant: Mutant, tests: Sequence[Test], tell: Report) -> None:
     plant_at_import(mutant)
     allow(60.0 + TIMES * sum(test.seconds for test in tests))
     nodeids = [test.nodeid for test in tests]
-    if not nodeids or pytest.main([*ARGUMENTS, "-x", *nodeids], plugins=[Watch()]) == 0:
+    if not nodeids or pytest.main([*ARGUMENTS, "-x", *nodeids], plugins=[FailureReporter()]) == 0:
         tell("survived")
 
 

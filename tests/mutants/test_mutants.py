@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.mutants.__main__ import score
-from tests.mutants.children import Task, allow, in_children
+from tests.mutants.children import ChildTask, allow, in_children
 from tests.mutants.known import known_mutants
 from tests.mutants.mutant import Mutant, diff, mutants_of
 from tests.mutants.named import named_mutants
@@ -109,11 +109,11 @@ def test_children_that_hang_or_die_are_told_from_those_that_end() -> None:
             pass
 
     tasks = [
-        Task("spins", spin, lambda told: 30.0),
-        Task("tells", lambda tell: tell(7), lambda told: 30.0),
-        Task("dies", die, lambda told: 30.0),
-        Task("fails", fail, lambda told: 30.0),
-        Task("hangs", hang, lambda told: 0.1),
+        ChildTask("spins", spin, lambda told: 30.0),
+        ChildTask("tells", lambda tell: tell(7), lambda told: 30.0),
+        ChildTask("dies", die, lambda told: 30.0),
+        ChildTask("fails", fail, lambda told: 30.0),
+        ChildTask("hangs", hang, lambda told: 0.1),
     ]
     ended = {task.subject: task for task in in_children(tasks, 2)}
     assert "no such thing" in ended["fails"].error

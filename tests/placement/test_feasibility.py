@@ -13,7 +13,7 @@ from broker.core.job.jobs import Constraints, Job, MachineRequest, Model
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.feasibility import Request, fit, why_not
+from broker.placement.feasibility import PreparedJob, fit, request_served, why_not
 
 Make = Any
 H100 = MachineRequest(accelerator="H100", count=8)
@@ -44,6 +44,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
     ({"accelerator": "A100"}, {}, Reason.WRONG_ACCELERATOR, "has A100:8, needs H100:8"),
     (A_CPU_MACHINE, {}, Reason.WRONG_ACCELERATOR, "has cpu"),
     ({"count": 4}, {}, Reason.TOO_FEW_ACCELERATORS, "has H100:4, needs H100:8"),
+    ({"count": 16}, {}, Reason.TOO_MANY_ACCELERATORS, "has H100:16, needs H100:8"),
     ({}, {"resources": (CPU,)}, Reason.NOT_A_CPU_OFFER, "H100:8"),
     (
         {},
@@ -91,7 +92,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
 )
 def test_each_reason(make: Make, offer_is: dict[str, Any], job_is: dict[str, Any], reason: Reason, detail: str) -> None:
     offer = make.offer(**offer_is)
-    found = why_not(offer, Request.of(make.job(**job_is), make.conditions, make.now))
+    found = why_not(offer, PreparedJob.of(make.job(**job_is), make.conditions, make.now))
     assert found is not None
     assert (found.offer_id, found.reason) == (offer.id, reason)
     assert detail in found.detail
@@ -99,14 +100,14 @@ def test_each_reason(make: Make, offer_is: dict[str, Any], job_is: dict[str, Any
 
 def test_machines_elsewhere_need_run_folders_in_reach(make: Make) -> None:
     conditions = replace(make.conditions, out_of_reach=frozenset({make.offer().engine or ""}))
-    found = why_not(make.offer(), Request.of(make.job(), conditions, make.now))
+    found = why_not(make.offer(), PreparedJob.of(make.job(), conditions, make.now))
     assert found is not None
     assert found.reason is Reason.RUNS_OUT_OF_REACH
     assert "GPUBROKER_RUNS" in found.detail
 
 
 def test_the_plain_offer_serves(make: Make) -> None:
-    assert why_not(make.offer(), Request.of(make.job(), make.conditions, make.now)) is None
+    assert why_not(make.offer(), PreparedJob.of(make.job(), make.conditions, make.now)) is None
 
 
 def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) -> None:
@@ -146,7 +147,7 @@ def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) ->
         (Reason.NO_ENGINE, {"engine": "cloud"}),
         (Reason.ENGINE_CANNOT, {}),
     ]
-    request = Request.of(job, make.conditions, make.now, {pool_failed: (Reason.LAUNCH_FAILED_LATELY, "sold out")})
+    request = PreparedJob.of(job, make.conditions, make.now, {pool_failed: (Reason.LAUNCH_FAILED_LATELY, "sold out")})
     for reason, mended in mending:
         found = why_not(offer, request)
         assert found is not None
@@ -157,7 +158,7 @@ def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) ->
 def test_patterns_match_whole_names_whatever_their_case(make: Make) -> None:
     def serves(**limits: Any) -> bool:
         job = make.job(constraints=Constraints(**limits))
-        return why_not(make.offer(), Request.of(job, make.conditions, make.now)) is None
+        return why_not(make.offer(), PreparedJob.of(job, make.conditions, make.now)) is None
 
     assert serves(regions=("us-*",))
     assert serves(regions=("eu-*", "US-EAST-[12]"))
@@ -169,8 +170,8 @@ def test_patterns_match_whole_names_whatever_their_case(make: Make) -> None:
 class TestSeveralMachines:
     A100 = MachineRequest(accelerator="A100", count=8)
 
-    def request(self, make: Make, *machines: MachineRequest, ordered: bool = False) -> Request:
-        return Request.of(make.job(resources=machines, ordered=ordered), make.conditions, make.now)
+    def request(self, make: Make, *machines: MachineRequest, ordered: bool = False) -> PreparedJob:
+        return PreparedJob.of(make.job(resources=machines, ordered=ordered), make.conditions, make.now)
 
     def test_any_of_them_will_do(self, make: Make) -> None:
         request = self.request(make, self.A100, H100)
@@ -184,14 +185,37 @@ class TestSeveralMachines:
         assert found.reason is Reason.TOO_FEW_CPUS
 
     def test_unordered_takes_the_one_that_uses_most_of_the_machine(self, make: Make) -> None:
-        one = MachineRequest(accelerator="H100", count=1)
+        one = MachineRequest(accelerator="H100", count=1, at_least=True)
         assert fit(make.offer(), self.request(make, one, H100)) == 1
         assert fit(make.offer(), self.request(make, one, H100, ordered=True)) == 0
 
 
-def test_more_accelerators_than_asked_are_allowed(make: Make) -> None:
-    job = make.job(resources=(MachineRequest(accelerator="H100", count=2),))
-    assert why_not(make.offer(), Request.of(job, make.conditions, make.now)) is None
+def test_more_accelerators_than_asked_only_where_the_job_says_so_or_nothing_is_rented(make: Make) -> None:
+    def found(at_least: bool, **offer: Any) -> Reason | None:
+        wanted = MachineRequest(accelerator="H100", count=2, at_least=at_least)
+        request = PreparedJob.of(make.job(resources=(wanted,)), make.conditions, make.now)
+        rejection = why_not(make.offer(**offer), request)
+        return rejection.reason if rejection else None
+
+    assert found(False) is Reason.TOO_MANY_ACCELERATORS
+    assert found(True) is None
+    assert found(False, capacity_type=CapacityType.OWNED) is None
+    assert found(False, capacity_type=CapacityType.RESERVED, money=MoneyKind.AMORTISED) is None
+
+
+def test_an_instance_type_says_which_accelerators_it_has(make: Make) -> None:
+    job = make.job(resources=(MachineRequest(instance_type="p5.48xlarge"),))
+    placement = make.plan([make.offer()], job).placements[0]
+    assert (placement.offer.machine, placement.gpus) == ("H100:8", 8)
+
+
+def test_the_request_served_is_the_one_that_matched_not_the_first_of_that_accelerator(make: Make) -> None:
+    other = H100.model_copy(update={"infra": "gcp", "image": "docker:other"})
+    job = make.job(resources=(other, H100.model_copy(update={"infra": "aws", "image": "docker:mine"})))
+    served = request_served(make.offer(), job)
+    assert served is not None
+    assert served.image == "docker:mine"
+    assert request_served(make.offer(provider="azure"), job) is None
 
 
 def test_one_accelerator_needs_no_interconnect(make: Make) -> None:
@@ -199,43 +223,43 @@ def test_one_accelerator_needs_no_interconnect(make: Make) -> None:
         resources=(MachineRequest(accelerator="H100", count=1),),
         constraints=Constraints(interconnect=Interconnect.NVLINK),
     )
-    request = Request.of(job, make.conditions, make.now)
+    request = PreparedJob.of(job, make.conditions, make.now)
     assert why_not(make.offer(count=1, interconnect=None), request) is None
 
 
 def test_cpu_jobs_use_gpu_machines_only_where_the_policy_lets_them(make: Make) -> None:
     job = make.job(resources=(CPU,))
     cpu, gpu = make.offer(**A_CPU_MACHINE), make.offer()
-    strict = Request.of(job, make.conditions, make.now)
+    strict = PreparedJob.of(job, make.conditions, make.now)
     assert why_not(cpu, strict) is None
     assert why_not(gpu, strict) is not None
-    assert why_not(gpu, Request.of(job, replace(make.conditions, cpu_jobs_on_gpus=True), make.now)) is None
+    assert why_not(gpu, PreparedJob.of(job, replace(make.conditions, cpu_jobs_on_gpus=True), make.now)) is None
 
 
 def test_a_job_without_resources_is_a_cpu_job(make: Make) -> None:
     job = Job(name="plain", run="echo")
-    assert why_not(make.offer(**A_CPU_MACHINE), Request.of(job, make.conditions, make.now)) is None
+    assert why_not(make.offer(**A_CPU_MACHINE), PreparedJob.of(job, make.conditions, make.now)) is None
 
 
 def test_sandbox_is_let_in_by_name_or_in_its_own_store(make: Make) -> None:
     offer = make.offer(provider="sandbox", money=MoneyKind.SANDBOX)
     by_name = make.job(constraints=Constraints(providers=("sandbox",)))
     by_pattern = make.job(constraints=Constraints(providers=("*",)))
-    assert why_not(offer, Request.of(by_name, make.conditions, make.now)) is None
-    assert why_not(offer, Request.of(make.job(), replace(make.conditions, sandbox=True), make.now)) is None
-    found = why_not(offer, Request.of(by_pattern, make.conditions, make.now))
+    assert why_not(offer, PreparedJob.of(by_name, make.conditions, make.now)) is None
+    assert why_not(offer, PreparedJob.of(make.job(), replace(make.conditions, sandbox=True), make.now)) is None
+    found = why_not(offer, PreparedJob.of(by_pattern, make.conditions, make.now))
     assert found is not None
     assert found.reason is Reason.SANDBOX_NOT_ASKED_FOR
 
 
 def test_stale_prices_pass_where_the_policy_lets_them_and_reference_prices_have_no_age(make: Make) -> None:
     old = make.offer(as_of=make.now - timedelta(days=3))
-    assert why_not(old, Request.of(make.job(), replace(make.conditions, allow_stale_prices=True), make.now)) is None
-    assert why_not(replace(old, reference=True), Request.of(make.job(), make.conditions, make.now)) is None
+    assert why_not(old, PreparedJob.of(make.job(), replace(make.conditions, allow_stale_prices=True), make.now)) is None
+    assert why_not(replace(old, reference=True), PreparedJob.of(make.job(), make.conditions, make.now)) is None
 
 
 def test_owned_and_prepaid_capacity_may_be_free(make: Make) -> None:
-    request = Request.of(make.job(), make.conditions, make.now)
+    request = PreparedJob.of(make.job(), make.conditions, make.now)
     assert why_not(make.offer("0", capacity_type=CapacityType.OWNED), request) is None
     prepaid = make.offer("0", capacity_type=CapacityType.RESERVED, money=MoneyKind.AMORTISED)
     assert why_not(prepaid, request) is None
@@ -244,4 +268,4 @@ def test_owned_and_prepaid_capacity_may_be_free(make: Make) -> None:
 def test_a_model_must_be_sized_first(make: Make) -> None:
     job = Job(name="big", run="train", model=Model(parameters=7e9))
     with pytest.raises(InvalidInput, match="no machines"):
-        Request.of(job, make.conditions, make.now)
+        PreparedJob.of(job, make.conditions, make.now)

@@ -28,7 +28,9 @@ class TestNotes:
 
     def test_default_duration_and_stopping_too_early(self, make: Make) -> None:
         said = self.notes(make, make.offer(), make.job(max_duration=None))
-        assert "default of 24 h" in said
+        assert "it is stopped after 31.5 h, 1.5 × its expected time and an hour" in said
+        unknown = make.job(max_duration=None, work=None)
+        assert "default of 24 h" in self.notes(make, make.offer(), unknown)
         assert "stopped after 3 h" in self.notes(make, make.offer(), make.job(max_duration=timedelta(hours=3)))
 
     def test_no_checkpoints(self, make: Make) -> None:

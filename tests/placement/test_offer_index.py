@@ -72,6 +72,7 @@ def jobs(make: Make, chance: random.Random) -> Job:
         MachineRequest(
             accelerator=card,
             count=mostly(chance, chance.choice((4, 8)), 1),
+            at_least=mostly(chance, True, False),
             cpus=chance.choice((None, 100.0)),
             infra=mostly(chance, None, "aws", "gcp/us-*/a"),
         )

@@ -11,7 +11,7 @@ import pytest
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.wait_for_reserved import Occupant, Waiting, worth_waiting
+from broker.placement.wait_for_reserved import Occupant, WaitForReserved, worth_waiting
 from tests.contracts.rule_contract import placement
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,7 +44,7 @@ def wait(
     box: Placement | None = None,
     deadline: float | None = None,
     **more: Any,
-) -> Waiting | None:
+) -> WaitForReserved | None:
     ends = None if deadline is None else NOW + deadline * HOUR
     box = box or paid()
     said: dict[str, Any] = {"now": NOW, "since": NOW, "longest": 2 * HOUR} | more

@@ -30,7 +30,7 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.money import Money
 from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import Market
+from broker.reconciler.controllers.placement import PlanInputs
 from broker.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
@@ -124,6 +124,8 @@ NOT_WHILE_RUNNING = {
     "max_price_age": "what runs goes on at the price it started at",
     "reference_prices": "likewise",
 }
+# What is about no job, and where it is tried.
+NOT_ABOUT_JOBS = {"purchases": "tests/procurement"}
 COMMAND = """\
 i=0; stop=; d="$GPUBROKER_CHECKPOINT_DIR"
 # A stop is told to everything here: what saves lets it pass, and what an earlier one left half saved is cleared away.
@@ -138,7 +140,8 @@ save
 
 
 def job(broker: Broker, name: str, extra: str = "") -> Job:
-    text = f"name: {name}\nenvironment: {name}\nmax_duration: 10m\nresources: {{accelerators: 'H100:1'}}\n"
+    text = f"name: {name}\nenvironment: {name}\nmax_duration: 10m\n"
+    text += "resources: {accelerators: 'H100:1', capacity_types: [owned, reserved, on_demand, spot]}\n"
     indented = COMMAND.replace("\n", "\n  ").rstrip()
     return parse_job(f"{text}run: |\n  {indented}\n{extra}", file="job.yaml", now=broker.clock.now())
 
@@ -177,7 +180,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
     )
     broker = Broker(settings, registries(), EVERYBODYS)
 
-    def market(*_: Any, **__: Any) -> Market:
+    def market(*_: Any, **__: Any) -> PlanInputs:
         now = broker.clock.now()
         said = {"capacity_type": CapacityType.SPOT, **machine}
         offer = Offer(
@@ -187,7 +190,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
         )  # fmt: skip
         engines = {"local": broker.engine("local").honours}
         conditions = Conditions(engines=engines, allow_reference_prices=True, carbon=lambda _: 1.0)
-        return Market([offer], conditions, {})
+        return PlanInputs([offer], conditions, {})
 
     intervals = Intervals(scan=0.1, mail=0.2, log=1.0, metrics=0.3, notice=60.0, patience=60.0)
     folders = RunFolders(settings.runs_url, broker.clock, intervals)
@@ -200,7 +203,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
     broker.store.close()
 
 
-class Running:
+class RunningJobs:
     """Jobs that run here, in processes of their own."""
 
     def __init__(self, broker: Broker) -> None:

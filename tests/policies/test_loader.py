@@ -360,3 +360,10 @@ def test_a_provider_of_another_name_may_come_with_a_catalogue() -> None:
     for name in ("nextcloud", "AWS", "aw*", "aws[s]"):
         text = f"version: 1\nguardrails: [{{name: g, allowed_locations: {{providers: ['{name}']}}}}]"
         assert load({"a.yaml": text}, ["aws", "azure"])
+
+
+@pytest.mark.parametrize(("days", "warned"), [("", True), (", days: [sat]", False)])
+def test_working_hours_without_days_are_warned_of(days: str, warned: bool) -> None:
+    text = f'version: 1\nguardrails:\n  - {{name: a, working_hours: {{from: "08:00", to: "18:00"{days}}}}}\n'
+    found = load({"p.yaml": text}).warnings
+    assert any("Monday to Friday apply" in one for one in found) == warned

@@ -30,7 +30,7 @@ from broker.core.market.offers import Availability, CapacityType, Offer, OfferQu
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers import gpuhunt_clouds, gpuhunt_tail
-from providers.gpuhunt_clouds import CLOUDS, Told
+from providers.gpuhunt_clouds import CLOUDS, CloudReport
 from providers.gpuhunt_tail import Gpuhunt, GpuhuntSettings
 from providers.registry import build
 from tests.contracts.http_faults import HttpFaults
@@ -38,7 +38,7 @@ from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.longtail import LOGINS, LongTail
 from tests.fakes.mutate import HIGHEST, LOWEST, check_mutants, mutate
-from tests.fakes.server import Answer, FakeServer, Market, encode
+from tests.fakes.server import FakeServer, HttpAnswer, Market, encode
 
 pytest.importorskip("gpuhunt", reason="the optional install gpuhunt")
 
@@ -159,7 +159,7 @@ def test_what_gpuhunt_passes_over_is_counted_and_not_printed(
 @pytest.mark.parametrize("broken", sorted(CLOUDS))
 def test_one_cloud_that_fails_does_not_hold_back_the_others(market: LongTail, server: FakeServer, broken: str) -> None:
     before, _ = rows(server)
-    market.broken[broken] = lambda _: Answer(500, b"<html>down</html>")
+    market.broken[broken] = lambda _: HttpAnswer(500, b"<html>down</html>")
     found, error = until_error(gpuhunt(server.url, ManualClock(NOW), attempts=1))
     assert {o.id for o in found if isinstance(o, Offer)} == {o.id for o in before if o.provider != broken}
     assert isinstance(error, RetryLater)
@@ -172,7 +172,7 @@ def test_a_part_that_a_cloud_did_not_tell_is_an_error_though_gpuhunt_shrugs(
     """Hot Aisle's bare metal fails, its virtual machines do not: otherwise the poll would seem complete."""
     whole = market.bodies
     market.broken["hotaisle"] = lambda request: (
-        Answer(503, b"busy") if "bare_metal" in request.path else Answer(200, whole[request.path])
+        HttpAnswer(503, b"busy") if "bare_metal" in request.path else HttpAnswer(200, whole[request.path])
     )
     found, error = until_error(gpuhunt(server.url, ManualClock(NOW), "hotaisle", attempts=1))
     assert {o.accelerator for o in found if isinstance(o, Offer)} == {"MI300X"}
@@ -180,7 +180,7 @@ def test_a_part_that_a_cloud_did_not_tell_is_an_error_though_gpuhunt_shrugs(
 
 
 def test_a_login_that_is_refused_names_the_variable_and_not_the_key(market: LongTail, server: FakeServer) -> None:
-    market.broken["digitalocean"] = lambda _: Answer(401, {"message": "bad token do-secret"})
+    market.broken["digitalocean"] = lambda _: HttpAnswer(401, {"message": "bad token do-secret"})
     _, error = until_error(gpuhunt(server.url, ManualClock(NOW), "digitalocean", "vultr"))
     assert isinstance(error, LoginMissing)
     assert "DIGITAL_OCEAN_API_KEY" in error.hint
@@ -188,7 +188,7 @@ def test_a_login_that_is_refused_names_the_variable_and_not_the_key(market: Long
 
 
 def test_an_answer_of_another_shape_is_malformed_and_shows_no_key(market: LongTail, server: FakeServer) -> None:
-    market.broken["seeweb"] = lambda _: Answer(200, {"plans": "sw-secret"})
+    market.broken["seeweb"] = lambda _: HttpAnswer(200, {"plans": "sw-secret"})
     _, error = until_error(gpuhunt(server.url, ManualClock(NOW), "seeweb"))
     assert isinstance(error, Malformed)
     assert "sw-secret" not in str(error)
@@ -357,7 +357,7 @@ def _unchecked_price(value: Any, what: str) -> Money:
     return Money.usd(value)
 
 
-def _one_error_ends_it(provider: Gpuhunt, said: Told, _read: Any = Gpuhunt._read) -> Iterator[Any]:
+def _one_error_ends_it(provider: Gpuhunt, said: CloudReport, _read: Any = Gpuhunt._read) -> Iterator[Any]:
     if said.error is not None:
         raise said.error
     yield from _read(provider, said)

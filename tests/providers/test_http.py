@@ -18,11 +18,11 @@ from broker.core.values.clock import ManualClock
 from providers.http import Api, HttpSettings, shown, usable, without_logins
 from providers.runpod import RunpodSettings
 from tests.contracts.provider_contract import NOW
-from tests.fakes.server import Answer, FakeServer, Fault, Request
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest
 
 
-def market(request: Request) -> Answer:
-    return Answer(200, b'{"price": 0.1234567, "count": 3, "path": "%s"}' % request.path.encode())
+def market(request: HttpRequest) -> HttpAnswer:
+    return HttpAnswer(200, b'{"price": 0.1234567, "count": 3, "path": "%s"}' % request.path.encode())
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_retry_after_is_respected(server: FakeServer, clock: ManualClock, fault:
 
 def test_retry_after_may_be_a_date(clock: ManualClock) -> None:
     later = format_datetime(NOW.replace(minute=0, second=12), usegmt=True)
-    answers = iter([Answer(429, b"", {"Retry-After": later}), Answer(429, b"", {"Retry-After": "soon"})])
+    answers = iter([HttpAnswer(429, b"", {"Retry-After": later}), HttpAnswer(429, b"", {"Retry-After": "soon"})])
     with FakeServer(lambda request: next(answers, market(request))) as server:
         ask(server.url, clock)
     assert clock.slept[0] == 12.0
@@ -136,7 +136,7 @@ def test_a_base_url_may_have_the_start_of_the_path_already(server: FakeServer, c
 
 def test_a_service_that_repeats_the_key_in_its_refusal_gives_nothing_away(clock: ManualClock) -> None:
     with (
-        FakeServer(lambda _: Answer(400, b'{"error": "bad token s3cret"}')) as server,
+        FakeServer(lambda _: HttpAnswer(400, b'{"error": "bad token s3cret"}')) as server,
         pytest.raises(Refused) as caught,
     ):
         ask(server.url, clock)
@@ -145,7 +145,7 @@ def test_a_service_that_repeats_the_key_in_its_refusal_gives_nothing_away(clock:
 
 def test_a_refusal_says_in_one_line_what_the_server_said(clock: ManualClock) -> None:
     said = b"no such\nthing \x1b[31m" + b"x" * 5000
-    with FakeServer(lambda _: Answer(404, said)) as server, pytest.raises(Refused) as caught:
+    with FakeServer(lambda _: HttpAnswer(404, said)) as server, pytest.raises(Refused) as caught:
         ask(server.url, clock)
     assert "no such thing" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -158,13 +158,13 @@ def test_a_refusal_says_in_one_line_what_the_server_said(clock: ManualClock) -> 
     "body", [b"[" * 100_000, b"1" * 10_000, b'{"a": 1e99999999999999999999}', b"\xff\xfe{", b"NaN"]
 )
 def test_no_body_is_too_odd(clock: ManualClock, body: bytes) -> None:
-    with FakeServer(lambda _: Answer(200, body)) as server, suppress(Malformed):
+    with FakeServer(lambda _: HttpAnswer(200, body)) as server, suppress(Malformed):
         ask(server.url, clock)
 
 
 def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
     monkeypatch.setattr("providers.http._MAX_ANSWER", 100)
-    with FakeServer(lambda _: Answer(200, b" " * 200)) as server, pytest.raises(Malformed, match="MiB"):
+    with FakeServer(lambda _: HttpAnswer(200, b" " * 200)) as server, pytest.raises(Malformed, match="MiB"):
         ask(server.url, clock)
 
 

@@ -15,14 +15,14 @@ from broker.core.values.money import Money
 from providers.lambda_cloud import LambdaCloud, LambdaCloudSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.lambda_cloud import KEY, InstanceType, Item, LambdaMarket, Region, Specs
+from tests.fakes.lambda_cloud import KEY, Item, LambdaInstanceType, LambdaMarket, Region, Specs
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault, Market
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, Market
 
 
 def item(name: str, described: str, cents: int, gpus: int, *regions: str) -> Item:
     specs = Specs(vcpus=26 * (gpus or 1), memory_gib=225 * (gpus or 1), gpus=gpus)
-    kind = InstanceType(name=name, gpu_description=described, price_cents_per_hour=cents, specs=specs)
+    kind = LambdaInstanceType(name=name, gpu_description=described, price_cents_per_hour=cents, specs=specs)
     return Item(instance_type=kind, regions_with_capacity_available=[Region(name=region) for region in regions])
 
 
@@ -153,7 +153,7 @@ def test_an_answer_of_another_shape_is_malformed(server: FakeServer, fault: Faul
 def test_one_region_that_makes_no_sense_leaves_the_others() -> None:
     row: dict[str, Any] = H100S.model_dump()
     row["regions_with_capacity_available"][0] = None
-    with FakeServer(lambda _: Answer(200, {"data": {"gpu_8x_h100_sxm5": row}})) as server:
+    with FakeServer(lambda _: HttpAnswer(200, {"data": {"gpu_8x_h100_sxm5": row}})) as server:
         found = rows(server)
     assert [row.region for row in found if isinstance(row, Offer)] == ["us-west-2"]
     assert [row.reason for row in found if isinstance(row, SkippedRow)] == ["malformed_row"]

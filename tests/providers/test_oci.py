@@ -20,7 +20,7 @@ from providers.pricebook import Pricebook
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
-from tests.fakes.oci import Choice, Localization, OciMarket, Part, Price, Product, Shape, gpu_shape, product
+from tests.fakes.oci import Localization, OciChoice, OciMarket, OciPart, OciPrice, OciShape, Product, gpu_shape, product
 from tests.fakes.server import FakeServer, Fault, Market
 
 SHAPES = [
@@ -75,12 +75,12 @@ class TestFaultsOfOci(HttpFaults):
         return oci(url, clock, **settings)
 
 
-def rows(shapes: list[Shape], products: list[Product]) -> list[Offer | SkippedRow]:
+def rows(shapes: list[OciShape], products: list[Product]) -> list[Offer | SkippedRow]:
     with FakeServer(OciMarket(shapes, products)) as server:
         return list(oci(server.url, ManualClock(NOW)).offers(OfferQuery()))
 
 
-def offers(shapes: list[Shape], products: list[Product]) -> dict[tuple[str, str], Offer]:
+def offers(shapes: list[OciShape], products: list[Product]) -> dict[tuple[str, str], Offer]:
     found = [row for row in rows(shapes, products) if isinstance(row, Offer)]
     return {(offer.instance_type, offer.capacity_type.value): offer for offer in found}
 
@@ -135,8 +135,8 @@ def test_a_machine_is_the_sum_of_its_parts() -> None:
     shape = SHAPES[0].model_copy(
         update={
             "products": [
-                Part(partNumber="B98415", qty=112),
-                Part(partNumber="MEM", qty=2048, type=Choice(value="memory")),
+                OciPart(partNumber="B98415", qty=112),
+                OciPart(partNumber="MEM", qty=2048, type=OciChoice(value="memory")),
             ]
         }
     )
@@ -147,26 +147,26 @@ def test_a_machine_is_the_sum_of_its_parts() -> None:
 @pytest.mark.parametrize(
     ("part", "products"),
     [
-        (Part(partNumber="GONE", qty=112), PRODUCTS),
-        (Part(partNumber="B98415", qty=1, type=Choice(value="disk")), PRODUCTS),
-        (Part(partNumber="B98415", qty=112), [Product(partNumber="B98415", pricetype="MONTH")]),
-        (Part(partNumber="B98415", qty=112), [product("B98415", 10), product("B98415", 11)]),
+        (OciPart(partNumber="GONE", qty=112), PRODUCTS),
+        (OciPart(partNumber="B98415", qty=1, type=OciChoice(value="disk")), PRODUCTS),
+        (OciPart(partNumber="B98415", qty=112), [Product(partNumber="B98415", pricetype="MONTH")]),
+        (OciPart(partNumber="B98415", qty=112), [product("B98415", 10), product("B98415", 11)]),
         (
-            Part(partNumber="B98415", qty=112),
+            OciPart(partNumber="B98415", qty=112),
             [
                 Product(
                     partNumber="B98415",
-                    currencyCodeLocalizations=[Localization(currencyCode="EUR", prices=[Price(value=9)])],
+                    currencyCodeLocalizations=[Localization(currencyCode="EUR", prices=[OciPrice(value=9)])],
                 )
             ],
         ),
         (
-            Part(partNumber="B98415", qty=112),
+            OciPart(partNumber="B98415", qty=112),
             [
                 Product(
                     partNumber="B98415",
                     currencyCodeLocalizations=[
-                        Localization(currencyCode="USD", prices=[Price(model="MONTHLY_COMMIT", value=7)])
+                        Localization(currencyCode="USD", prices=[OciPrice(model="MONTHLY_COMMIT", value=7)])
                     ],
                 )
             ],
@@ -174,7 +174,7 @@ def test_a_machine_is_the_sum_of_its_parts() -> None:
     ],
     ids=["no product", "unknown part", "by the month", "two prices", "another currency", "commitment only"],
 )
-def test_a_machine_whose_parts_are_not_all_priced_is_no_offer(part: Part, products: list[Product]) -> None:
+def test_a_machine_whose_parts_are_not_all_priced_is_no_offer(part: OciPart, products: list[Product]) -> None:
     shape = SHAPES[0].model_copy(update={"products": [part]})
     found = rows([shape, SHAPES[9]], [*products, product("B89734", Decimal("2.95"))])
     assert {row.instance_type for row in found if isinstance(row, Offer)} == {"VM.GPU3.1"}
@@ -193,7 +193,7 @@ def test_what_is_hidden_retired_or_unknown_is_counted_and_machines_without_gpus_
     retired = SHAPES[0].model_copy(update={"name": "BM.GPU.H100.2", "status": "RETIRED"})
     unknown = SHAPES[0].model_copy(update={"name": "BM.GPU.X900.8"})
     odd = SHAPES[0].model_copy(update={"name": "GPU cluster"})
-    plain = SHAPES[0].model_copy(update={"name": "VM.Standard.E5.Flex", "subType": Choice(value="standard")})
+    plain = SHAPES[0].model_copy(update={"name": "VM.Standard.E5.Flex", "subType": OciChoice(value="standard")})
     found = rows([SHAPES[1], hidden, retired, unknown, odd, plain], PRODUCTS)
     assert sum(isinstance(row, Offer) for row in found) == 1
     assert Counter(row.reason for row in found if isinstance(row, SkippedRow)) == {

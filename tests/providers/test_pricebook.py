@@ -14,7 +14,7 @@ from broker.core.values.money import Money
 from providers.pricebook import Pricebook, PricebookSettings
 from tests.contracts.provider_contract import NOW, ProviderContract, poll
 
-RUNNABLE = {"aws", "gcp", "azure", "oci", "lambda", "runpod", "vast", "nebius"}
+RUNNABLE = {"aws", "gcp", "azure", "oci", "lambda", "runpod", "nebius"}
 
 
 class TestPricebookIsAProvider(ProviderContract):
@@ -65,7 +65,7 @@ def test_every_row_is_a_reference_of_its_day(offers: list[Offer]) -> None:
         assert offer.source == "pricebook"
         assert offer.max_age is None
         assert datetime(2024, 1, 1, tzinfo=UTC) < offer.as_of <= NOW
-        runnable = offer.provider in RUNNABLE and offer.capacity_type is not CapacityType.RESERVED
+        runnable = offer.provider in RUNNABLE and offer.region != "community" and offer.term_months is None
         assert offer.engine == ("skypilot" if runnable else None)
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import providers.registry
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.clock import ManualClock
 from providers.owned import Owned
 from providers.registry import EXTRAS, PROVIDERS, build
-from providers.sandbox import Sandbox
+from providers.sandbox import SandboxProvider
 from tests.contracts.provider_contract import NOW, poll
 
 CLOCK = ManualClock(NOW)
 WITHOUT_NETWORK = ("owned", "pricebook", "sandbox")  # they ask no service, and offer something without settings
+
+
+def test_the_readme_names_every_provider() -> None:
+    readme = Path(providers.registry.__file__).with_name("README.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE)
+    assert sorted(rows) == sorted(PROVIDERS)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -49,7 +58,7 @@ def test_settings_come_as_the_settings_file_has_them() -> None:
     sandbox = build(
         "sandbox", clock=CLOCK, settings={"scenario": "demo", "seed": 5, "starts_at": "2026-02-01T00:00:00Z"}
     )
-    assert isinstance(sandbox, Sandbox)
+    assert isinstance(sandbox, SandboxProvider)
     assert (sandbox.world.scenario.name, sandbox.world.seed) == ("demo", 5)
     assert isinstance(build("owned", clock=CLOCK, settings={"watts": 350, "usd_per_kwh": 0.2}), Owned)
 

@@ -19,7 +19,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
 from tests.fakes.runpod import GpuType, LowestPrice, RunpodMarket
-from tests.fakes.server import Answer, FakeServer, Fault, Market, Request
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 
 H100 = GpuType(
     id="NVIDIA H100 80GB HBM3",
@@ -99,7 +99,7 @@ def offers(server: FakeServer) -> dict[tuple[str, str, str, int | None], Offer]:
 
 def told(*gpu_types: dict[str, Any]) -> list[Offer | SkippedRow]:
     """What an answer of these rows becomes, whatever was asked."""
-    with FakeServer(lambda _: Answer(200, {"data": {"gpuTypes": list(gpu_types)}})) as server:
+    with FakeServer(lambda _: HttpAnswer(200, {"data": {"gpuTypes": list(gpu_types)}})) as server:
         return rows(server)
 
 
@@ -189,7 +189,7 @@ def test_a_row_twice_is_one_offer_and_another_price_for_it_is_counted() -> None:
 
 
 def test_a_query_that_fails_says_what_runpod_said() -> None:
-    answer = Answer(200, {"errors": [{"message": "Cannot query field 'x'"}], "data": None})
+    answer = HttpAnswer(200, {"errors": [{"message": "Cannot query field 'x'"}], "data": None})
     with FakeServer(lambda _: answer) as server, pytest.raises(Malformed, match="Cannot query field"):
         rows(server)
 
@@ -226,9 +226,11 @@ def test_every_optional_field_gone_at_once_still_leaves_what_is_told() -> None:
 def test_a_query_refused_for_another_reason_is_asked_again_in_its_smallest_form() -> None:
     market = RunpodMarket(H100, RTX4090)
 
-    def picky(request: Request) -> Answer:
+    def picky(request: HttpRequest) -> HttpAnswer:
         if "secureCloud:" in request.body["query"]:
-            return Answer(400, {"errors": [{"message": 'Unknown argument "secureCloud" on "GpuType.lowestPrice".'}]})
+            return HttpAnswer(
+                400, {"errors": [{"message": 'Unknown argument "secureCloud" on "GpuType.lowestPrice".'}]}
+            )
         return market(request)
 
     with FakeServer(picky) as server:
@@ -239,7 +241,7 @@ def test_a_query_refused_for_another_reason_is_asked_again_in_its_smallest_form(
 
 
 def test_what_is_refused_in_every_form_is_raised_as_it_was_first_refused() -> None:
-    refused = Answer(400, {"errors": [{"message": 'Cannot query field "gpuTypes" on type "Query".'}]})
+    refused = HttpAnswer(400, {"errors": [{"message": 'Cannot query field "gpuTypes" on type "Query".'}]})
     with FakeServer(lambda _: refused) as server, pytest.raises(Refused, match="gpuTypes"):
         rows(server)
     assert len(server.requests) == 2

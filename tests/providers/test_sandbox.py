@@ -12,7 +12,7 @@ from broker.core.market.offers import Availability, MoneyKind, Offer, OfferQuery
 from broker.core.ports import LivesWithBroker
 from broker.core.values.clock import ManualClock
 from broker.simulation.market import DEFAULT_START
-from providers.sandbox import Sandbox, SandboxSettings
+from providers.sandbox import SandboxProvider, SandboxSettings
 from tests.contracts.provider_contract import NOW, ProviderContract, poll
 
 
@@ -20,27 +20,27 @@ class TestSandboxIsAProvider(ProviderContract):
     plugin = "sandbox"
 
     @pytest.fixture
-    def provider(self, clock: ManualClock) -> Sandbox:
-        return Sandbox(clock=clock)
+    def provider(self, clock: ManualClock) -> SandboxProvider:
+        return SandboxProvider(clock=clock)
 
 
 class TestTheDemoMarketIsAProvider(ProviderContract):
     plugin = "sandbox"
 
     @pytest.fixture
-    def provider(self, clock: ManualClock) -> Sandbox:
+    def provider(self, clock: ManualClock) -> SandboxProvider:
         clock.time = DEFAULT_START + timedelta(hours=1)  # some pools are sold out by then
-        return Sandbox(clock=clock, settings=SandboxSettings(scenario="demo", seed=3))
+        return SandboxProvider(clock=clock, settings=SandboxSettings(scenario="demo", seed=3))
 
 
 def test_it_is_asked_anew_before_each_decision() -> None:
-    sandbox = Sandbox(clock=ManualClock(NOW))
+    sandbox = SandboxProvider(clock=ManualClock(NOW))
     assert isinstance(sandbox, LivesWithBroker)
     assert sandbox.refresh_before_deciding
 
 
 def test_everything_says_that_it_is_pretend() -> None:
-    for offer in poll(Sandbox(clock=ManualClock(NOW))):
+    for offer in poll(SandboxProvider(clock=ManualClock(NOW))):
         assert {offer.provider, offer.source} == {"sandbox"}
         assert offer.engine == (None if offer.term_months else "sandbox")
         assert offer.money is MoneyKind.SANDBOX
@@ -51,7 +51,7 @@ def test_everything_says_that_it_is_pretend() -> None:
 
 def test_prices_are_those_of_the_clock() -> None:
     clock = ManualClock(NOW)
-    sandbox = Sandbox(clock=clock)
+    sandbox = SandboxProvider(clock=clock)
     before = {offer.pool: offer.price for offer in poll(sandbox)}
     clock.advance(timedelta(hours=6))
     after = {offer.pool: offer.price for offer in poll(sandbox)}
@@ -62,12 +62,12 @@ def test_prices_are_those_of_the_clock() -> None:
 
 def test_the_same_three_settings_are_the_same_market() -> None:
     settings = SandboxSettings(scenario="demo", seed=11, starts_at=datetime(2026, 5, 1, tzinfo=UTC))
-    first, second = (Sandbox(clock=ManualClock(NOW), settings=settings) for _ in range(2))
+    first, second = (SandboxProvider(clock=ManualClock(NOW), settings=settings) for _ in range(2))
     assert poll(first) == poll(second)
 
 
 def test_a_pool_sold_out_on_command_is_shown_with_its_reason() -> None:
-    sandbox = Sandbox(clock=ManualClock(NOW))
+    sandbox = SandboxProvider(clock=ManualClock(NOW))
     pool = poll(sandbox)[0].pool
     sandbox.world.faults.sold_out.add(pool)
     offer = next(offer for offer in poll(sandbox) if offer.pool == pool)
@@ -80,4 +80,4 @@ def test_a_pool_sold_out_on_command_is_shown_with_its_reason() -> None:
 
 def test_a_scenario_that_is_not_there_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot read the sandbox scenario"):
-        Sandbox(clock=ManualClock(NOW), settings=SandboxSettings(scenario=str(tmp_path / "none.toml")))
+        SandboxProvider(clock=ManualClock(NOW), settings=SandboxSettings(scenario=str(tmp_path / "none.toml")))

@@ -10,7 +10,7 @@ from broker.core.errors import NoLogin, RetryLater
 from broker.core.market.offers import Availability, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock, SystemClock
 from broker.core.values.money import Money
-from providers.slurm import Slurm, SlurmSettings, parse_nodes
+from providers.slurm import SlurmProvider, SlurmProviderSettings, parse_nodes
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.slurm_cluster import own_cluster
 
@@ -27,7 +27,7 @@ def node(name: str, *, gres: str = "gpu:h100:8", used: str = "gpu:h100:0(IDX:N/A
     )
 
 
-class Cluster:
+class SlurmAnswers:
     """What the commands print."""
 
     def __init__(self, *nodes: str, ours: str = "") -> None:
@@ -39,21 +39,23 @@ class Cluster:
         return CONFIG if "config" in arguments else "\n".join(self.nodes) + "\n"
 
 
-def offers(cluster: Cluster, settings: SlurmSettings | None = None) -> dict[str, Offer]:
-    provider = Slurm(clock=ManualClock(NOW), settings=settings, run=cluster)
+def offers(cluster: SlurmAnswers, settings: SlurmProviderSettings | None = None) -> dict[str, Offer]:
+    provider = SlurmProvider(clock=ManualClock(NOW), settings=settings, run=cluster)
     return {row.pool: row for row in provider.offers(OfferQuery()) if isinstance(row, Offer)}
 
 
-class TestSlurm(ProviderContract):
+class TestSlurmProvider(ProviderContract):
     plugin = "slurm"
 
     @pytest.fixture
-    def provider(self, clock: ManualClock) -> Slurm:
-        return Slurm(clock=clock, run=Cluster(node("n1"), node("n2", used="gpu:h100:8(IDX:0-7)", state="MIXED")))
+    def provider(self, clock: ManualClock) -> SlurmProvider:
+        return SlurmProvider(
+            clock=clock, run=SlurmAnswers(node("n1"), node("n2", used="gpu:h100:8(IDX:0-7)", state="MIXED"))
+        )
 
 
 def test_every_count_that_a_node_can_give_is_an_offer() -> None:
-    found = offers(Cluster(node("n1"), node("n2", used="gpu:h100:6(IDX:0-5)", state="MIXED")))
+    found = offers(SlurmAnswers(node("n1"), node("n2", used="gpu:h100:6(IDX:0-5)", state="MIXED")))
     slots = {one.count: one.slots for one in found.values() if one.zone == "lab:gpu" and one.accelerator == "H100"}
     assert slots == {1: 10, 2: 5, 4: 2, 8: 1}
     big = found["slurm/lab:gpu/h100:8/H100:8/owned"]
@@ -62,7 +64,7 @@ def test_every_count_that_a_node_can_give_is_an_offer() -> None:
 
 
 def test_what_is_in_use_is_unavailable_and_says_so() -> None:
-    found = offers(Cluster(node("n1", used="gpu:h100:8(IDX:0-7)", state="ALLOCATED")))
+    found = offers(SlurmAnswers(node("n1", used="gpu:h100:8(IDX:0-7)", state="ALLOCATED")))
     busy = found["slurm/lab:gpu/h100:8/H100:8/owned"]
     assert (busy.availability, busy.slots) == (Availability.UNAVAILABLE, 0)
     assert "in use" in busy.unavailable_because
@@ -71,8 +73,8 @@ def test_what_is_in_use_is_unavailable_and_says_so() -> None:
 def test_what_our_own_jobs_occupy_counts_as_a_slot_that_the_planner_takes_off() -> None:
     pool = "slurm/lab:gpu/h100:8/H100:8/owned"
     nodes = (node("n1"), node("n2", used="gpu:h100:8(IDX:0-7)", state="ALLOCATED"))
-    assert offers(Cluster(*nodes, ours=f"{pool}|1\n(null)|3\n"))[pool].slots == 2
-    assert offers(Cluster(*nodes))[pool].slots == 1
+    assert offers(SlurmAnswers(*nodes, ours=f"{pool}|1\n(null)|3\n"))[pool].slots == 2
+    assert offers(SlurmAnswers(*nodes))[pool].slots == 1
 
 
 @pytest.mark.parametrize("state", ["DOWN", "IDLE+DRAIN", "IDLE*", "DOWN*+DRAIN", "IDLE+MAINTENANCE"])
@@ -83,8 +85,8 @@ def test_a_node_that_takes_no_jobs_is_counted_and_not_offered(state: str) -> Non
 
 
 def test_gpus_without_a_type_or_of_an_unknown_one_are_told() -> None:
-    provider = Slurm(
-        clock=ManualClock(NOW), run=Cluster(node("n1", gres="gpu:4(S:0-1)"), node("n2", gres="gpu:mystery:2"))
+    provider = SlurmProvider(
+        clock=ManualClock(NOW), run=SlurmAnswers(node("n1", gres="gpu:4(S:0-1)"), node("n2", gres="gpu:mystery:2"))
     )
     rows = list(provider.offers(OfferQuery()))
     reasons = [row.reason for row in rows if isinstance(row, SkippedRow)]
@@ -93,10 +95,10 @@ def test_gpus_without_a_type_or_of_an_unknown_one_are_told() -> None:
 
 
 def test_the_price_is_that_of_its_gpus_and_partitions_can_be_chosen() -> None:
-    settings = SlurmSettings(
+    settings = SlurmProviderSettings(
         price_per_gpu_hour=Money.usd("0.25"), amortised_per_gpu_hour=Money.usd("1.10"), partitions=("all",)
     )
-    found = offers(Cluster(node("n1")), settings)
+    found = offers(SlurmAnswers(node("n1")), settings)
     assert {one.zone for one in found.values()} == {"lab:all"}
     big = found["slurm/lab:all/h100:8/H100:8/owned"]
     assert (big.price, big.amortised) == (Money.usd("2"), Money.usd("8.80"))
@@ -105,12 +107,12 @@ def test_the_price_is_that_of_its_gpus_and_partitions_can_be_chosen() -> None:
 def test_no_slurm_here_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(NoLogin, match="scontrol cannot be run"):
-        list(Slurm(clock=SystemClock()).offers(OfferQuery()))
+        list(SlurmProvider(clock=SystemClock()).offers(OfferQuery()))
 
 
 @pytest.mark.system
 def test_a_real_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    provider = Slurm(clock=SystemClock())
+    provider = SlurmProvider(clock=SystemClock())
     with own_cluster() as cluster:
         for name, value in cluster.environment.items():
             monkeypatch.setenv(name, value)

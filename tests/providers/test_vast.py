@@ -18,11 +18,11 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault, Market
-from tests.fakes.vast import Listing, VastMarket
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, Market
+from tests.fakes.vast import VastListing, VastMarket
 
-PLAIN = Listing(id=11684738)
-H100S = Listing(
+PLAIN = VastListing(id=11684738)
+H100S = VastListing(
     id=20,
     gpu_name="H100 SXM",
     num_gpus=8,
@@ -34,12 +34,12 @@ H100S = Listing(
     discounted_dph_total=Decimal("9.6123454"),
     geolocation="Norway",
 )
-A100_40, A100_80 = (Listing(id=n, gpu_name="A100 PCIE", gpu_ram=ram) for n, ram in ((30, 40960), (31, 81920)))
-TAKEN = Listing(id=40, rented=True)
+A100_40, A100_80 = (VastListing(id=n, gpu_name="A100 PCIE", gpu_ram=ram) for n, ram in ((30, 40960), (31, 81920)))
+TAKEN = VastListing(id=40, rented=True)
 ODD = [
-    Listing(id=50, gpu_name="Voodoo2"),
-    Listing(id=51, dph_total=None, min_bid=None),
-    Listing(id=52, dph_total=Decimal("0"), min_bid=Decimal("-1")),
+    VastListing(id=50, gpu_name="Voodoo2"),
+    VastListing(id=51, dph_total=None, min_bid=None),
+    VastListing(id=52, dph_total=Decimal("0"), min_bid=Decimal("-1")),
 ]
 
 
@@ -118,19 +118,19 @@ def test_rows_without_a_valid_price_are_counted_and_never_offers(server: FakeSer
 
 
 def test_unverified_hosts_are_not_asked_for_and_not_to_be_had_when_they_come_all_the_same() -> None:
-    doubtful = Listing(id=1, verification="unverified")
+    doubtful = VastListing(id=1, verification="unverified")
     with FakeServer(VastMarket(PLAIN, doubtful)) as server:
         assert {zone for zone, _ in offers(server)} == {"offer-11684738"}
         allowed = offers(server, verified_only=False)["offer-1", "on_demand"]
         assert allowed.availability is Availability.AVAILABLE
-    with FakeServer(lambda _: Answer(200, {"offers": [doubtful.model_dump()]})) as server:
+    with FakeServer(lambda _: HttpAnswer(200, {"offers": [doubtful.model_dump()]})) as server:
         assert "VERIFIED_ONLY" in offers(server)["offer-1", "on_demand"].unavailable_because
 
 
 def test_a_row_is_what_it_says_and_not_what_was_asked_for() -> None:
     """A service that ignores filters: bids come as answers to every question, and are spot nevertheless."""
     bid = PLAIN.model_copy(update={"is_bid": True}).model_dump()
-    with FakeServer(lambda _: Answer(200, {"offers": [bid]})) as server:
+    with FakeServer(lambda _: HttpAnswer(200, {"offers": [bid]})) as server:
         found = rows(server)
     assert [(o.capacity_type, o.price) for o in found if isinstance(o, Offer)] == [
         (CapacityType.SPOT, Money.usd("0.2"))
@@ -141,8 +141,8 @@ def test_a_price_that_may_be_a_bid_is_not_taken_for_on_demand() -> None:
     row = PLAIN.model_dump()
     del row["is_bid"]
 
-    def market(request: Any) -> Answer:
-        return Answer(200, {"offers": [row] if request.body["type"] == "bid" else []})
+    def market(request: Any) -> HttpAnswer:
+        return HttpAnswer(200, {"offers": [row] if request.body["type"] == "bid" else []})
 
     with FakeServer(market) as server:
         assert [row.reason for row in rows(server) if isinstance(row, SkippedRow)] == ["malformed_row"]
@@ -151,13 +151,13 @@ def test_a_price_that_may_be_a_bid_is_not_taken_for_on_demand() -> None:
 
 @pytest.mark.parametrize("number", [63, 64, 65, 200])
 def test_pages_are_followed_to_the_end(number: int) -> None:
-    with FakeServer(VastMarket(*(Listing(id=n) for n in range(1, number + 1)))) as server:
+    with FakeServer(VastMarket(*(VastListing(id=n) for n in range(1, number + 1)))) as server:
         found = offers(server)
     assert len(found) == 2 * number
 
 
 def test_a_page_that_comes_again_is_the_last_and_is_told() -> None:
-    with FakeServer(VastMarket(*(Listing(id=n) for n in range(1, 100)), stuck=True)) as server:
+    with FakeServer(VastMarket(*(VastListing(id=n) for n in range(1, 100)), stuck=True)) as server:
         found = rows(server)
     assert [row.reason for row in found if isinstance(row, SkippedRow)] == ["page_repeated"] * 3
     assert len([row for row in found if isinstance(row, Offer)]) == 2 * 64

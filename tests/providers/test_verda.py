@@ -20,13 +20,13 @@ from providers.verda import Verda, VerdaSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault, Market, Request
-from tests.fakes.verda import CLIENT_ID, CLIENT_SECRET, Gpu, InstanceType, Period, Size, VerdaMarket
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
+from tests.fakes.verda import CLIENT_ID, CLIENT_SECRET, Gpu, Size, VerdaInstanceType, VerdaMarket, VerdaPeriod
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
 SAMPLE = Path(DATA or ".") / "payloads" / "verda_instance_type_shape.json"
 
-ONE = InstanceType(
+ONE = VerdaInstanceType(
     instance_type="1H100.80S.30V", price_per_hour="3.95", spot_price="1.70", model="H100", name="H100 SXM5 80GB"
 )
 EIGHT = ONE.model_copy(
@@ -47,9 +47,9 @@ ODD = [
     ONE.model_copy(update={"instance_type": "3X", "currency": "eur"}),
 ]
 PERIODS = (
-    Period(code="3_MONTHS", name="3 months", is_enabled=True, unit_name="month", unit_value=3,
+    VerdaPeriod(code="3_MONTHS", name="3 months", is_enabled=True, unit_name="month", unit_value=3,
            discount_percentage=Decimal("14.5")),
-    Period(code="2_YEARS", name="2 years", is_enabled=False, unit_name="year", unit_value=2,
+    VerdaPeriod(code="2_YEARS", name="2 years", is_enabled=False, unit_name="year", unit_value=2,
            discount_percentage=Decimal(30)),
 )  # fmt: skip
 STOCK = {"FIN-01": ["1H100.80S.30V", "CPU.4V.16G"], "FIN-02": ["1H100.80S.30V"]}
@@ -138,8 +138,8 @@ def test_what_cannot_be_an_offer_is_counted(server: FakeServer) -> None:
 def test_what_verda_does_not_say_is_counted_and_the_prices_come_all_the_same(silent: str) -> None:
     market = VerdaMarket(ONE, stock=STOCK, spot_stock=STOCK, periods=PERIODS)
 
-    def mute(request: Request) -> Answer:
-        return Answer(404, {"code": "not_found"}) if request.path == silent else market(request)
+    def mute(request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(404, {"code": "not_found"}) if request.path == silent else market(request)
 
     with FakeServer(mute) as server:
         found = rows(server)
@@ -199,11 +199,11 @@ def test_faults_of_the_login_are_told(server: FakeServer, fault: Fault, error: t
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="needs GPUBROKER_TEST_DATA")
 def test_the_recorded_row_is_read_exactly() -> None:
     row = json.loads(SAMPLE.read_text(), parse_float=Decimal)
-    assert InstanceType.model_validate(row)
+    assert VerdaInstanceType.model_validate(row)
     market = VerdaMarket()
 
-    def recorded(request: Request) -> Answer:
-        return Answer(200, [row]) if request.path == "/v1/instance-types" else market(request)
+    def recorded(request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, [row]) if request.path == "/v1/instance-types" else market(request)
 
     with FakeServer(recorded) as server:
         found = offers(server)

@@ -68,6 +68,22 @@ def test_a_job_is_submitted_waited_for_and_read(client: Client) -> None:
     assert client.job("hello").id == job.id
 
 
+def test_a_job_for_each_value_and_what_happened_to_it(client: Client) -> None:
+    submitted = client.map(JOB.model_copy(update={"run": "echo $WHAT"}), WHAT=["a", "b"])
+    assert all(one.result(timeout=timedelta(seconds=90)).succeeded for one in submitted)
+    assert [list(one.logs()) for one in submitted] == [["a"], ["b"]]
+    kinds = [event.kind for event in submitted[0].events()]
+    assert kinds[0] == "submitted"
+    assert kinds[-1] == "job_closed"
+
+
+def test_a_map_of_which_one_is_refused_leaves_nothing_running(client: Client, tmp_path: Path) -> None:
+    too_much = JOB.model_copy(update={"resources": (MachineRequest(cpus=100_000),)})
+    with pytest.raises(NoFeasibleCapacity):
+        client.map(too_much, WHAT=["a", "b"])
+    assert client.jobs() == []
+
+
 def test_a_job_goes_on_when_nobody_waits_for_it_any_longer_and_is_cancelled(client: Client) -> None:
     job = client.submit(JOB.model_copy(update={"run": "sleep 600"}))
     with pytest.raises(TimeoutError, match=job.id):

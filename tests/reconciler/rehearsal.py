@@ -19,17 +19,21 @@ from broker.core.job.jobs import Job, Retry, Work
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
-from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults
+from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults, Rule
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
 from broker.reconciler.admission.launch_check import LaunchCheck, Rejudging, Ruling
+from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import Market, Placing, hold_entries, launch_request
+from broker.reconciler.controllers.placement import Placing, PlanInputs, hold_entries, launch_request
+from broker.reconciler.engine_calls import EngineCalls
+from broker.reconciler.leases import NodeLimits
 from broker.reconciler.loop import Reconciler, Timing
-from broker.runfolder.mailbox import Lease
+from broker.reconciler.ports import ReconcilerPorts
+from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.store import Store
 
@@ -45,7 +49,7 @@ def must_be_plain(key: str) -> None:
 
 
 @dataclass
-class Machine:
+class StageMachine:
     launch: Launch
     since: datetime
     gone_at: datetime | None = None
@@ -65,7 +69,7 @@ class StageEngine:
     name: str = "stage"
     honours: frozenset[str] = frozenset()
     remote: bool = False
-    machines: dict[str, Machine] = field(default_factory=dict)
+    machines: dict[str, StageMachine] = field(default_factory=dict)
     submitted: list[str] = field(default_factory=list)
     refuse: list[BrokerError] = field(default_factory=list)
     lies: dict[str, Observation] = field(default_factory=dict)
@@ -80,7 +84,7 @@ class StageEngine:
             raise self.refuse.pop(0)
         must_be_plain(launch.key)
         self.submitted.append(launch.key)
-        self.machines.setdefault(launch.key, Machine(launch, self.clock.now()))
+        self.machines.setdefault(launch.key, StageMachine(launch, self.clock.now()))
         return launch.key
 
     def find(self, key: str) -> str | None:
@@ -129,23 +133,23 @@ class StageMailbox:
 
     clock: ManualClock
     nodes: dict[str, NodeState] = field(default_factory=dict)
-    leases: dict[str, list[Lease]] = field(default_factory=dict)
+    leases: dict[str, list[LeaseGrant]] = field(default_factory=dict)
     prepared: list[str] = field(default_factory=list)
     broken: BrokerError | None = None
 
     def url(self, view: JobView, attempt: AttemptView) -> str:
         return f"memory:///{view.id}/attempts/{attempt.number}"
 
-    def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def prepare(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         if self.broken is not None:
             raise self.broken
         self.prepared.append(attempt.key)
         self.leases.setdefault(attempt.key, []).append(lease)
 
-    def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         self.leases.setdefault(attempt.key, []).append(lease)
 
-    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+    def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
         return next(reversed(self.leases.get(attempt.key, [])), None)
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
@@ -179,6 +183,7 @@ class OpenPolicy:
     needs_usage: bool = False
     counts_live: bool = True
     asks: bool = True
+    rules: tuple[Rule, ...] = ()
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         return ()
@@ -191,7 +196,7 @@ class OpenPolicy:
         return [Verdict(answer, "budget", "test", f"{action.kind} is denied", Source("test.yaml", 1))]
 
 
-class Trusting:
+class TrustingGate:
     """Lets every launch be made."""
 
     def __call__(self, view: JobView, attempt: AttemptView) -> Ruling:
@@ -213,20 +218,39 @@ class Stage:
 
     def restart(self) -> None:
         """A new broker process over the same store: nothing is remembered but what is stored."""
-        place = Placing(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
-        enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
+        self.place = Placing(self.store, lambda job: self._market(), lambda: self.policy)
+        self.enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
+        self.begin(self.place, self.enforce)
+
+    def begin(
+        self,
+        place: Controller,
+        *judges: Controller,
+        limits: NodeLimits | None = None,
+        retry_place: timedelta = timedelta(0),
+    ) -> None:
+        """Look after the jobs with these controllers from now on. ``limits``: None for those of the stage's policy."""
+        self.calls = self.made_calls()
+        ports = ReconcilerPorts(self.store, self.engine_of, self.mailbox, self.clock, self.calls)
         self.reconciler = Reconciler(
-            self.store, lambda name: self.engine, self.mailbox, self.clock, place, self.judge(),
-            Timing(retry_place=timedelta(0)),
-            enforce=enforce, max_unattended=enforce.max_unattended,
+            ports, place, self.judge(), judges=judges, limits=limits or self.enforce,
+            timing=Timing(retry_place=retry_place),
         )  # fmt: skip
+
+    def engine_of(self, name: str) -> StageEngine:
+        """The engine of that name."""
+        return self.engine
+
+    def made_calls(self) -> EngineCalls:
+        """How engines are called."""
+        return EngineCalls()
 
     def judge(self) -> LaunchCheck:
         """Who judges launches that were delayed, by the stage's policy and offers as they are then."""
         return Rejudging(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
 
-    def _market(self) -> Market:
-        return Market(self.offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
+    def _market(self) -> PlanInputs:
+        return PlanInputs(self.offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
 
     def submit(self, job: Job | None = None, hold: str = "100", hours: float = 24) -> str:
         from broker.placement.planner import make_plan

@@ -23,6 +23,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Dates
 from broker.reconciler.admission.admission import (
     Admission,
+    HoldLimit,
     admit,
     denials,
     egress_of,
@@ -43,7 +44,7 @@ JOB = Job(name="j", run="x")
 
 
 @dataclass
-class Gate:
+class GateByMachine:
     """A policy set that says what the test wants about each type of machine, and remembers what it was asked."""
 
     says: dict[str, Answer] = field(default_factory=dict)
@@ -78,7 +79,7 @@ def no_facts(action: Action) -> Facts:
     return Facts(NOW)
 
 
-def submitted(policy: Gate, *placements: Placement, job: Job = JOB, hours: float = 10) -> Admission:
+def submitted(policy: GateByMachine, *placements: Placement, job: Job = JOB, hours: float = 10) -> Admission:
     gate: Any = policy
     return admit(job, "ann", plan(*placements), gate, no_facts, max_duration=hours * HOUR, now=NOW)
 
@@ -88,7 +89,7 @@ def submitted(policy: Gate, *placements: Placement, job: Job = JOB, hours: float
 
 def test_a_hold_covers_the_dearest_fallback_with_the_dearest_egress() -> None:
     """10 h, a minute that is billed at a stroke and two to stop: $12 × 10.05 h, and $7 of egress."""
-    gate = Gate()
+    gate = GateByMachine()
     found = submitted(gate, at(sold("cheap", "6"), egress="7"), at(sold("dear"), egress="3"))
 
     assert found.money == {CASH: Money.usd("127.60")}
@@ -102,7 +103,7 @@ def test_a_hold_covers_the_dearest_fallback_with_the_dearest_egress() -> None:
 
 def test_max_cost_limits_a_hold_and_how_long_it_burns() -> None:
     """$31, of which the start takes $7 for egress: $24 last two hours, whatever the job file says."""
-    found = submitted(Gate(), at(sold(), egress="7"), job=JOB.model_copy(update={"max_cost": Money.usd(31)}))
+    found = submitted(GateByMachine(), at(sold(), egress="7"), job=JOB.model_copy(update={"max_cost": Money.usd(31)}))
 
     assert found.money == {CASH: Money.usd(31)}
     assert found.burns == {CASH: Burn(Money.usd(31), NOW, NOW + 2 * HOUR, Money.usd(12))}
@@ -110,7 +111,7 @@ def test_max_cost_limits_a_hold_and_how_long_it_burns() -> None:
 
 def test_each_kind_of_money_has_its_own_hold_and_its_own_egress() -> None:
     own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED)
-    found = submitted(Gate(), at(own, egress="5"), at(sold(), egress="7"))
+    found = submitted(GateByMachine(), at(own, egress="5"), at(sold(), egress="7"))
 
     assert found.money == {PAID: Money.usd("25.10"), CASH: Money.usd("127.60")}  # $2 × 10.05 h + $5
 
@@ -134,7 +135,7 @@ def test_only_egress_counts_as_egress() -> None:
     ],
 )
 def test_where_a_submission_goes(says: dict[str, Answer], chosen: str, answer: Answer) -> None:
-    found = submitted(Gate(says), at(sold("a", "3")), at(sold("b", "4")), at(sold("c", "5")))
+    found = submitted(GateByMachine(says), at(sold("a", "3")), at(sold("b", "4")), at(sold("c", "5")))
     assert (found.placement.offer.instance_type, found.answer) == (chosen, answer)
 
 
@@ -142,17 +143,17 @@ def test_a_submission_goes_to_the_best_place_whose_start_the_money_pays_for() ->
     """$1 pays five minutes at $12, and less than the first hour that the other bills at once."""
     hourly = sold("hourly", "6", billing=Billing(HOUR, HOUR))
     poor = JOB.model_copy(update={"max_cost": Money.usd(1)})
-    found = submitted(Gate(), at(hourly), at(sold("box")), job=poor)
+    found = submitted(GateByMachine(), at(hourly), at(sold("box")), job=poor)
     assert (found.placement.offer.instance_type, found.short_of, found.may_launch) == ("box", None, True)
-    asks = submitted(Gate({"box": Answer.ASK}), at(hourly), at(sold("box")), job=poor)
+    asks = submitted(GateByMachine({"box": Answer.ASK}), at(hourly), at(sold("box")), job=poor)
     assert (asks.placement.offer.instance_type, asks.answer) == ("box", Answer.ASK)
-    short = submitted(Gate(), at(hourly), job=poor)
+    short = submitted(GateByMachine(), at(hourly), job=poor)
     assert (short.short_of, short.answer, short.may_launch) == (Money.usd("6.000001"), Answer.ALLOW, False)
 
 
 def test_what_was_paid_before_costs_nothing_to_start() -> None:
     own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED, billing=Billing(HOUR, HOUR))
-    found = submitted(Gate(), at(own), job=JOB.model_copy(update={"max_cost": Money.usd(1)}))
+    found = submitted(GateByMachine(), at(own), job=JOB.model_copy(update={"max_cost": Money.usd(1)}))
     assert found.short_of is None
 
 
@@ -209,7 +210,7 @@ def held(amount: str, spent: str = "0", dates: Dates | None = None) -> Balance:
 
 
 def moved(
-    policy: Gate, balance: dict[MoneyKind, Balance], *placements: Placement, view: JobView | None = None,
+    policy: GateByMachine, balance: dict[MoneyKind, Balance], *placements: Placement, view: JobView | None = None,
     billed: timedelta = 4 * HOUR, by_owner: bool = False,
 ) -> Admission:  # fmt: skip
     gate: Any = policy
@@ -227,7 +228,7 @@ def moved(
 
 def test_a_move_needs_what_the_time_left_costs_there_with_its_egress() -> None:
     """6 of 10 hours are left: $12 × 6.05 h + $3 = $75.60, of which $30 are held. Money of another kind is no help."""
-    gate = Gate()
+    gate = GateByMachine()
     balance = {CASH: held("30", "50"), PAID: held("900", "700")}
     found = moved(gate, balance, at(sold(), egress="3"), view=life(attempts=2))
 
@@ -246,16 +247,16 @@ def test_a_move_needs_what_the_time_left_costs_there_with_its_egress() -> None:
 def test_what_a_job_has_spent_counts_towards_its_max_cost() -> None:
     """Of $100, $50 are spent: no more than $50 are held in all."""
     view = life(JOB.model_copy(update={"max_cost": Money.usd(100)}))
-    assert moved(Gate(), {CASH: held("30", "50")}, at(sold()), view=view).money == {CASH: Money.usd(20)}
-    used_up = moved(Gate(), {CASH: held("0", "120")}, at(sold()), view=view)
+    assert moved(GateByMachine(), {CASH: held("30", "50")}, at(sold()), view=view).money == {CASH: Money.usd(20)}
+    used_up = moved(GateByMachine(), {CASH: held("0", "120")}, at(sold()), view=view)
     assert (used_up.money, used_up.burns) == ({}, {})
     assert used_up.short_of == Money.usd("0.600001")
     assert not used_up.may_launch
 
 
 def test_machine_time_that_was_billed_is_not_held_for_again() -> None:
-    assert moved(Gate(), {}, at(sold()), billed=9 * HOUR).money == {CASH: Money.usd("12.60")}
-    over = moved(Gate(), {}, at(sold()), billed=11 * HOUR)
+    assert moved(GateByMachine(), {}, at(sold()), billed=9 * HOUR).money == {CASH: Money.usd("12.60")}
+    over = moved(GateByMachine(), {}, at(sold()), billed=11 * HOUR)
     assert over.money == {CASH: Money.usd(12).for_duration(3 * MINUTE + timedelta(seconds=1))}
     assert over.action.window == (NOW, NOW + timedelta(seconds=1))
 
@@ -263,7 +264,7 @@ def test_machine_time_that_was_billed_is_not_held_for_again() -> None:
 def test_a_hold_that_is_enough_is_judged_as_a_whole_with_new_dates() -> None:
     dates = Dates(NOW - 5 * HOUR, NOW + HOUR, Money.usd(9))
     for amount in ("80", "72.60"):
-        found = moved(Gate(), {CASH: held(amount, dates=dates)}, at(sold()))
+        found = moved(GateByMachine(), {CASH: held(amount, dates=dates)}, at(sold()))
         assert (found.action.kind, found.money) == (ActionKind.RE_PLACE, {})
         assert found.burns[CASH].amount == Money.usd(amount)
         assert found.burns[CASH].start == NOW
@@ -273,7 +274,7 @@ def test_a_hold_that_is_enough_is_judged_as_a_whole_with_new_dates() -> None:
 
 
 def test_what_its_owner_asks_for_is_an_extension_whatever_is_held() -> None:
-    found = moved(Gate(), {CASH: held("80")}, at(sold()), by_owner=True)
+    found = moved(GateByMachine(), {CASH: held("80")}, at(sold()), by_owner=True)
     assert (found.action.kind, found.action.by_owner, found.money) == (ActionKind.EXTEND, True, {})
 
 
@@ -290,29 +291,29 @@ def test_what_its_owner_asks_for_is_an_extension_whatever_is_held() -> None:
     ],
 )
 def test_where_a_move_goes(says: dict[str, Answer], chosen: str, answer: Answer) -> None:
-    found = moved(Gate(says), {}, at(sold("a", "3")), at(sold("b", "4")))
+    found = moved(GateByMachine(says), {}, at(sold("a", "3")), at(sold("b", "4")))
     assert (found.placement.offer.instance_type, found.answer) == (chosen, answer)
 
 
 def test_a_move_goes_where_the_money_pays_for_a_start() -> None:
     view = life(JOB.model_copy(update={"max_cost": Money.usd(1)}))
     hourly = at(sold("hourly", "6", billing=Billing(HOUR, HOUR)))
-    assert moved(Gate(), {}, hourly, at(sold("box")), view=view).placement.offer.instance_type == "box"
-    short = moved(Gate(), {CASH: held("0.40")}, hourly, view=view)
+    assert moved(GateByMachine(), {}, hourly, at(sold("box")), view=view).placement.offer.instance_type == "box"
+    short = moved(GateByMachine(), {CASH: held("0.40")}, hourly, view=view)
     assert (short.short_of, short.money) == (Money.usd("6.000001"), {CASH: Money.usd("0.60")})
-    assert moved(Gate(), {CASH: held("7")}, hourly, view=view).may_launch, "what is held pays, too"
+    assert moved(GateByMachine(), {CASH: held("7")}, hourly, view=view).may_launch, "what is held pays, too"
 
 
 def test_a_plan_without_placements_cannot_be_judged() -> None:
     with pytest.raises(ValueError, match="without placements"):
-        moved(Gate(), {})
+        moved(GateByMachine(), {})
 
 
 # --- more money for what runs ---------------------------------------------------------------------------------------
 
 
 def test_more_for_what_runs_is_judged_at_the_price_of_now() -> None:
-    gate, view = Gate(), life()
+    gate, view = GateByMachine(), life()
     gate_: Any = gate
     burn = Burn(Money.usd(40), NOW, NOW + 2 * HOUR, Money.usd(20))
     dates = Dates(NOW - HOUR, NOW + HOUR, Money.usd(12))
@@ -338,7 +339,7 @@ def test_more_for_what_runs_is_judged_at_the_price_of_now() -> None:
 
 @pytest.mark.parametrize(("billed", "ends", "hours"), [(4, 2, 2), (9, 2, 1), (10, 2, 0), (11, 2, 0), (4, 9, 6)])
 def test_what_runs_is_judged_for_the_time_that_it_has_left(billed: int, ends: int, hours: int) -> None:
-    view, gate = life(), Gate()
+    view, gate = life(), GateByMachine()
     gate_: Any = gate
     burn = Burn(Money.usd(40), NOW, NOW + ends * HOUR, Money.usd(20))
     keep_going(
@@ -369,6 +370,53 @@ def test_a_gang_needs_all_its_machines_free(slots: int, taken: int, nodes: int, 
     assert still_free(at(replace(offer, slots=None), nodes), [offer], others), "what is not counted is free"
 
 
+def test_a_pool_is_free_only_as_far_as_all_that_is_told_of_it_says_so() -> None:
+    place = at(sold(slots=3), nodes=2)
+    assert still_free(place, [sold(slots=3), sold(slots=2)], [])
+    assert not still_free(place, [sold(slots=3), sold(slots=1)], [])
+    assert not still_free(place, [sold(slots=None)], []), "nobody tells any more how many there are"
+    assert still_free(place, [sold("other", slots=0)], []), "that is another pool"
+
+
+@pytest.mark.parametrize(
+    ("cost", "held", "limit"),
+    [
+        (None, "120.60", HoldLimit.MAX_DURATION),
+        ("120.60", "120.60", HoldLimit.MAX_DURATION),
+        ("120.59", "120.59", HoldLimit.MAX_COST),
+    ],
+)
+def test_which_limit_decides_the_hold(cost: str | None, held: str, limit: HoldLimit) -> None:
+    """Ten hours at $12, and three minutes for stopping."""
+    job = JOB.model_copy(update={"max_cost": None if cost is None else Money.usd(cost)})
+    found = submitted(GateByMachine(), at(sold()), job=job)
+    assert (found.money, found.limited_by) == ({CASH: Money.usd(held)}, {CASH: limit})
+
+
+def test_the_rules_know_what_is_known_of_the_very_action_that_they_judge() -> None:
+    known: dict[int, Facts] = {}
+
+    def facts_for(action: Action) -> Facts:
+        known[id(action)] = facts = Facts(NOW + len(known) * MINUTE)
+        return facts
+
+    class Knowing(GateByMachine):
+        def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+            assert facts is known[id(action)]
+            return super().judge(action, facts)
+
+    gate: Any = Knowing({"a": Answer.ASK})
+    found = admit(JOB, "ann", plan(at(sold("a")), at(sold("b"))), gate, facts_for, max_duration=HOUR, now=NOW)
+    assert found.placement.offer.instance_type == "b"
+    assert len(known) == 2
+
+
+def test_what_objects_is_told_apart_from_what_allows() -> None:
+    found = submitted(GateByMachine({"box": Answer.ASK}), at(sold()))
+    assert [verdict.code for verdict in found.verdicts] == ["fine", "said"]
+    assert [verdict.code for verdict in found.objections] == ["said"]
+
+
 def test_machines_that_run_are_taken_off_what_is_free() -> None:
     limited, full, open_ = sold("a", slots=3), sold("b", slots=1), sold("c")
     running = [live(limited.pool), live(limited.pool), live(full.pool, 4), live(open_.pool)]
@@ -390,7 +438,7 @@ def test_the_strictest_answer_counts() -> None:
 
 
 def test_only_a_denial_takes_a_single_place_out_of_a_plan() -> None:
-    gate = Gate({"a": Answer.DENY, "b": Answer.ASK})
+    gate = GateByMachine({"a": Answer.DENY, "b": Answer.ASK})
     gate_: Any = gate
     deny = denials(gate_, Action(ActionKind.LAUNCH, JOB, "ann", hold={CASH: Money.usd(9)}), Facts(NOW))
     assert str(deny(at(sold("a")))) == "a: deny (team.yaml:4)"
@@ -400,7 +448,7 @@ def test_only_a_denial_takes_a_single_place_out_of_a_plan() -> None:
 
 def test_a_reference_price_starts_nothing_unless_the_policies_say_so() -> None:
     def refused(offer: Offer | None, kind: ActionKind = ActionKind.LAUNCH, **defaults: Any) -> Verdict | None:
-        gate: Any = Gate(defaults=PolicyDefaults(**defaults))
+        gate: Any = GateByMachine(defaults=PolicyDefaults(**defaults))
         action = Action(kind, JOB, "ann", placement=None if offer is None else at(offer))
         return switched_off(gate, action)
 
@@ -412,6 +460,8 @@ def test_a_reference_price_starts_nothing_unless_the_policies_say_so() -> None:
         "allow_reference_prices",
         "allow_reference_prices",
     )
+    assert (verdict.code, verdict.source) == ("reference_price", Source("defaults", 0))
+    assert verdict.figures == {"source": "test", "as_of": "2026-11-02"}
     assert refused(listed, ActionKind.RE_PLACE) is not None
     assert refused(listed, ActionKind.CONTINUE) is None
     assert refused(listed, allow_reference_prices=True) is None

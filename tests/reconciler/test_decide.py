@@ -10,7 +10,16 @@ from broker.core.events.events import EventBody
 from broker.core.events.lifecycle import ImpossibleSequence, advance
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import AttemptStopped, Cancelled, Completed, MoneyEnded, StoppedByPolicy
+from broker.core.events.wait_reasons import (
+    AttemptStopped,
+    Cancelled,
+    Completed,
+    EarlierWords,
+    LaunchesFailed,
+    MaxDurationUsed,
+    MoneyEnded,
+    StoppedByPolicy,
+)
 from broker.core.job.jobs import Job, Retry
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
@@ -86,7 +95,7 @@ def test_a_requested_attempt_of_a_cancelled_job_is_abandoned() -> None:
 
 def test_a_running_attempt_is_watched() -> None:
     view = life(*UP)
-    assert only(view) == decide.Watch(view.attempts[0], remove=False)
+    assert only(view) == decide.Observe(view.attempts[0], remove=False)
 
 
 def test_a_cancelled_running_job_is_stopped_checkpoint_first_and_only_once() -> None:
@@ -95,7 +104,7 @@ def test_a_cancelled_running_job_is_stopped_checkpoint_first_and_only_once() -> 
     assert isinstance(step, decide.Stop)
     assert step.cause is Cause.CANCELLED_BY_USER
     told = life(*UP, ev.CancelRequested(by="ann"), ev.StopRequested(cause=Cause.CANCELLED_BY_USER))
-    assert isinstance(only(told), decide.Watch)
+    assert isinstance(only(told), decide.Observe)
 
 
 def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
@@ -148,20 +157,20 @@ def test_a_clock_that_was_set_back_makes_nobody_wait_for_what_it_showed() -> Non
 def test_no_new_attempt_before_the_old_machine_is_known_to_be_gone() -> None:
     view = life(*UP, ended(Cause.PREEMPTED))
     (step,) = steps(view)
-    assert isinstance(step, decide.Watch)
+    assert isinstance(step, decide.Observe)
     assert step.remove
 
 
 def test_a_lost_machine_holds_its_job_up_only_for_a_while_and_is_watched_on() -> None:
     view = life(*UP, ended(Cause.MACHINE_LOST))
-    assert [type(s) for s in steps(view, after=timedelta(minutes=6, seconds=30))] == [decide.Watch]
-    assert [type(s) for s in steps(view, after=timedelta(minutes=8))] == [decide.Watch, decide.Place]
+    assert [type(s) for s in steps(view, after=timedelta(minutes=6, seconds=30))] == [decide.Observe]
+    assert [type(s) for s in steps(view, after=timedelta(minutes=8))] == [decide.Observe, decide.Place]
 
 
 def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
-    refused = (*UP, ev.StopRequested(cause=Cause.MONEY_REFUSED, why="no more"))
+    refused = (*UP, ev.StopRequested(cause=Cause.MONEY_REFUSED, reason=EarlierWords(text="no more")))
     over = (*refused, ended(Cause.MONEY_REFUSED), GONE)
-    no_more = decide.Pause(MoneyEnded(evidence="no more"))
+    no_more = decide.Pause(MoneyEnded(stop=EarlierWords(text="no more")))
     assert only(life(*over)) == no_more
     assert only(life(*refused, ended(Cause.PAID_UNTIL), GONE)) == no_more, "its node was faster"
     paused = (*over, ev.Paused(reason=MoneyEnded(evidence="max_cost")))
@@ -174,14 +183,14 @@ def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
 
 def test_money_that_ended_unjudged_goes_to_the_gate() -> None:
     """A node stops at the end of what was judged, say of a month, when no broker looks; the next month has room."""
-    stopped = ev.StopRequested(cause=Cause.PAID_UNTIL, why="the money held for it ended")
+    stopped = ev.StopRequested(cause=Cause.PAID_UNTIL, reason=EarlierWords(text="the money held for it ended"))
     for told in ((), (stopped,)):
         assert isinstance(only(life(*UP, *told, ended(Cause.PAID_UNTIL), GONE)), decide.Place)
 
 
 def test_what_was_granted_while_it_ran_does_not_undo_a_later_stop() -> None:
     more = ev.Extended(by="ann", max_cost=Money.usd("9"))
-    stop = (1, ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, why="idle"))
+    stop = (1, ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, reason=EarlierWords(text="idle")))
     assert isinstance(only(life(*UP, more, stop, ended(Cause.STOPPED_BY_POLICY), GONE)), decide.Pause)
     assert isinstance(only(life(*UP, stop, more, ended(Cause.STOPPED_BY_POLICY), GONE)), decide.Place)
     # The node may have stopped by itself just before it heard of the money.
@@ -237,12 +246,12 @@ def test_an_ended_job_is_closed_once_every_machine_is_gone() -> None:
 def test_a_passed_deadline_is_said_once_and_the_job_runs_on() -> None:
     view = replace(life(*UP), deadline=NOW + timedelta(minutes=30))
     assert isinstance(only(view), decide.MissDeadline)
-    assert isinstance(only(replace(view, deadline_missed=True)), decide.Watch)
+    assert isinstance(only(replace(view, deadline_missed=True)), decide.Observe)
 
 
 def test_a_deadline_is_missed_after_its_moment_and_by_no_job_that_is_over() -> None:
     view = replace(life(*UP), deadline=NOW + timedelta(hours=1))
-    assert isinstance(only(view, after=timedelta(hours=1)), decide.Watch)
+    assert isinstance(only(view, after=timedelta(hours=1)), decide.Observe)
     assert isinstance(only(view, after=timedelta(hours=1, microseconds=1)), decide.MissDeadline)
     done = life(*UP, ended(Cause.COMPLETED), GONE, ev.JobEnded(state=JobState.SUCCEEDED))
     assert isinstance(only(replace(done, deadline=NOW)), decide.Close)
@@ -263,7 +272,7 @@ def test_a_question_expires_when_its_time_is_over_and_not_before() -> None:
 
 def test_who_runs_goes_on_until_a_question_about_more_expires() -> None:
     more = ev.ApprovalAsked(approvers=("bob",), expires_at=NOW + timedelta(hours=2), extension=True)
-    assert isinstance(only(life(*UP, more), after=timedelta(hours=1)), decide.Watch)
+    assert isinstance(only(life(*UP, more), after=timedelta(hours=1)), decide.Observe)
     assert only(life(*UP, more), after=timedelta(hours=2)) == decide.Expire()
 
 
@@ -272,12 +281,12 @@ def test_a_lost_machine_is_removed_beside_whatever_the_next_attempt_needs() -> N
     second = (request(2), ev.Launched(handle="h2"), (2, ev.MachineUp(since=NOW)))
     view = life(*lost, *second)
     first, latest = view.attempts
-    assert steps(view) == [decide.Watch(first, remove=True), decide.Watch(latest)]
+    assert steps(view) == [decide.Observe(first, remove=True), decide.Observe(latest)]
     told, watched = next_steps(view, NOW + timedelta(hours=1), paid_until=NOW + timedelta(hours=1))
-    assert told == decide.Watch(first, remove=True)
+    assert told == decide.Observe(first, remove=True)
     assert isinstance(watched, decide.Stop)
     gone = life(*lost, (1, GONE), *second)
-    assert steps(gone) == [decide.Watch(gone.attempts[1])], "what is gone is not looked at again"
+    assert steps(gone) == [decide.Observe(gone.attempts[1])], "what is gone is not looked at again"
 
 
 def test_a_lost_machine_holds_its_job_up_for_a_minute() -> None:
@@ -295,9 +304,9 @@ def test_who_cancelled_a_job_does_not_wait_for_a_machine_that_its_engine_fails_t
     def after(*bodies: EventBody) -> list[type[decide.Step]]:
         return [type(step) for step in steps(life(*running, *bodies), after=timedelta(minutes=9))]
 
-    assert after(cancel) == [decide.Watch], "it may be gone any moment"
-    assert after(delayed) == [decide.Watch], "a second machine would run beside it"
-    assert after(delayed, cancel) == [decide.Watch, decide.End]
+    assert after(cancel) == [decide.Observe], "it may be gone any moment"
+    assert after(delayed) == [decide.Observe], "a second machine would run beside it"
+    assert after(delayed, cancel) == [decide.Observe, decide.End]
     lost = (
         *UP,
         ended(Cause.MACHINE_LOST),
@@ -308,15 +317,15 @@ def test_who_cancelled_a_job_does_not_wait_for_a_machine_that_its_engine_fails_t
         cancel,
     )
     two = [type(step) for step in steps(life(*lost), after=timedelta(minutes=6))]
-    assert two == [decide.Watch, decide.Watch], "one of two machines may be gone any moment"
+    assert two == [decide.Observe, decide.Observe], "one of two machines may be gone any moment"
     over = ev.JobEnded(state=JobState.CANCELLED)
-    assert after(delayed, cancel, over) == [decide.Watch], "it is not closed before the machine is gone"
+    assert after(delayed, cancel, over) == [decide.Observe], "it is not closed before the machine is gone"
 
 
 def test_a_job_that_is_over_waits_for_its_lost_machine_and_rests_once_it_is_closed() -> None:
     done = (*UP, ended(Cause.MACHINE_LOST), ev.CancelRequested(by="ann"), ev.JobEnded(state=JobState.CANCELLED))
     watch, wait = steps(life(*done))
-    assert watch == decide.Watch(life(*done).attempts[0], remove=True)
+    assert watch == decide.Observe(life(*done).attempts[0], remove=True)
     assert isinstance(wait, decide.Wait)
     assert wait.until is None
     assert isinstance(only(life(*done, (1, GONE))), decide.Close)
@@ -343,7 +352,7 @@ def test_a_paused_job_gives_back_what_it_holds_once_every_machine_is_gone() -> N
     assert idle(paused, holds=False) == [decide.Wait(None, "paused")]
     lost = life(*UP, ended(Cause.MACHINE_LOST), ev.Paused(reason=MoneyEnded(evidence="max_cost")))
     watch, wait = idle(lost, holds=True)
-    assert isinstance(watch, decide.Watch)
+    assert isinstance(watch, decide.Observe)
     assert isinstance(wait, decide.Wait), "its machine may still be billed"
 
 
@@ -365,7 +374,7 @@ def test_a_request_that_is_let_go_says_which_and_why() -> None:
 
 def test_a_cancelled_attempt_is_told_why() -> None:
     view = life(*UP, ev.CancelRequested(by="ann"))
-    assert only(view) == decide.Stop(view.attempts[0], Cause.CANCELLED_BY_USER, "cancelled")
+    assert only(view) == decide.Stop(view.attempts[0], Cause.CANCELLED_BY_USER, Cancelled())
 
 
 def test_the_money_of_a_running_attempt_ends_at_its_moment() -> None:
@@ -376,8 +385,8 @@ def test_the_money_of_a_running_attempt_ends_at_its_moment() -> None:
     step = at(NOW + timedelta(hours=1))
     assert isinstance(step, decide.Stop)
     assert (step.attempt.number, step.cause) == (1, Cause.PAID_UNTIL)
-    assert isinstance(at(NOW + timedelta(hours=1, microseconds=1)), decide.Watch)
-    assert isinstance(at(None), decide.Watch)
+    assert isinstance(at(NOW + timedelta(hours=1, microseconds=1)), decide.Observe)
+    assert isinstance(at(None), decide.Observe)
 
 
 def test_what_follows_an_attempt_carries_its_evidence() -> None:
@@ -407,15 +416,17 @@ def test_what_follows_an_attempt_carries_its_evidence() -> None:
 
 def test_a_pause_repeats_what_the_attempt_was_told() -> None:
     def paused(cause: Cause, told: str, evidence: str) -> decide.Step:
-        stop = ev.StopRequested(cause=cause, why=told)
+        stop = ev.StopRequested(cause=cause, reason=EarlierWords(text=told) if told else None)
         return only(life(*UP, stop, ev.AttemptEnded(cause=cause, evidence=evidence), GONE))
 
-    refused = MoneyEnded(evidence="more was refused")
+    refused = MoneyEnded(stop=EarlierWords(text="more was refused"))
     assert paused(Cause.MONEY_REFUSED, "more was refused", "stopped") == decide.Pause(refused)
     assert paused(Cause.MONEY_REFUSED, "", "stopped") == decide.Pause(MoneyEnded(evidence="stopped"))
     used_up = AttemptStopped(cause=Cause.MAX_DURATION, evidence="stopped")
     assert paused(Cause.MAX_DURATION, "it is used up", "stopped") == decide.Pause(used_up)
-    assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause(StoppedByPolicy(evidence="frozen"))
+    assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause(
+        StoppedByPolicy(stop=EarlierWords(text="frozen"))
+    )
 
 
 def test_an_attempt_without_a_time_of_its_end_is_followed_as_if_it_ended_now() -> None:
@@ -489,3 +500,95 @@ def test_what_cannot_have_happened_is_refused() -> None:
         life(*UP, ended(Cause.COMPLETED), ended(Cause.EXIT_STATUS))
     with pytest.raises(ImpossibleSequence, match="not known to be gone"):
         life(*UP, ended(Cause.COMPLETED), ev.JobEnded(state=JobState.SUCCEEDED), ev.JobClosed())
+
+
+def elsewhere(number: int) -> ev.LaunchRequested:
+    """On another pool."""
+    offer = replace(OFFER, zone=f"east-{number}")
+    return ev.LaunchRequested(key=f"j-1-{number}", engine="sandbox", placement=replace(PLACEMENT, offer=offer))
+
+
+def failed(cause: Cause, evidence: str = "") -> tuple[EventBody, ...]:
+    """A machine of the latest attempt was there, and no agent spoke before the attempt ended with that cause."""
+    return (
+        ev.Launched(handle="h"), ev.MachineUp(since=NOW), ev.AttemptEnded(cause=cause, evidence=evidence), GONE,
+    )  # fmt: skip
+
+
+def test_launches_that_fail_pause_the_job_with_what_is_known_of_them() -> None:
+    job = Job(name="j", run="x", retry=Retry(launches=2))
+    once = (request(), *failed(Cause.LAUNCH_FAILED, "no driver"))
+    assert isinstance(only(life(*once, job=job)), decide.Place), "one more may fail"
+    full = (elsewhere(2), ev.Launched(handle="h"), ended(Cause.NO_CAPACITY), GONE)
+    twice = life(*once, *full, elsewhere(3), *failed(Cause.AGENT_DIED, "no agent"), job=job)
+    assert only(twice) == decide.Pause(
+        LaunchesFailed(
+            count=2,
+            pools={request().placement.offer.pool: 1, elsewhere(3).placement.offer.pool: 1},
+            attempt=3,
+            cause=Cause.AGENT_DIED,
+            evidence="no agent",
+        )
+    ), "what had no capacity is no failed launch"
+
+
+def test_launches_that_failed_before_an_agent_spoke_are_not_told() -> None:
+    job = Job(name="j", run="x", retry=Retry(launches=1))
+    view = life(*UP, ended(Cause.PREEMPTED), GONE, elsewhere(2), *failed(Cause.LAUNCH_FAILED), job=job)
+    assert only(view) == decide.Pause(
+        LaunchesFailed(count=1, pools={elsewhere(2).placement.offer.pool: 1}, attempt=2, cause=Cause.LAUNCH_FAILED)
+    )
+
+
+def test_a_job_that_has_had_its_time_is_paused_with_its_limit() -> None:
+    view = life(*UP, ended(Cause.PREEMPTED), GONE, max_hours=1.5)
+    assert only(view, billed=timedelta(hours=1.5)) == decide.Pause(MaxDurationUsed(limit_seconds=5400))
+
+
+def test_a_machine_taken_back_after_more_money_was_refused_is_no_reason_to_pause() -> None:
+    stop = ev.StopRequested(cause=Cause.MONEY_REFUSED, reason=EarlierWords(text="no budget"))
+    assert isinstance(only(life(*UP, stop, ended(Cause.PREEMPTED), GONE)), decide.Place)
+    assert only(life(*UP, stop, ended(Cause.PAID_UNTIL), GONE)) == decide.Pause(
+        MoneyEnded(stop=EarlierWords(text="no budget"))
+    )
+
+
+def test_what_ended_without_evidence_is_told_by_its_cause() -> None:
+    assert only(life(*UP, ended(Cause.PREEMPTED), GONE)) == decide.Place("preempted")
+
+
+def test_a_job_that_is_closed_waits_for_nothing() -> None:
+    over = life(*UP, ended(Cause.COMPLETED), GONE, ev.JobEnded(state=JobState.SUCCEEDED), ev.JobClosed())
+    assert only(over) == decide.Wait(None, "closed")
+
+
+def test_after_a_launch_that_failed_although_its_agent_spoke_the_failures_before_it_count() -> None:
+    """Its pool does not rest: it worked. So the attempt before, which came to nothing, makes the next one wait 2 s."""
+    died = (request(), ev.Launched(handle="h"), ev.MachineUp(since=NOW), ended(Cause.AGENT_DIED), GONE)
+    spoke = (elsewhere(2), ev.Launched(handle="h"), ev.MachineUp(since=NOW), ev.Claimed(), ended(Cause.LAUNCH_FAILED))
+    view = life(*died, *spoke, GONE)
+    last = view.attempts[1].ended_at
+    assert last is not None
+    waits = only(view, after=last - NOW)
+    assert isinstance(waits, decide.Wait)
+    assert waits.until == last + timedelta(seconds=2)
+    silent = life(*died, *(body for body in spoke if not isinstance(body, ev.Claimed)), GONE)
+    assert isinstance(only(silent, after=last - NOW), decide.Place), "another pool may work at once"
+
+
+def test_attempts_of_which_only_the_number_is_kept_count_where_all_came_to_nothing() -> None:
+    """Three are kept, three are not: 2**6 seconds."""
+    body = (ev.Launched(handle="h"), ev.MachineUp(since=NOW), ended(Cause.AGENT_DIED), GONE)
+    view = life(request(), *body, request(2), *body, request(3), *body)
+    last = view.attempts[2].ended_at
+    assert last is not None
+    for known, seconds in ((view, 8), (replace(view, folded=3), 64)):
+        waits = only(known, after=last - NOW)
+        assert isinstance(waits, decide.Wait)
+        assert waits.until == last + timedelta(seconds=seconds)
+
+
+def test_failed_launches_that_are_not_kept_any_more_are_counted() -> None:
+    job = Job(name="j", run="x", retry=Retry(launches=4))
+    full = life(request(), ev.Launched(handle="h"), ended(Cause.NO_CAPACITY), GONE, job=job)
+    assert only(replace(full, failed_launches=4)) == decide.Pause(LaunchesFailed(count=4))

@@ -14,8 +14,8 @@ from broker.core.errors import LoginMissing, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.job.jobs import Job, Work
-from broker.core.market.offers import MoneyKind
-from broker.core.policy.approvals import Question
+from broker.core.market.offers import Availability, MoneyKind
+from broker.core.policy.approvals import Question, StandingGrant
 from broker.core.policy.policy import Answer
 from broker.core.ports import Launch
 from broker.core.values.burns import Burn
@@ -24,7 +24,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.reconciler.admission.launch_check import Validity
 from broker.reconciler.controllers.placement import hold_entries
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.empty_store import empty_store
@@ -61,7 +61,7 @@ class Recording(StageEngine):
         return super().submit(launch)
 
 
-class Market(Stage):
+class CostlyStage(Stage):
     """One machine at $98 an hour, policies from files, and an engine that records how it is called."""
 
     engine: Recording
@@ -105,22 +105,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) ->
 
 
 @pytest.fixture
-def market(store: Store, clock: ManualClock) -> Iterator[Market]:
+def market(store: Store, clock: ManualClock) -> Iterator[CostlyStage]:
     """Whatever a test does, no launch reaches the engine without a judgement by the rules in force at that moment."""
-    made = Market(store, clock)
+    made = CostlyStage(store, clock)
     yield made
     assert made.engine.unjudged == []
 
 
-def engine_away(market: Market) -> None:
+def engine_away(market: CostlyStage) -> None:
     market.engine.silent = Unreachable("time-out")
 
 
-def folder_away(market: Market) -> None:
+def folder_away(market: CostlyStage) -> None:
     market.mailbox.broken = Unreachable("503")
 
 
-def back(market: Market) -> None:
+def back(market: CostlyStage) -> None:
     market.engine.silent = market.mailbox.broken = None
 
 
@@ -129,16 +129,16 @@ class Delay:
     """For how long the launch is delayed, by what, and whether the broker is another process then."""
 
     of: timedelta
-    by: Callable[[Market], None] = engine_away
+    by: Callable[[CostlyStage], None] = engine_away
     restart: bool = False
 
-    def begin(self, market: Market) -> None:
+    def begin(self, market: CostlyStage) -> None:
         self.by(market)
         market.requested()
         view = market.pass_time()
         assert view.attempts[0].state is AttemptState.REQUESTED
 
-    def end(self, market: Market) -> None:
+    def end(self, market: CostlyStage) -> None:
         """The time passes, what was away is back, and the broker looks as often as it likes."""
         market.pass_time(self.of)
         assert market.engine.submitted == []
@@ -165,7 +165,7 @@ def delay(request: pytest.FixtureRequest) -> Delay:
     return found
 
 
-def test_where_nothing_changed_it_is_launched_once(market: Market, delay: Delay) -> None:
+def test_where_nothing_changed_it_is_launched_once(market: CostlyStage, delay: Delay) -> None:
     delay.begin(market)
     delay.end(market)
     (launched,) = market.engine.submitted
@@ -174,7 +174,7 @@ def test_where_nothing_changed_it_is_launched_once(market: Market, delay: Delay)
     assert market.money()[0] == Money.usd(HOLD)
 
 
-def test_a_price_that_rose_is_judged_and_held(market: Market, delay: Delay) -> None:
+def test_a_price_that_rose_is_judged_and_held(market: CostlyStage, delay: Delay) -> None:
     delay.begin(market)
     market.costs("300")
     delay.end(market)
@@ -184,7 +184,7 @@ def test_a_price_that_rose_is_judged_and_held(market: Market, delay: Delay) -> N
     assert market.money()[0] >= Money.usd(300)
 
 
-def test_a_price_that_rose_above_the_budget_is_refused(market: Market, delay: Delay) -> None:
+def test_a_price_that_rose_above_the_budget_is_refused(market: CostlyStage, delay: Delay) -> None:
     market.apply(policy(amount="200"))
     delay.begin(market)
     market.costs("300")
@@ -194,7 +194,7 @@ def test_a_price_that_rose_above_the_budget_is_refused(market: Market, delay: De
     assert "budget money of $200" in waits(market.view.waiting)
 
 
-def test_a_price_that_fell_is_the_price_of_the_launch(market: Market) -> None:
+def test_a_price_that_fell_is_the_price_of_the_launch(market: CostlyStage) -> None:
     """At a fixed price, what the launch says is what the ledger books."""
     delay = DELAYS["minutes"]
     delay.begin(market)
@@ -215,7 +215,7 @@ def test_a_price_that_fell_is_the_price_of_the_launch(market: Market) -> None:
     ids=["freeze", "provider denied", "no budget"],
 )
 def test_what_the_policies_deny_by_now_waits_in_their_words(
-    market: Market, delay: Delay, in_force: str, words: str
+    market: CostlyStage, delay: Delay, in_force: str, words: str
 ) -> None:
     delay.begin(market)
     market.apply(in_force)
@@ -233,7 +233,7 @@ def test_what_the_policies_deny_by_now_waits_in_their_words(
     assert market.engine.submitted == [market.view.latest.key] == ["j-1-2"], "allowed again, it is placed anew"
 
 
-def test_a_denial_before_the_request_expires_is_recorded_with_its_cause(market: Market) -> None:
+def test_a_denial_before_the_request_expires_is_recorded_with_its_cause(market: CostlyStage) -> None:
     delay = DELAYS["minutes"]
     delay.begin(market)
     market.apply(policy(ELSEWHERE))
@@ -246,11 +246,11 @@ def test_a_denial_before_the_request_expires_is_recorded_with_its_cause(market: 
     assert (refusal.answer, refusal.policy_version) == (Answer.DENY, market.policy.version)
 
 
-def test_what_an_earlier_process_launched_is_found_and_left_to_enforcement(market: Market, delay: Delay) -> None:
+def test_what_an_earlier_process_launched_is_found_and_left_to_enforcement(market: CostlyStage, delay: Delay) -> None:
     """Launched, and killed before that was written down: a launch is found before it is judged."""
     market.requested()
     attempt = market.view.attempts[0]
-    market.mailbox.prepare(market.view, attempt, Lease())
+    market.mailbox.prepare(market.view, attempt, LeaseGrant())
     market.engine.submit(Launch(attempt.key, market.view.job, attempt.placement, "memory:///x"))
     delay.by(market)
     market.pass_time(delay.of)
@@ -265,7 +265,7 @@ def test_what_an_earlier_process_launched_is_found_and_left_to_enforcement(marke
     assert stopped in (Cause.STOPPED_BY_POLICY, *over), "after 20 days its hour and the time of its money are over"
 
 
-def test_a_secret_that_was_missing_does_not_keep_an_old_judgement(market: Market) -> None:
+def test_a_secret_that_was_missing_does_not_keep_an_old_judgement(market: CostlyStage) -> None:
     missing = [True]
 
     def secrets(_: object) -> dict[str, str]:
@@ -284,7 +284,7 @@ def test_a_secret_that_was_missing_does_not_keep_an_old_judgement(market: Market
     assert market.view.attempts[1].placement.rate == Money.usd(300)
 
 
-def test_an_engine_that_asks_to_come_later_is_given_what_is_judged_at_that_moment(market: Market) -> None:
+def test_an_engine_that_asks_to_come_later_is_given_what_is_judged_at_that_moment(market: CostlyStage) -> None:
     market.engine.refuse = [Unreachable("time-out") for _ in range(30)]
     market.requested()
     market.pass_time(timedelta(seconds=10), times=31)
@@ -293,7 +293,7 @@ def test_an_engine_that_asks_to_come_later_is_given_what_is_judged_at_that_momen
     assert 4 <= len(again) <= 6, "once a minute, not at every look"
 
 
-def test_an_engine_that_asks_to_come_later_does_not_see_a_denied_launch(market: Market) -> None:
+def test_an_engine_that_asks_to_come_later_does_not_see_a_denied_launch(market: CostlyStage) -> None:
     market.engine.refuse = [Unreachable("time-out")]
     market.requested()
     market.pass_time()
@@ -303,20 +303,45 @@ def test_an_engine_that_asks_to_come_later_does_not_see_a_denied_launch(market: 
     assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
 
 
-def test_an_offer_that_is_gone_or_stale_is_not_launched(market: Market) -> None:
+def test_an_offer_that_is_gone_or_stale_is_not_launched(market: CostlyStage) -> None:
     delay = DELAYS["minutes"]
     delay.begin(market)
     market.offers = []
     delay.end(market)
     assert market.engine.submitted == []
     assert market.causes == [Cause.REQUEST_EXPIRED]
-    assert "cannot be had any more" in market.view.attempts[0].evidence
+    assert market.view.attempts[0].evidence.endswith("cannot be had any more: it is not offered")
     market.offers = [replace(offer(market.clock.now(), "od", price="98"), max_age=MINUTE)]
     market.pass_time(timedelta(seconds=10))
     assert market.engine.submitted == ["j-1-2"]
 
 
-def test_the_only_machine_of_a_pool_is_still_the_attempts_own(market: Market) -> None:
+def test_an_offer_that_would_not_do_any_more_is_not_launched_for_that_reason(market: CostlyStage) -> None:
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    market.offers = [replace(offer(market.clock.now(), "od", price="98"), availability=Availability.UNAVAILABLE)]
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.view.attempts[0].evidence.endswith("cannot be had any more: unavailable")
+
+
+def test_what_was_approved_ahead_is_used_by_the_launch_that_needs_it(market: CostlyStage) -> None:
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    market.apply(policy("guardrails: [{name: big, approve_above: {cost: $50, approvers: [olga]}}]\n"))
+    now = market.clock.now()
+    ahead = StandingGrant(0, "olga", now, now + DAY, Money.usd(500), ("big",), ("ann",))
+    with market.store.writing() as tx:
+        number = tx.give_standing(ahead).number
+    delay.end(market)
+    assert market.engine.submitted == ["j-1-1"]
+    with market.store.reading() as look:
+        given = [one.body for one in look.events("j-1") if isinstance(one.body, ev.ApprovalGiven)]
+        assert look.standing_share(number, "j-1") == sum(market.money(), Money.ZERO)
+    assert [(one.by, one.standing) for one in given] == [("olga", number)]
+
+
+def test_the_only_machine_of_a_pool_is_still_the_attempts_own(market: CostlyStage) -> None:
     market.offers = [replace(one, slots=1) for one in market.offers]
     delay = DELAYS["minutes"]
     delay.begin(market)
@@ -324,7 +349,7 @@ def test_the_only_machine_of_a_pool_is_still_the_attempts_own(market: Market) ->
     assert market.engine.submitted == ["j-1-1"]
 
 
-def test_the_request_expires_where_the_broker_did_not_look(market: Market) -> None:
+def test_the_request_expires_where_the_broker_did_not_look(market: CostlyStage) -> None:
     """Nobody looked for half an hour: the process died after it had written the request down."""
     market.requested()
     market.clock.advance(30 * MINUTE)
@@ -335,7 +360,7 @@ def test_the_request_expires_where_the_broker_did_not_look(market: Market) -> No
     assert market.engine.submitted == ["j-1-2"]
 
 
-def test_a_clock_that_was_set_back_leaves_no_judgement_valid(market: Market) -> None:
+def test_a_clock_that_was_set_back_leaves_no_judgement_valid(market: CostlyStage) -> None:
     engine_away(market)
     market.clock.advance(2 * DAY)
     market.offers = [replace(one, as_of=market.clock.now()) for one in market.offers]
@@ -348,7 +373,7 @@ def test_a_clock_that_was_set_back_leaves_no_judgement_valid(market: Market) -> 
     assert market.engine.submitted == []
 
 
-def test_a_month_whose_budget_another_job_holds_is_not_paid_from(market: Market) -> None:
+def test_a_month_whose_budget_another_job_holds_is_not_paid_from(market: CostlyStage) -> None:
     """Requested for the rest of March, launched in April: the money is judged for the time in which it is used."""
     market.clock.advance(market.clock.now().replace(month=3, day=31, hour=21) - market.clock.now())
     market.costs("98")
@@ -363,7 +388,7 @@ def test_a_month_whose_budget_another_job_holds_is_not_paid_from(market: Market)
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_budget_that_was_lowered_is_not_paid_from(market: Market, restart: bool) -> None:
+def test_a_budget_that_was_lowered_is_not_paid_from(market: CostlyStage, restart: bool) -> None:
     delay = Delay(5 * MINUTE, restart=restart)
     delay.begin(market)
     market.apply(policy(amount="500"))
@@ -374,7 +399,7 @@ def test_a_budget_that_was_lowered_is_not_paid_from(market: Market, restart: boo
     assert "budget money of $500" in waits(market.view.waiting)
 
 
-def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: Market) -> None:
+def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: CostlyStage) -> None:
     market.engine.silent = Unreachable("time-out")
     job = Job(name="j", run="x", work=Work(duration=timedelta(hours=1)), max_cost=Money.usd("0.5"))
     market.submit(job, hold="0.5", hours=1)
@@ -386,7 +411,7 @@ def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: Marke
     assert "does not pay for a start" in market.view.attempts[0].evidence
 
 
-def test_money_that_waits_for_an_answer_does_not_pay_for_a_delayed_launch(market: Market) -> None:
+def test_money_that_waits_for_an_answer_does_not_pay_for_a_delayed_launch(market: CostlyStage) -> None:
     """Half a dollar is held for the job, and $100 more for what somebody is still asked about."""
     market.apply(policy(amount="150"))
     engine_away(market)
@@ -412,7 +437,7 @@ def test_money_that_waits_for_an_answer_does_not_pay_for_a_delayed_launch(market
     assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
 
 
-def test_a_longer_limit_that_was_granted_meanwhile_is_held_for(market: Market) -> None:
+def test_a_longer_limit_that_was_granted_meanwhile_is_held_for(market: CostlyStage) -> None:
     delay = DELAYS["minutes"]
     delay.begin(market)
     with market.store.writing() as tx:
@@ -422,7 +447,7 @@ def test_a_longer_limit_that_was_granted_meanwhile_is_held_for(market: Market) -
     assert market.money()[0] >= Money.usd(196)
 
 
-def test_a_job_cancelled_while_it_is_judged_is_not_launched(market: Market) -> None:
+def test_a_job_cancelled_while_it_is_judged_is_not_launched(market: CostlyStage) -> None:
     delay = DELAYS["minutes"]
     delay.begin(market)
     real = market._market
@@ -439,7 +464,7 @@ def test_a_job_cancelled_while_it_is_judged_is_not_launched(market: Market) -> N
     assert market.causes == [Cause.CANCELLED_BY_USER]
 
 
-def test_a_policy_activated_while_it_is_judged_judges_it(market: Market) -> None:
+def test_a_policy_activated_while_it_is_judged_judges_it(market: CostlyStage) -> None:
     """Between the look at the market and the transaction another process activates a policy."""
     delay = DELAYS["minutes"]
     delay.begin(market)

@@ -17,8 +17,7 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.values.clock import ManualClock
-from broker.reconciler.controllers.placement import Advice, Placing, Plans
-from broker.reconciler.loop import Reconciler, Timing
+from broker.reconciler.controllers.placement import PlacementAdvice, Placing, Plans
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
 
@@ -80,7 +79,7 @@ def test_where_it_waits_its_turn_that_is_said(stage: Stage) -> None:
 
 
 @dataclass
-class Gate(OpenPolicy):
+class DenyingPolicy(OpenPolicy):
     """Every place would do, but the whole is refused; says since when."""
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
@@ -89,7 +88,7 @@ class Gate(OpenPolicy):
 
 
 def test_what_the_gate_refuses_as_a_whole_is_said_once_too(stage: Stage) -> None:
-    stage.policy = Gate()
+    stage.policy = DenyingPolicy()
     stage.pass_time(MINUTE, times=30)
 
     assert len(said(stage)) == 1
@@ -99,15 +98,12 @@ def patient(stage: Stage, words: Sequence[str], pools: Sequence[str] = ("",)) ->
     """A strategy that waits, in other words and for other pools each time it is asked; when it was."""
     asked: list[datetime] = []
 
-    def wait(view: JobView, plans: Plans, now: datetime) -> Advice:
+    def wait(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice:
         asked.append(now)
-        return Advice((), words[len(asked) % len(words)], pools[len(asked) % len(pools)])
+        return PlacementAdvice((), words[len(asked) % len(words)], pools[len(asked) % len(pools)])
 
-    place = Placing(stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, advise=wait)
-    stage.reconciler = Reconciler(
-        stage.store, lambda name: stage.engine, stage.mailbox, stage.clock, place, stage.judge(),
-        Timing(retry_place=timedelta(seconds=15)),
-    )  # fmt: skip
+    place = Placing(stage.store, lambda job: stage._market(), lambda: stage.policy, advise=wait)
+    stage.begin(place, retry_place=timedelta(seconds=15))
     return asked
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.app.results.reasons import stops
 from broker.core.errors import InvalidInput, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause
@@ -37,6 +38,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import NoLongerCurrent
 from broker.reconciler.controllers.enforcement import Enforcement, judge_running
+from tests.controllers import Asking
 from tests.reconciler.rehearsal import OpenPolicy
 from tests.reconciler.settlement.test_charges import UP, life
 
@@ -52,7 +54,7 @@ PAID = {
 
 
 @dataclass
-class Rules(OpenPolicy):
+class SameAnswerPolicy(OpenPolicy):
     """Answers the same to everything, and keeps what it was asked."""
 
     answers: tuple[Answer, ...] = (Answer.ALLOW,)
@@ -77,7 +79,7 @@ class Rules(OpenPolicy):
 
 
 @dataclass
-class Journal:
+class OneJobJournal:
     """One job, and what is written about it."""
 
     job_now: JobView | None
@@ -93,16 +95,17 @@ class Journal:
         )
 
 
-class Judge:
+class OneRunGate:
     """The gate over one running job, on a clock of the test's own."""
 
-    def __init__(self, policy: Rules | None = None, **more: Any) -> None:
+    def __init__(self, policy: SameAnswerPolicy | None = None, **more: Any) -> None:
         self.view = life(closed=False)
-        self.policy, self.unreadable, self.reads = policy or Rules(), "", 0
-        self.clock, self.journal = ManualClock(NOW), Journal(self.view)
+        self.policy, self.unreadable, self.reads = policy or SameAnswerPolicy(), "", 0
+        self.clock, self.journal = ManualClock(NOW), OneJobJournal(self.view)
         self.gate = Enforcement(self.journal, self._read, self.clock.now, **more)  # type: ignore[arg-type]  # a double
+        self._asking = Asking(self.gate, self.clock.now)
 
-    def _read(self) -> Rules:
+    def _read(self) -> SameAnswerPolicy:
         self.reads += 1
         if self.unreadable:
             raise InvalidInput(self.unreadable)
@@ -110,7 +113,7 @@ class Judge:
 
     def look(self, after: timedelta = timedelta(0), view: JobView | None = None) -> bool:
         self.clock.time += after
-        return self.gate(view or self.view, PAID)
+        return self._asking(view or self.view, PAID)
 
     @property
     def times(self) -> int:
@@ -133,13 +136,13 @@ class TestWhen:
         ],
     )
     def test_only_what_runs_and_is_not_stopping_is_judged(self, rests: Any) -> None:
-        judge = Judge(Rules(answers=(Answer.DENY,)))
+        judge = OneRunGate(SameAnswerPolicy(answers=(Answer.DENY,)))
         assert not judge.look(view=rests(judge.view))
         assert judge.times == 0
         assert judge.reads == 0
 
     def test_each_job_is_judged_every_fifteen_seconds(self) -> None:
-        judge = Judge()
+        judge = OneRunGate()
         assert [judge.look() or judge.times for _ in range(2)] == [1, 1]
         assert judge.reads == 1
         assert [judge.look(14.9 * SECOND) or judge.times, judge.look(0.1 * SECOND) or judge.times] == [1, 2]
@@ -147,26 +150,26 @@ class TestWhen:
         assert judge.times == 3
 
     def test_how_often_can_be_said(self) -> None:
-        judge = Judge(every=HOUR)
+        judge = OneRunGate(every=HOUR)
         assert [judge.look(after) or judge.times for after in (0 * SECOND, 59 * SECOND, HOUR)] == [1, 1, 2]
 
     def test_a_clock_that_was_set_back_delays_nothing(self) -> None:
-        judge = Judge()
+        judge = OneRunGate()
         judge.look()
         judge.look(-HOUR)
         assert (judge.times, judge.reads) == (2, 2)
 
     def test_what_rested_is_judged_at_once(self) -> None:
-        judge = Judge()
+        judge = OneRunGate()
         judge.look()
         judge.look(SECOND, attempted(judge.view, stop_requested=Cause.MAX_COST))
         judge.look(SECOND)
         assert judge.times == 2
 
     def test_a_changed_policy_counts_once_it_is_read_every_three_seconds(self) -> None:
-        judge = Judge()
+        judge = OneRunGate()
         judge.look()
-        judge.policy = Rules(version="2")
+        judge.policy = SameAnswerPolicy(version="2")
         assert [judge.look(after) or (judge.reads, judge.times) for after in (2.9 * SECOND, 0.1 * SECOND)] == [
             (1, 0),
             (2, 1),
@@ -175,24 +178,25 @@ class TestWhen:
 
 class TestWhat:
     def test_a_denial_stops_the_attempt_with_the_words_of_the_rules_that_deny(self) -> None:
-        judge = Judge(Rules(answers=(Answer.DENY, Answer.ALLOW, Answer.ASK, Answer.DENY)))
+        judge = OneRunGate(SameAnswerPolicy(answers=(Answer.DENY, Answer.ALLOW, Answer.ASK, Answer.DENY)))
         assert judge.look()
-        body = ev.StopRequested(
-            cause=Cause.STOPPED_BY_POLICY, by="the policy", why="reason 1 (team.yaml:1); reason 4 (team.yaml:4)"
-        )
-        assert judge.journal.appended == [("train", [(1, body)], NOW)]
+        [(job, [(attempt, body)], at)] = judge.journal.appended
+        assert (job, attempt, at) == ("train", 1, NOW)
+        assert isinstance(body, ev.StopRequested)
+        assert (body.cause, body.by) == (Cause.STOPPED_BY_POLICY, "the policy")
+        assert stops(body.reason) == "reason 1 (team.yaml:1); reason 4 (team.yaml:4)"
         (decision,) = judge.journal.recorded
         assert decision.answer is Answer.DENY
 
     @pytest.mark.parametrize("answer", [Answer.ALLOW, Answer.ASK])
     def test_what_is_not_denied_goes_on(self, answer: Answer) -> None:
-        judge = Judge(Rules(answers=(answer,)))
+        judge = OneRunGate(SameAnswerPolicy(answers=(answer,)))
         assert not judge.look()
         assert (judge.times, judge.journal.recorded, judge.journal.appended) == (1, [], [])
 
     @pytest.mark.parametrize("now", [None, "later"])
     def test_a_job_that_changed_meanwhile_is_looked_at_again(self, now: str | None) -> None:
-        judge = Judge(Rules(answers=(Answer.DENY,)))
+        judge = OneRunGate(SameAnswerPolicy(answers=(Answer.DENY,)))
         judge.journal.job_now = replace(judge.view, seq=judge.view.seq + 1) if now else None
         with pytest.raises(NoLongerCurrent):
             judge.look()
@@ -207,39 +211,39 @@ class TestWhat:
             assert (view.id, attempt.number) == ("train", 1)
             return [Usage(NOW, 3.0)]
 
-        judge = Judge(usage=usage)
+        judge = OneRunGate(usage=usage)
         judge.look()
-        judge.policy = Rules(version="2", needs_usage=True)
+        judge.policy = SameAnswerPolicy(version="2", needs_usage=True)
         judge.look(HOUR)
         assert judge.policy.asked[0][0].usage == (Usage(NOW, 3.0),)
 
         def silent(view: JobView, attempt: AttemptView) -> list[Usage]:
             raise Unreachable("time-out")
 
-        judge = Judge(Rules(needs_usage=True), usage=silent)
+        judge = OneRunGate(SameAnswerPolicy(needs_usage=True), usage=silent)
         judge.look()
         assert judge.policy.asked[0][0].usage == ()
 
     def test_exceeded_budgets_of_the_job_are_told(self) -> None:
         use = BudgetUse(UP, NOW, Money.usd(9), Money.ZERO, NOW)
 
-        def over(policy: Rules, now: object) -> Mapping[str, tuple[BudgetUse, ...]]:
+        def over(policy: SameAnswerPolicy, now: object) -> Mapping[str, tuple[BudgetUse, ...]]:
             assert (policy.version, now) == ("test", NOW)
             return {"team": (use,), "theirs": (use, use)}
 
-        judge = Judge(Rules(specs=(TEAM, OTHER)), over=over)
+        judge = OneRunGate(SameAnswerPolicy(specs=(TEAM, OTHER)), over=over)
         judge.look()
         assert judge.policy.asked[0][1].budgets == {"team": (use,)}
 
-        def unknown(policy: Rules, now: object) -> Mapping[str, tuple[BudgetUse, ...]]:
+        def unknown(policy: SameAnswerPolicy, now: object) -> Mapping[str, tuple[BudgetUse, ...]]:
             raise Unreachable("the store is busy")
 
-        judge = Judge(Rules(specs=(TEAM, OTHER)), over=unknown)
+        judge = OneRunGate(SameAnswerPolicy(specs=(TEAM, OTHER)), over=unknown)
         judge.look()
         assert judge.policy.asked[0][1].budgets == {}
 
     def test_without_anything_to_tell_nothing_is_told(self) -> None:
-        judge = Judge(Rules(specs=(TEAM,), needs_usage=True))
+        judge = OneRunGate(SameAnswerPolicy(specs=(TEAM,), needs_usage=True))
         judge.look()
         ((action, facts),) = judge.policy.asked
         assert (action.usage, facts.budgets) == ((), {})
@@ -248,12 +252,12 @@ class TestWhat:
 class TestJudgeRunning:
     """The attempt of `life` costs $5 an hour and has run for three hours."""
 
-    def decided(self, policy: Rules, view: JobView | None = None, **more: Any) -> Any:
+    def decided(self, policy: SameAnswerPolicy, view: JobView | None = None, **more: Any) -> Any:
         view = view or life(closed=False)
         return judge_running(PAID, policy, view, view.attempts[0], [Usage(NOW, 3.0)], NOW, **more)
 
     def test_what_the_rules_are_told(self) -> None:
-        policy, grant = Rules(), Grant("bob", ("limit",), Money.usd(9), 8)
+        policy, grant = SameAnswerPolicy(), Grant("bob", ("limit",), Money.usd(9), 8)
         view = replace(life(closed=False), grants=(grant,), folded=2)
         assert self.decided(policy, view) is None
         ((action, facts),) = policy.asked
@@ -265,7 +269,7 @@ class TestJudgeRunning:
         assert facts == Facts(NOW, grants=(grant,))
 
     def test_the_record_of_a_denial(self) -> None:
-        policy = Rules(answers=(Answer.DENY,), specs=(TEAM,), version="7")
+        policy = SameAnswerPolicy(answers=(Answer.DENY,), specs=(TEAM,), version="7")
         use = BudgetUse(UP, NOW, Money.usd(9), Money.ZERO, NOW)
         decision = self.decided(policy, over={"team": (use,)})
         assert (decision.at, decision.action, decision.user, decision.job_name) == (
@@ -301,7 +305,7 @@ class TestWhatIsKept:
 
     def test_the_shorter_time_without_a_broker_counts(self) -> None:
         def longest(job: timedelta | None, policy: timedelta | None) -> timedelta | None:
-            judge = Judge(Rules(defaults=PolicyDefaults(max_unattended=policy)))
+            judge = OneRunGate(SameAnswerPolicy(defaults=PolicyDefaults(max_unattended=policy)))
             return judge.gate.max_unattended(judge.view.job.model_copy(update={"max_unattended": job}))
 
         assert longest(HOUR, 2 * HOUR) == longest(2 * HOUR, HOUR) == HOUR
@@ -309,7 +313,7 @@ class TestWhatIsKept:
         assert longest(None, None) is None
 
     def test_without_a_policy_what_the_job_says_counts(self) -> None:
-        judge = Judge()
+        judge = OneRunGate()
         judge.unreadable = "of a newer version"
         assert judge.gate.max_unattended(judge.view.job.model_copy(update={"max_unattended": HOUR})) == HOUR
         assert judge.gate.idle_limits(judge.view) == ()
@@ -318,7 +322,7 @@ class TestWhatIsKept:
 
     def test_the_last_policy_counts_while_none_can_be_read(self) -> None:
         rules = (Idle("a", TOO_IDLE),)
-        judge = Judge(Rules(rules=rules, specs=(TEAM,), defaults=PolicyDefaults(max_unattended=HOUR)))
+        judge = OneRunGate(SameAnswerPolicy(rules=rules, specs=(TEAM,), defaults=PolicyDefaults(max_unattended=HOUR)))
         judge.look()
         judge.unreadable = "of a newer version"
         judge.look(HOUR)
@@ -329,7 +333,7 @@ class TestWhatIsKept:
 
     def test_the_rules_without_a_condition_are_left_to_the_node(self) -> None:
         rules = (Idle("a", TOO_IDLE), Idle("b", VERY_IDLE), Idle("c", None), Idle("d", VERY_IDLE), SimpleNamespace())
-        judge = Judge(Rules(rules=rules, conditions={"b": "job.team == 'x'"}))
+        judge = OneRunGate(SameAnswerPolicy(rules=rules, conditions={"b": "job.team == 'x'"}))
         assert judge.gate.idle_limits(judge.view) == (TOO_IDLE, VERY_IDLE)
         assert rules[0].actions == [Action(ActionKind.CONTINUE, judge.view.job, "ann")]
         assert rules[1].actions == []
@@ -341,17 +345,17 @@ class TestWhatIsKept:
         assert judge.gate.idle_limits(judge.view) == (TOO_IDLE,)
 
     def test_where_no_rule_is_about_idleness_no_node_ends_for_it(self) -> None:
-        judge = Judge(Rules(rules=(SimpleNamespace(),)))
+        judge = OneRunGate(SameAnswerPolicy(rules=(SimpleNamespace(),)))
         assert judge.gate.idle_limits(judge.view) == ()
 
     def test_the_ends_of_the_periods_of_its_budgets(self) -> None:
-        judge = Judge(Rules(specs=(TEAM,)))
+        judge = OneRunGate(SameAnswerPolicy(specs=(TEAM,)))
         assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH) == (NOW.replace(month=4, day=1, hour=0),)
         assert judge.gate.edges_ahead(judge.view, MoneyKind.SANDBOX) == ()
 
 
 def test_a_policy_that_cannot_be_read_is_logged_once_until_that_changes(caplog: pytest.LogCaptureFixture) -> None:
-    judge = Judge()
+    judge = OneRunGate()
 
     def warned() -> int:
         judge.look(HOUR)

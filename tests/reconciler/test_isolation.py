@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from broker.app.results.reasons import waits
-from broker.app.service.reconciler_setup import each_in_turn
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
@@ -17,8 +16,9 @@ from broker.core.ports import EngineState, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.journal import append_if
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store
+from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running, settled_and_closed
 
 HOUR = timedelta(hours=1)
@@ -120,7 +120,7 @@ def test_a_lease_that_cannot_be_written_delays_neither_the_record_nor_the_bill(
 ) -> None:
     key = running(stage)
 
-    def broken(view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def broken(view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         raise RuntimeError("a defect of the object store's client")
 
     monkeypatch.setattr(stage.mailbox, "write_lease", broken)
@@ -169,18 +169,20 @@ def test_a_judge_that_fails_keeps_no_other_from_judging(stage: Stage) -> None:
     """Of those who judge what runs: money is topped up although the strategy, say, has a defect."""
     running(stage)
 
-    def broken(view: JobView, money: object) -> bool:
+    def broken(view: JobView) -> bool:
         raise RuntimeError("a defect")
 
-    assert each_in_turn(broken, lambda view, money: True)(stage.view, {})
-    assert not each_in_turn(lambda view, money: False, broken)(stage.view, {})
+    asked: list[str] = []
+    stage.begin(stage.place, AskedAlways(broken), AskedAlways(lambda view: bool(asked.append(view.id))))
+    stage.pass_time()
+    assert asked == ["j-1"]
 
 
 def test_a_job_that_changed_while_it_was_judged_is_judged_again_in_the_same_look(stage: Stage) -> None:
     running(stage)
     asked = []
 
-    def late(view: JobView, money: object) -> bool:
+    def late(view: JobView) -> bool:
         """Somebody asks for the end of the job, and only then is something recorded by the view of before."""
         asked.append(view.seq)
         if len(asked) == 1:
@@ -188,7 +190,7 @@ def test_a_job_that_changed_while_it_was_judged_is_judged_again_in_the_same_look
             append_if(stage.store, view, [(None, ev.DeadlineMissed())], stage.clock.now())
         return False
 
-    stage.reconciler._enforce = each_in_turn(late, lambda view, money: False)
+    stage.begin(stage.place, AskedAlways(late))
     stage.pass_time(MINUTE)
     assert not stage.view.deadline_missed, "nothing is recorded by a view that is no longer current"
     assert stage.view.attempts[0].stop_requested is Cause.CANCELLED_BY_USER, "and the news counts at once"

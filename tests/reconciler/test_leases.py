@@ -13,10 +13,11 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import IdleLimit
 from broker.core.values.clock import ManualClock
-from broker.reconciler.leases import Leases
+from broker.reconciler.leases import Leases, NoNodeLimits
 from broker.reconciler.worklist import Worklist
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store
+from tests.controllers import FixedLimits
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running
 
 HOUR = timedelta(hours=1)
@@ -47,7 +48,7 @@ def test_what_of_idleness_ends_a_job_is_in_its_lease_whoever_pays_and_changes_wi
 ) -> None:
     limits = [IdleLimit(5.0, HOUR, "for 1h; the limit is 5% (t.yaml:3)")]
     stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
-    monkeypatch.setattr(stage.reconciler._leases, "_idle_limits", lambda view: limits)
+    stage.begin(stage.place, stage.enforce, limits=FixedLimits(limits))
     stage.submit()
     stage.pass_time()
     stage.mailbox.starts("j-1-1")
@@ -109,7 +110,7 @@ def test_what_an_earlier_process_granted_is_read_beforehand_and_not_written_agai
     stage.pass_time()
     written, asked = list(stage.mailbox.leases["j-1-1"]), list[str]()
 
-    def lease(view: JobView, attempt: AttemptView) -> Lease | None:
+    def lease(view: JobView, attempt: AttemptView) -> LeaseGrant | None:
         asked.append(attempt.key)
         if len(asked) == 1:
             raise Unreachable("time-out")
@@ -118,7 +119,7 @@ def test_what_an_earlier_process_granted_is_read_beforehand_and_not_written_agai
     monkeypatch.setattr(stage.mailbox, "lease", lease)
     worklist = Worklist(stage.store)
     (view,) = worklist.look()
-    leases = Leases(stage.mailbox, worklist, lambda job: None)
+    leases = Leases(stage.mailbox, worklist, NoNodeLimits())
     for _ in range(2):
         leases.find(view, view.attempts[0])
     leases.keep(view, view.attempts[0], stage.clock.now())
@@ -148,7 +149,7 @@ class Fleet:
         (view,), limits, worklist = Worklist(stage.store).look(), list[IdleLimit](), Worklist(stage.store)
         keys = [f"k-{number}" for number in range(count)]
         views = [replace(view, id=key, attempts=(replace(view.attempts[0], key=key),)) for key in keys]
-        made = cls(stage, views, limits, Leases(stage.mailbox, worklist, lambda job: longest, lambda view: limits))
+        made = cls(stage, views, limits, Leases(stage.mailbox, worklist, FixedLimits(limits, longest)))
         stage.mailbox.leases = {key: [made.leases.granted(one, one.attempts[0], stage.clock.now())]
                                 for key, one in zip(keys, views, strict=True)}  # fmt: skip
         return made
@@ -212,7 +213,7 @@ def test_leases_that_cannot_be_written_keep_no_others_waiting_for_ever(
     fleet.limits.append(IDLE)
     out_of_reach = {view.id for view in fleet.views[:120]}
 
-    def write_lease(view: JobView, attempt: AttemptView, lease: Lease) -> None:
+    def write_lease(view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         if view.id in out_of_reach:
             raise Unreachable("time-out")
         write(view, attempt, lease)
@@ -234,7 +235,7 @@ def test_renewals_of_thousands_are_spread_and_none_comes_too_late(stage: Stage) 
 def test_each_look_of_the_reconciler_has_its_share(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[IdleLimit] = []
     monkeypatch.setattr("broker.reconciler.leases._A_LOOK", 1)
-    monkeypatch.setattr(stage.reconciler._leases, "_idle_limits", lambda view: limits)
+    stage.begin(stage.place, stage.enforce, limits=FixedLimits(limits))
     stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
     key = running(stage)
     for below in (1.0, 2.0, 3.0):
@@ -254,7 +255,7 @@ def test_a_lease_follows_the_time_that_another_machine_of_the_job_takes(stage: S
     two = replace(view, attempts=(older, newer))
     worklist = Worklist(stage.store)
     worklist.look()
-    leases = Leases(stage.mailbox, worklist, lambda job: None)
+    leases = Leases(stage.mailbox, worklist, NoNodeLimits())
     first, later = (leases.granted(two, newer, now + passed) for passed in (timedelta(0), 10 * MINUTE))
     assert first.ends_at is not None
     assert later.ends_at == first.ends_at - 10 * MINUTE
@@ -267,7 +268,7 @@ def test_a_node_hears_of_more_or_less_money_but_not_of_a_rounding(stage: Stage, 
     running(stage)
     (view,), worklist = Worklist(stage.store).look(), Worklist(stage.store)
     worklist.look()
-    leases, now, attempt = Leases(stage.mailbox, worklist, lambda job: None), stage.clock.now(), view.attempts[0]
+    leases, now, attempt = Leases(stage.mailbox, worklist, NoNodeLimits()), stage.clock.now(), view.attempts[0]
     granted = leases.granted(view, attempt, now)
     assert granted.paid_until is not None
     before = replace(granted, paid_until=granted.paid_until - timedelta(seconds=moved))

@@ -13,7 +13,7 @@ from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.controllers.placement import Market
+from broker.reconciler.controllers.placement import PlanInputs
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, offer, running
 
@@ -29,7 +29,7 @@ def test_a_policy_activated_after_the_plan_judges_the_next_attempt(stage: Stage)
     stage.engine.take_back(running(stage))
     real = stage._market
 
-    def meanwhile() -> Market:
+    def meanwhile() -> PlanInputs:
         stage.policy = OpenPolicy(denied=frozenset({"re_place", "extend"}), version="stricter")
         return real()
 

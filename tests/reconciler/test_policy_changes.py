@@ -12,6 +12,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.values.clock import ManualClock
 from broker.reconciler.controllers.top_up import TopUp
 from broker.store import Store
+from tests.controllers import Asking
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
 
 HOUR = timedelta(hours=1)
@@ -40,9 +41,7 @@ OLD, NEW = OpenPolicy(version="old"), OpenPolicy(version="new")
 def test_a_place_that_only_the_old_policy_allowed_is_not_taken(stage: Stage) -> None:
     key = running(stage)
     stage.engine.take_back(key)
-    stage.reconciler._place._policy = changing(  # type: ignore[attr-defined]  # the stage's own
-        stage, OLD, replace(NEW, denied=frozenset({"re_place", "extend", "launch"}))
-    )
+    stage.place._policy = changing(stage, OLD, replace(NEW, denied=frozenset({"re_place", "extend", "launch"})))
     stage.pass_time(MINUTE, times=3)
     assert stage.engine.submitted == [key]
     assert {decision.policy_version for decision in stage.decided()} <= {"new"}
@@ -50,9 +49,7 @@ def test_a_place_that_only_the_old_policy_allowed_is_not_taken(stage: Stage) -> 
 
 def test_what_only_the_old_policy_denied_runs_on(stage: Stage) -> None:
     running(stage)
-    stage.reconciler._enforce._policy = changing(  # type: ignore[attr-defined]  # the stage's own
-        stage, replace(OLD, denied=frozenset({"continue"})), NEW
-    )
+    stage.enforce._policy = changing(stage, replace(OLD, denied=frozenset({"continue"})), NEW)
     stage.pass_time(MINUTE, times=3)
     assert stage.view.attempts[0].stop_requested is None
     assert stage.view.state is JobState.RUNNING
@@ -68,6 +65,6 @@ def test_more_money_is_held_by_the_policy_in_force_then(stage: Stage) -> None:
     new = replace(NEW, denied=frozenset({"extend"}))
     view, now = stage.view, stage.clock.now
     for calls in (2, 1, 0):  # it changes after the judgement and before the record, or before both
-        TopUp(stage.store, changing(stage, OLD, new, calls), now)(view)
+        Asking(TopUp(stage.store, changing(stage, OLD, new, calls)), now)(view)
     assert stage.money()[0] == held, "only the old policy would have let it"
     assert {decision.policy_version for decision in stage.decided()} == {"new"}

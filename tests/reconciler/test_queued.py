@@ -63,14 +63,9 @@ def test_what_waits_can_be_cancelled(stage: Stage) -> None:
 def moving(stage: Stage) -> None:
     """The strategy asks once a tick whether what is launched should go elsewhere."""
     strategist = Strategist(lambda offers, end, reach, gap: pytest.fail("no history is needed"))
-    place = stage.reconciler._place
-    moving = Moving(
-        stage.store,
-        strategist,
-        lambda view, now: place.plans(view, stage.policy, now),
-        stage.clock.now,  # type: ignore[attr-defined]  # the stage's own
-    )
-    stage.reconciler._enforce = lambda view, money: moving(view)
+    place = stage.place
+    moving = Moving(stage.store, strategist, lambda view, now: place.plans(view, stage.policy, now))
+    stage.begin(place, moving)
 
 
 def test_a_job_leaves_a_queue_before_its_deadline_is_out_of_reach(stage: Stage) -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from broker.core.errors import RetryLater
 from broker.core.events.outcomes import AttemptState
+from broker.core.events.views import AttemptView
 from broker.core.ports import Engine
+from broker.core.values.clock import ManualClock
+from broker.reconciler.controller import Agenda, JobContext
+from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.removal import Removals
+from broker.store import Store
+from tests.reconciler.rehearsal import StageMailbox
 from tests.reconciler.settlement.test_charges import UP, life
 
 SECOND = timedelta(seconds=1)
-ATTEMPT = life(closed=False).attempts[0]
+VIEW = life(closed=False)
+ATTEMPT = VIEW.attempts[0]
 
 
-class Cloud:
+class RemovalEngine:
     """An engine that ends machines, or fails with ``trouble``."""
 
     def __init__(self) -> None:
@@ -37,29 +44,41 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
+def cloud() -> RemovalEngine:
+    return RemovalEngine()
+
+
+@dataclass
+class Ending:
+    """The end of machines, asked for as the reconciler does."""
+
+    removals: Removals
+    agenda: Agenda = field(default_factory=Agenda)
+
+    def ask(self, at: datetime, attempt: AttemptView = ATTEMPT) -> None:
+        assert not self.agenda.ask(self.removals, JobContext(VIEW, at, attempt=attempt))
+
+    def due(self, attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
+        return self.removals.due(attempt, now, grace)
 
 
 @pytest.fixture
-def removals(cloud: Cloud) -> Removals:
-    return Removals(cloud.of)
+def removals(cloud: RemovalEngine, store: Store, clock: ManualClock) -> Ending:
+    return Ending(Removals(ReconcilerPorts(store, cloud.of, StageMailbox(clock), clock)))
 
 
-def asks(removals: Removals, cloud: Cloud, seconds: float) -> bool:
+def asks(removals: Ending, cloud: RemovalEngine, seconds: float, attempt: AttemptView = ATTEMPT) -> bool:
     before = cloud.asked
-    removals.remove(ATTEMPT, UP + seconds * SECOND)
+    removals.ask(UP + seconds * SECOND, attempt)
     return cloud.asked > before
 
 
-def test_what_was_never_launched_is_not_ended(removals: Removals, cloud: Cloud) -> None:
-    cloud.trouble = RetryLater("time-out")
-    assert removals.remove(replace(ATTEMPT, handle=None), UP) is None
-    assert cloud.asked == 0
+def test_what_was_never_launched_is_not_ended(removals: Ending, cloud: RemovalEngine) -> None:
+    assert not asks(removals, cloud, 0, replace(ATTEMPT, handle=None))
 
 
-def test_what_an_engine_takes_is_not_told(removals: Removals, cloud: Cloud) -> None:
-    assert removals.remove(ATTEMPT, UP) is None
+def test_what_an_engine_takes_is_ended_again_until_it_is_gone(removals: Ending, cloud: RemovalEngine) -> None:
+    assert asks(removals, cloud, 0)
     assert asks(removals, cloud, 0), "once more with each look, until the machine is gone"
 
 
@@ -71,18 +90,18 @@ def test_what_an_engine_takes_is_not_told(removals: Removals, cloud: Cloud) -> N
         (TypeError("a defect"), "TypeError: a defect"),
     ],
 )
-def test_what_an_engine_says_against_it_is_told_and_logged(
-    removals: Removals, cloud: Cloud, caplog: pytest.LogCaptureFixture, trouble: Exception, said: str
+def test_what_an_engine_says_against_it_is_logged(
+    removals: Ending, cloud: RemovalEngine, caplog: pytest.LogCaptureFixture, trouble: Exception, said: str
 ) -> None:
     cloud.trouble = trouble
     with caplog.at_level(logging.WARNING):
-        assert removals.remove(ATTEMPT, UP) == said
-    assert len(caplog.records) == 1
-    assert removals.remove(ATTEMPT, UP + SECOND) is None, "it was not asked"
-    assert cloud.asked == 1
+        removals.ask(UP)
+    (record,) = caplog.records
+    assert said in f"{record.getMessage()}{record.exc_info or ''}".replace("TypeError('a defect')", said)
+    assert not asks(removals, cloud, 1)
 
 
-def test_it_is_asked_again_after_ever_longer_up_to_five_minutes(removals: Removals, cloud: Cloud) -> None:
+def test_it_is_asked_again_after_ever_longer_up_to_five_minutes(removals: Ending, cloud: RemovalEngine) -> None:
     cloud.trouble = RetryLater("time-out")
     at = 0.0
     assert asks(removals, cloud, at)
@@ -92,7 +111,7 @@ def test_it_is_asked_again_after_ever_longer_up_to_five_minutes(removals: Remova
         assert asks(removals, cloud, at)
 
 
-def test_after_a_success_it_begins_anew(removals: Removals, cloud: Cloud) -> None:
+def test_after_a_success_it_begins_anew(removals: Ending, cloud: RemovalEngine) -> None:
     cloud.trouble = RetryLater("time-out")
     assert [asks(removals, cloud, at) for at in (0, 5)] == [True, True]
     cloud.trouble = None
@@ -101,13 +120,13 @@ def test_after_a_success_it_begins_anew(removals: Removals, cloud: Cloud) -> Non
     assert [asks(removals, cloud, at) for at in (20, 24, 25)] == [True, False, True]
 
 
-def test_each_attempt_waits_for_itself(removals: Removals, cloud: Cloud) -> None:
+def test_each_attempt_waits_for_itself(removals: Ending, cloud: RemovalEngine) -> None:
     cloud.trouble = RetryLater("time-out")
     assert asks(removals, cloud, 0)
-    assert removals.remove(replace(ATTEMPT, key="train-2"), UP) == "time-out"
+    assert asks(removals, cloud, 0, replace(ATTEMPT, key="train-2"))
 
 
-def test_a_clock_that_was_set_back_delays_nothing(removals: Removals, cloud: Cloud) -> None:
+def test_a_clock_that_was_set_back_delays_nothing(removals: Ending, cloud: RemovalEngine) -> None:
     cloud.trouble = RetryLater("time-out")
     assert asks(removals, cloud, 10_000)
     assert asks(removals, cloud, 0)
@@ -115,14 +134,7 @@ def test_a_clock_that_was_set_back_delays_nothing(removals: Removals, cloud: Clo
     assert asks(removals, cloud, 10)
 
 
-def test_a_clock_that_is_five_minutes_behind_waits_no_longer_than_that(removals: Removals, cloud: Cloud) -> None:
-    cloud.trouble = RetryLater("time-out")
-    assert asks(removals, cloud, 300)
-    assert not asks(removals, cloud, 5), "the next try is 300 seconds ahead"
-    assert asks(removals, cloud, 4)
-
-
-def test_the_grace_of_a_stop_counts_from_when_its_clock_was_set_back(removals: Removals) -> None:
+def test_the_grace_of_a_stop_counts_from_when_its_clock_was_set_back(removals: Ending) -> None:
     stopping = replace(ATTEMPT, state=AttemptState.STOPPING, claimed_at=UP)
     told, grace = replace(stopping, stop_requested_at=UP + 500_000 * SECOND), 120 * SECOND
     assert not removals.due(told, UP + 500_000 * SECOND, grace)
@@ -133,9 +145,9 @@ def test_the_grace_of_a_stop_counts_from_when_its_clock_was_set_back(removals: R
     assert not removals.due(replace(told, stop_requested_at=None), UP + 600_000 * SECOND, grace)
 
 
-def test_a_closed_job_is_forgotten(removals: Removals, cloud: Cloud) -> None:
-    removals.forget("train-1")
+def test_a_closed_job_is_forgotten(removals: Ending, cloud: RemovalEngine) -> None:
+    removals.agenda.forget("train-1")
     cloud.trouble = RetryLater("time-out")
     assert [asks(removals, cloud, at) for at in (0, 5)] == [True, True]
-    removals.forget("train-1")
+    removals.agenda.forget("train-1")
     assert [asks(removals, cloud, at) for at in (6, 10, 11)] == [True, False, True]

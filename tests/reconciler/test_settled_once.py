@@ -11,7 +11,7 @@ from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import JobView
 from broker.core.job.placements import CostTerm, Moved
 from broker.core.market.offers import Billing, CapacityType, MoneyKind
-from broker.core.policy.approvals import Asked
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, balances, faults, move
@@ -126,7 +126,7 @@ def spent(store: Store) -> Money:
 
 def test_what_is_held_for_a_request_that_nobody_has_decided_is_not_drawn_on() -> None:
     view = life(closed=False)
-    asked = Asked(UP, (), held={MoneyKind.CASH: Money.usd("6")}, extension=True)
+    asked = RequestedApproval(UP, (), held={MoneyKind.CASH: Money.usd("6")}, extension=True)
     entries = held(Money.usd("8"))
     entries += settled(replace(view, asked=asked), entries).entries
     balance = balances(entries)[MoneyKind.CASH]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -12,22 +12,23 @@ from broker.core.errors import NoCapacity, RetryLater
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import AttemptState, Cause, JobState
-from broker.core.events.views import JobView
+from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import CapacityType
-from broker.core.ports import Launch
+from broker.core.ports import Launch, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.engine_calls import EngineCalls, Purpose
 from broker.store import Store
 from policies.loader import load
+from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import MINUTE, Stage, StageEngine, offer
 
 SOON = 20.0  # seconds of the wall clock that a thread may take to get going on a busy machine
 FREEZE = "version: 1\npolicy: t\nguardrails: [{name: winter, freeze: {from: 2026-01-01, to: 2027-01-01}}]\n"
 
 
-class Slow(StageEngine):
+class SlowEngine(StageEngine):
     """Its calls named in ``blocks`` do not return for the keys named there, before they are let go."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -35,11 +36,13 @@ class Slow(StageEngine):
         self.blocks: dict[tuple[str, str], threading.Event] = {}
         self.begun: dict[tuple[str, str], threading.Event] = {}
         self.raises: Exception | None = None
+        self.let_go_of, self.observed = threading.Event(), 0
 
     def block(self, call: str, key: str) -> None:
         self.blocks[call, key], self.begun[call, key] = threading.Event(), threading.Event()
 
     def let_go(self) -> None:
+        self.let_go_of.set()
         for event in self.blocks.values():
             event.set()
 
@@ -58,6 +61,13 @@ class Slow(StageEngine):
         self._reached("find", key)
         return super().find(key)
 
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        blocks = [handle for handle in handles if ("observe", handle) in self.blocks]
+        self.observed += bool(blocks)
+        for handle in blocks:
+            self._reached("observe", handle)
+        return super().observe(handles)
+
     def cancel(self, handle: str) -> None:
         self._reached("cancel", handle)
         super().cancel(handle)
@@ -66,21 +76,19 @@ class Slow(StageEngine):
 class Beside(Stage):
     """A stage whose engine is called beside the loop."""
 
-    engine: Slow
+    engine: SlowEngine
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         super().__init__(store, clock)
-        self.engine = Slow(clock)
+        self.engine = SlowEngine(clock)
         self.offers = [offer(clock.now(), "od", CapacityType.ON_DEMAND, "1")]
         self.restart()
 
-    def restart(self) -> None:
-        super().restart()
-        self.calls = self.reconciler._calls = EngineCalls(at_most=2)
-        self.reconciler._launching._calls = self.reconciler._removals._calls = self.calls
+    def made_calls(self) -> EngineCalls:
+        return EngineCalls(at_most=2)
 
-    def add(self, *job_ids: str) -> None:
-        """More jobs like the first one, each with its request and its money."""
+    def add(self, *job_ids: str, engine: str = "stage") -> None:
+        """More jobs like the first one, each with its request, its money and its engine."""
         with self.store.reading() as look:
             known = [event.body for event in look.events("j-1")][:2]
         submitted, requested = known
@@ -89,7 +97,7 @@ class Beside(Stage):
         for job_id in job_ids:
             key = f"{job_id}-1"
             items: list[tuple[int | None, EventBody]] = [(None, submitted)]
-            items.append((1, requested.model_copy(update={"key": key})))
+            items.append((1, requested.model_copy(update={"key": key, "engine": engine})))
             with self.store.writing() as tx:
                 tx.append(job_id, items, self.clock.now())
 
@@ -139,7 +147,7 @@ def two_jobs_of_which_one_hangs(stage: Beside, call: str = "submit") -> None:
 def test_a_launch_that_hangs_delays_nothing_of_another_job(stage: Beside, call: str, launched: list[str]) -> None:
     """Its launch, its bill, what judges and tops up what runs, and its cancellation."""
     judged: list[str] = []
-    stage.reconciler._enforce = lambda view, money: judged.append(view.id) is not None
+    stage.begin(stage.place, AskedAlways(lambda view: bool(judged.append(view.id))))
     two_jobs_of_which_one_hangs(stage, call)
     stage.mailbox.starts("j-2-1")
     stage.clock.advance(30 * MINUTE)
@@ -191,6 +199,104 @@ def test_a_machine_whose_end_takes_long_delays_nobody(stage: Beside) -> None:
     assert stage.engine.asked_to_end == []
     stage.engine.let_go()
     stage.until(lambda: stage.job("j-1").state is JobState.CANCELLED)
+
+
+class TwoEngines(Beside):
+    """Jobs of an engine that never hangs beside those of one that may."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.other = StageEngine(clock, name="other")
+        super().__init__(store, clock)
+
+    def engine_of(self, name: str) -> StageEngine:
+        return self.other if name == "other" else self.engine
+
+    def says_nothing(self) -> None:
+        """From now on the first engine does not answer how its machines are."""
+        self.engine.block("observe", "j-1-1")
+
+    def looks(self, times: int) -> None:
+        for _ in range(times):
+            self.reconciler.tick()
+
+
+@pytest.fixture
+def two(store: Store, clock: ManualClock) -> Iterator[TwoEngines]:
+    stage = TwoEngines(store, clock)
+    stage.submit(JOB)
+    stage.add("j-2", engine="other")
+    for job_id in ("j-1", "j-2"):
+        stage.until(stage.launched(job_id))
+        stage.mailbox.starts(f"{job_id}-1")
+    stage.until(lambda: all(stage.job(job_id).state is JobState.RUNNING for job_id in ("j-1", "j-2")))
+    yield stage
+    stage.engine.let_go()
+    assert stage.calls.close(SOON) == 0
+
+
+def test_an_engine_that_does_not_answer_delays_the_jobs_of_no_other_engine(two: TwoEngines) -> None:
+    """What the other engine's job says is recorded and billed, its end is acted on, and a new job is launched."""
+    two.says_nothing()
+    two.until(two.engine.begun["observe", "j-1-1"].is_set)
+    two.mailbox.says("j-2-1", ev.CheckpointSaved(checkpoint="0001-1", step=1))
+    two.clock.advance(30 * MINUTE)
+    two.until(lambda: two.job("j-2").checkpoint is not None)
+    with two.store.reading() as look:
+        (balance,) = look.balance("j-2").values()
+    assert balance.spent == Money.usd("0.50")
+    two.mailbox.exits("j-2-1", Cause.COMPLETED, 0)
+    two.until(lambda: two.job("j-2").closed)
+    two.add("j-3", engine="other")
+    two.until(two.launched("j-3"))
+    assert two.engine.observed == 1, "it is asked once, and not again before it answers"
+
+
+def test_while_its_engine_does_not_answer_a_job_is_still_judged_and_told_to_stop(two: TwoEngines) -> None:
+    judged: list[str] = []
+    two.begin(two.place, AskedAlways(lambda view: bool(judged.append(view.id))))
+    two.says_nothing()
+    two.until(two.engine.begun["observe", "j-1-1"].is_set)
+    judged.clear()
+    two.looks(2)
+    assert "j-1" not in judged, "its answer may come with any look"
+    two.looks(3)
+    assert "j-1" in judged
+    two.says("j-1", ev.CancelRequested(by="ann"))
+    two.looks(1)
+    assert two.job("j-1").attempts[0].stop_requested is Cause.CANCELLED_BY_USER
+    assert two.mailbox.leases["j-1-1"][-1].stop is Cause.CANCELLED_BY_USER, "its node hears of it"
+
+
+def test_a_late_answer_counts_once_and_with_all_that_its_run_folder_said(two: TwoEngines) -> None:
+    two.mailbox.says("j-1-1", ev.CheckpointSaved(checkpoint="0001-1", step=1))
+    two.says_nothing()
+    two.until(two.engine.begun["observe", "j-1-1"].is_set)
+    two.looks(5)
+    assert two.job("j-1").checkpoint is None
+    two.mailbox.exits("j-1-1", Cause.COMPLETED, 0)
+    two.engine.let_go()
+    two.until(lambda: two.job("j-1").closed)
+    with two.store.reading() as look:
+        kinds = [event.body.kind for event in look.events("j-1")]
+    assert kinds.count("checkpoint_saved") == kinds.count("attempt_ended") == 1
+
+
+def test_a_run_folder_that_does_not_answer_delays_the_jobs_of_no_other_engine(
+    two: TwoEngines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = two.mailbox.read, threading.Event()
+
+    def hangs(view: JobView, attempt: AttemptView) -> object:
+        if view.id == "j-1" and not two.engine.let_go_of.is_set():
+            asked.set()
+            assert two.engine.let_go_of.wait(SOON), "nobody let it go"
+        return read(view, attempt)
+
+    monkeypatch.setattr(two.mailbox, "read", hangs)
+    two.until(asked.is_set)
+    two.mailbox.exits("j-2-1", Cause.COMPLETED, 0)
+    two.until(lambda: two.job("j-2").closed)
+    assert two.job("j-1").state is JobState.RUNNING
 
 
 def test_what_is_launched_when_its_job_is_cancelled_is_recorded_and_then_ended(stage: Beside) -> None:

@@ -21,7 +21,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
-from broker.reconciler.sweep import FoundMachine, Held, Kind, Leftover, Standing, job_of, leftovers
+from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverKind, LeftoverState, job_of, leftovers
 from tests.strategies import Stream, event_streams
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -59,7 +59,7 @@ def machine(**more: Any) -> FoundMachine:
 def found(
     *machines: FoundMachine,
     jobs: Mapping[str, JobView] | None = None,
-    holds: tuple[Held, ...] = (),
+    holds: tuple[HeldMoney, ...] = (),
     listed: tuple[str, ...] = ("skypilot",),
     seen: Mapping[str, Observation] | None = None,
     now: datetime = NOW,
@@ -67,7 +67,7 @@ def found(
     return leftovers(machines, listed, jobs or {}, seen or {}, holds, store=OURS, now=now, grace=GRACE)
 
 
-def standings(*machines: FoundMachine, **more: object) -> list[Standing]:
+def standings(*machines: FoundMachine, **more: object) -> list[LeftoverState]:
     return [one.standing for one in found(*machines, **more)]
 
 
@@ -83,38 +83,40 @@ def test_a_machine_whose_attempt_is_not_over_is_left_alone_whatever_its_tag_says
 @pytest.mark.parametrize("bodies", [OVER, CLOSED])
 def test_a_machine_of_an_attempt_that_was_taken_for_gone_is_an_orphan(bodies: tuple[EventBody, ...]) -> None:
     (one,) = found(machine(), jobs=job(*bodies))
-    assert (one.kind, one.standing, one.job_id) == (Kind.MACHINE, Standing.ORPHAN, "train")
+    assert (one.kind, one.standing, one.job_id) == (LeftoverKind.MACHINE, LeftoverState.ORPHAN, "train")
     assert one.since == NOW - 2 * HOUR, "not since it started, but since nobody looks after it"
 
 
 def test_one_that_was_taken_for_gone_a_moment_ago_may_still_be_on_its_way_out() -> None:
     at = NOW - 2 * HOUR + GRACE
-    assert standings(machine(), jobs=job(*OVER), now=at - timedelta(seconds=1)) == [Standing.TOO_YOUNG]
-    assert standings(machine(), jobs=job(*OVER), now=at) == [Standing.ORPHAN]
+    assert standings(machine(), jobs=job(*OVER), now=at - timedelta(seconds=1)) == [LeftoverState.TOO_YOUNG]
+    assert standings(machine(), jobs=job(*OVER), now=at) == [LeftoverState.ORPHAN]
 
 
 def test_an_old_machine_without_a_store_tag_is_ours_where_we_know_its_attempt() -> None:
-    assert standings(machine(store=""), jobs=job(*CLOSED)) == [Standing.ORPHAN]
+    assert standings(machine(store=""), jobs=job(*CLOSED)) == [LeftoverState.ORPHAN]
 
 
 def test_a_machine_that_this_store_asked_for_and_does_not_know_is_an_orphan_once_it_is_old() -> None:
-    assert standings(machine()) == [Standing.ORPHAN]
-    assert standings(machine(since=NOW - GRACE + timedelta(seconds=1))) == [Standing.TOO_YOUNG]
-    assert standings(machine(since=None)) == [Standing.TOO_YOUNG], "nobody knows how old it is"
+    assert standings(machine()) == [LeftoverState.ORPHAN]
+    assert standings(machine(since=NOW - GRACE + timedelta(seconds=1))) == [LeftoverState.TOO_YOUNG]
+    assert standings(machine(since=None)) == [LeftoverState.TOO_YOUNG], "nobody knows how old it is"
 
 
 def test_another_stores_machine_is_told_and_never_an_orphan() -> None:
     for jobs in ({}, job(*OVER), job(*CLOSED)):
-        assert standings(machine(store=THEIRS), jobs=jobs) == [Standing.ANOTHER_STORE]
+        assert standings(machine(store=THEIRS), jobs=jobs) == [LeftoverState.ANOTHER_STORE]
 
 
 def test_a_tagged_machine_of_nobody_knows_whom_is_told_and_left_alone() -> None:
-    assert standings(machine(store="")) == [Standing.UNKNOWN_OWNER]
+    assert standings(machine(store="")) == [LeftoverState.UNKNOWN_OWNER]
 
 
 def test_a_mere_name_that_looks_like_a_key_is_somebodys() -> None:
     assert found(machine(store="", tagged=False, by_engine=True, place="skypilot")) == []
-    assert standings(machine(store="", tagged=False), jobs=job(*CLOSED)) == [Standing.ORPHAN], "but a known one is ours"
+    assert standings(machine(store="", tagged=False), jobs=job(*CLOSED)) == [LeftoverState.ORPHAN], (
+        "but a known one is ours"
+    )
 
 
 # Attempts.
@@ -130,7 +132,7 @@ ENDED = (*UP, ev.AttemptEnded(cause=Cause.COMPLETED))
 @pytest.mark.parametrize("look", [LOST, GONE])
 def test_an_attempt_that_ended_and_whose_machine_nobody_has(look: Observation) -> None:
     (one,) = found(jobs=job(*ENDED), seen={"train-1": look})
-    assert (one.kind, one.standing, one.attempt, one.id) == (Kind.ATTEMPT, Standing.ORPHAN, 1, "train-1")
+    assert (one.kind, one.standing, one.attempt, one.id) == (LeftoverKind.ATTEMPT, LeftoverState.ORPHAN, 1, "train-1")
 
 
 def test_when_its_machine_went_is_told_where_the_engine_knows() -> None:
@@ -147,21 +149,21 @@ def test_one_that_has_not_ended_is_the_reconcilers_however_old(
 ) -> None:
     """Its exit record may say that it was completed."""
     (one,) = found(jobs=job(*UP, *claimed), seen={"train-1": look})
-    assert (one.standing, one.since) == (Standing.RECONCILER, None)
+    assert (one.standing, one.since) == (LeftoverState.RECONCILER, None)
     assert "the reconciler" in one.why
 
 
 def test_one_that_ran_and_that_the_engine_forgot_may_still_speak() -> None:
     bodies = (*UP, ev.Claimed(host="n"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
-    assert standings(jobs=job(*bodies), seen={"train-1": LOST}) == [Standing.RECONCILER]
-    assert standings(jobs=job(*bodies), seen={"train-1": GONE}) == [Standing.ORPHAN]
+    assert standings(jobs=job(*bodies), seen={"train-1": LOST}) == [LeftoverState.RECONCILER]
+    assert standings(jobs=job(*bodies), seen={"train-1": GONE}) == [LeftoverState.ORPHAN]
 
 
 def test_an_attempts_age_counts_from_its_end() -> None:
     ended = NOW - 10 * HOUR
     seen = {"train-1": GONE}
-    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE - timedelta(seconds=1)) == [Standing.TOO_YOUNG]
-    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE) == [Standing.ORPHAN]
+    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE - timedelta(seconds=1)) == [LeftoverState.TOO_YOUNG]
+    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE) == [LeftoverState.ORPHAN]
 
 
 @pytest.mark.parametrize("state", [EngineState.UP, EngineState.PENDING, EngineState.ELSEWHERE])
@@ -185,15 +187,15 @@ def test_a_launch_that_is_only_on_record_is_no_leftover() -> None:
 # Money.
 
 
-def held(since: datetime | None = NOW - HOUR) -> Held:
-    return Held("train", MoneyKind.CASH, Money.usd("7"), since)
+def held(since: datetime | None = NOW - HOUR) -> HeldMoney:
+    return HeldMoney("train", MoneyKind.CASH, Money.usd("7"), since)
 
 
 def test_money_of_a_job_that_is_over_or_was_never_there() -> None:
     ended = (*OVER, ev.JobEnded(state=JobState.FAILED))
     for jobs in (job(*CLOSED), job(*ended), {}):
         (one,) = found(jobs=jobs, holds=(held(),))
-        assert (one.kind, one.standing, one.id) == (Kind.HOLD, Standing.ORPHAN, "train/cash")
+        assert (one.kind, one.standing, one.id) == (LeftoverKind.HOLD, LeftoverState.ORPHAN, "train/cash")
 
 
 @pytest.mark.parametrize("bodies", [(), REQUESTED, UP, OVER])
@@ -202,8 +204,8 @@ def test_money_of_an_open_job_is_held_rightly(bodies: tuple[EventBody, ...]) -> 
 
 
 def test_money_that_moved_a_moment_ago() -> None:
-    assert [one.standing for one in found(holds=(held(NOW),))] == [Standing.TOO_YOUNG]
-    assert [one.standing for one in found(holds=(held(None),))] == [Standing.TOO_YOUNG]
+    assert [one.standing for one in found(holds=(held(NOW),))] == [LeftoverState.TOO_YOUNG]
+    assert [one.standing for one in found(holds=(held(None),))] == [LeftoverState.TOO_YOUNG]
 
 
 # For every life of a job.
@@ -224,8 +226,8 @@ def test_what_runs_is_never_an_orphan_and_what_is_another_stores_neither(
     machines = [machine(key=one.key, store=store, since=now - age, tagged=tagged) for one in view.attempts]
     unknown = machine(key="never-seen-1", store=store, since=now - age, tagged=tagged)
     for one in found(*machines, unknown, jobs={job_of(m.key): view for m in machines}, now=now):
-        assert one.kind is Kind.MACHINE
-        if one.standing is Standing.ORPHAN:
+        assert one.kind is LeftoverKind.MACHINE
+        if one.standing is LeftoverState.ORPHAN:
             attempt = next((a for a in view.attempts if a.key == one.key), None)
             assert attempt is None or attempt.over
             assert store == OURS or (attempt is not None and not store)

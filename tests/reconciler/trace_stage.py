@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.backtest.placement.market import Market as Recorded
+from broker.backtest.placement.market import ReplayMarket
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import JobView
@@ -19,10 +19,10 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.placement.conditions import Conditions
-from broker.placement.strategy.situation import Task
-from broker.reconciler.controllers.placement import Market, Placing, Plans, hold_entries
-from broker.reconciler.controllers.strategy_advice import Moving, Said, Strategist
-from broker.reconciler.loop import Reconciler, Timing
+from broker.placement.strategy.situation import StrategyTask
+from broker.reconciler.controllers.placement import Placing, PlanInputs, Plans, hold_entries
+from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving, Strategist
+from broker.reconciler.leases import NoNodeLimits
 from broker.store import Store
 from tests.reconciler.rehearsal import Stage, offer
 
@@ -50,12 +50,18 @@ class TraceStage(Stage):
     ``value_of_time``: USD an hour, of a job that has it instead of a deadline."""
 
     def __init__(
-        self, store: Store, clock: ManualClock, market: Recorded, start: int, task: Task, value_of_time: str = ""
+        self,
+        store: Store,
+        clock: ManualClock,
+        market: ReplayMarket,
+        start: int,
+        task: StrategyTask,
+        value_of_time: str = "",
     ) -> None:
         self.market, self.start, self.task, self.value_of_time = market, start, task, value_of_time
         self.tick = timedelta(seconds=task.tick)
         self.begun = clock.now()
-        self.said: list[Said] = []
+        self.said: list[LoggedDecision] = []
         self.kept: dict[str, float] = {}
         super().__init__(store, clock)
 
@@ -63,16 +69,12 @@ class TraceStage(Stage):
         """A new broker process over the same store."""
         strategist = Strategist(self.history, self.tick, self.said.append)
         policy: Any = self.policy
-        place = Placing(self.store, lambda job: self._market(), lambda: policy, self.clock.now, advise=strategist.place)
+        place = Placing(self.store, lambda job: self._market(), lambda: policy, advise=strategist.place)
 
         def plans(view: JobView, now: datetime) -> Plans:
             return place.plans(view, policy, now)
 
-        moving = Moving(self.store, strategist, plans, self.clock.now, self.tick)
-        self.reconciler = Reconciler(
-            self.store, lambda name: self.engine, self.mailbox, self.clock, place, self.judge(),
-            Timing(retry_place=timedelta(0)), enforce=lambda view, money: moving(view),
-        )  # fmt: skip
+        self.begin(place, Moving(self.store, strategist, plans, self.tick), limits=NoNodeLimits())
 
     def history(self, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Ticks:
         last = self.start + (end - self.begun) // self.tick
@@ -85,7 +87,7 @@ class TraceStage(Stage):
             last - first,
         )
 
-    def _market(self) -> Market:
+    def _market(self) -> PlanInputs:
         at = self.start + (self.clock.now() - self.begun) // self.tick
         found = [replace(offer(self.clock.now(), "od", price=str(self.market.on_demand_price)), interruption_rate=0.0)]
         for pool in self.market.pools:
@@ -101,7 +103,7 @@ class TraceStage(Stage):
         conditions = Conditions(
             {"stage": frozenset()}, sandbox=True, start_up=booting, restart=SECOND, write=timedelta(0)
         )
-        return Market(found, conditions, {})
+        return PlanInputs(found, conditions, {})
 
     def play(self, *, restarts: bool = False) -> JobState:
         """Submit the job and let ticks pass until it is over. ``restarts``: with a new broker process each tick."""

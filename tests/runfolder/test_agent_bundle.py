@@ -11,7 +11,7 @@ from pathlib import Path
 
 import obstore
 
-from broker.runfolder import agent_bundle
+from broker.runfolder import agent_requirements
 from broker.runfolder.agent_bundle import agent_archive, write_agent
 
 
@@ -47,6 +47,6 @@ def test_it_runs_with_obstore_beside_it(tmp_path: Path) -> None:
 
 
 def test_every_python_of_the_agent_has_an_obstore() -> None:
-    versions = [version for version, _ in agent_bundle.OBSTORE]
+    versions = [version for version, _ in agent_requirements.OBSTORE]
     assert versions == sorted(versions, reverse=True)
     assert versions[-1] == (3, 9)

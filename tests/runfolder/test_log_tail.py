@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from broker.agent.output import OutputUploader
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
 from broker.runfolder.log_tail import Printed
 from broker.runfolder.runfolder import RunFolder
 
 
-class Patchy(Store):
+class Patchy(ObjectFolder):
     """A store that does not answer every read."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker.agent.checkpoints import FOLDER, Manifest, SavedFile, checkpoint_id, manifest_path, verify
-from broker.agent.store import Store
+from broker.agent.store import ObjectFolder
 from broker.core.errors import Unreachable
-from broker.runfolder.retention import Kept, drop, kept, superfluous
+from broker.runfolder.retention import StoredCheckpoint, drop, kept, superfluous
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def folder(tmp_path: Path) -> str:
     """A job's folder with three checkpoints, the newest of them half."""
     url = (tmp_path / "j").as_uri()
-    store = Store.open(url)
+    store = ObjectFolder.open(url)
     for step in (1, 2, 3):
         name = checkpoint_id(1, step, f"step_{step}")
         content = b"x" * step * 1000
@@ -52,7 +52,7 @@ def test_all_but_the_newest_whole_one_is_superfluous(folder: str) -> None:
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "no manifest"])
 def test_a_newer_one_that_is_torn_does_not_cost_the_one_that_is_whole(folder: str, damage: str) -> None:
-    store, place = Store.open(folder), second(folder)
+    store, place = ObjectFolder.open(folder), second(folder)
     if damage == "lost":
         store.delete(f"{place}/rank-0/step_2")
     elif damage == "cut":
@@ -68,7 +68,7 @@ def test_a_newer_one_that_is_torn_does_not_cost_the_one_that_is_whole(folder: st
 
 
 def test_where_none_is_whole_the_newest_that_was_finished_stays_for_people(folder: str) -> None:
-    store = Store.open(folder)
+    store = ObjectFolder.open(folder)
     for one in kept(folder):
         store.delete(f"{FOLDER}/{one.id}/rank-0/step_1")
         store.delete(f"{FOLDER}/{one.id}/rank-0/step_2")
@@ -94,13 +94,13 @@ def test_looking_makes_nothing(tmp_path: Path) -> None:
 
 def test_a_manifest_goes_first(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
-    delete = Store.delete
+    delete = ObjectFolder.delete
 
-    def watched(self: Store, path: str) -> None:
+    def watched(self: ObjectFolder, path: str) -> None:
         gone.append(path.rpartition("/")[2])
         delete(self, path)
 
-    monkeypatch.setattr(Store, "delete", watched)
+    monkeypatch.setattr(ObjectFolder, "delete", watched)
     drop(folder, [kept(folder)[0]])
     assert gone == ["manifest.json", "step_1"]
 
@@ -109,4 +109,4 @@ def test_a_store_in_trouble_says_so(tmp_path: Path) -> None:
     (tmp_path / "j").mkdir()
     (tmp_path / "j" / FOLDER).write_text("in the way")
     with pytest.raises(Unreachable):
-        drop((tmp_path / "j").as_uri(), [Kept("0001-000000000001-000000-x", 1, True, True)])
+        drop((tmp_path / "j").as_uri(), [StoredCheckpoint("0001-000000000001-000000-x", 1, True, True)])

@@ -11,8 +11,8 @@ import pytest
 from broker.agent.clock import NodeClock, to_text
 from broker.agent.formats import Exit, Spec, attempt_path
 from broker.agent.formats import Lease as AgentLease
-from broker.agent.journal import Journal
-from broker.agent.store import Store
+from broker.agent.journal import AttemptJournal
+from broker.agent.store import ObjectFolder
 from broker.core.errors import Unreachable
 from broker.core.events.events import (
     CheckpointSaved,
@@ -34,7 +34,7 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock, ScaledClock
 from broker.core.values.money import Money
 from broker.ledger.holds import STOP_GRACE
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.runfolder import RunFolder, RunFolders
 from broker.runfolder.untrusted import MAX_DOCUMENT
 
@@ -48,9 +48,9 @@ def runs(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def store(tmp_path: Path, runs: RunFolder) -> Store:
+def store(tmp_path: Path, runs: RunFolder) -> ObjectFolder:
     """The agent's hand on the same folder."""
-    return Store.open((tmp_path / "j").as_uri())
+    return ObjectFolder.open((tmp_path / "j").as_uri())
 
 
 def view_of(job: Job) -> JobView:
@@ -69,8 +69,8 @@ def test_an_empty_folder_says_nothing(runs: RunFolder) -> None:
     assert runs.verify("0001-000000000001-x") == "it was never finished: it has no manifest"
 
 
-def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: Store) -> None:
-    journal = Journal(store, attempt_path(1, "journal.json"), NodeClock())
+def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: ObjectFolder) -> None:
+    journal = AttemptJournal(store, attempt_path(1, "journal.json"), NodeClock())
     journal.append("claimed", host="h")
     journal.append("restored", checkpoint=None, step=None, passed_over=[{"checkpoint": "c", "because": "torn"}])
     journal.append("command_started")
@@ -101,7 +101,9 @@ def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: Store) -> 
     ],
     ids=str,
 )
-def test_behind_what_is_not_the_agents_to_write_nothing_is_believed(bad: object, runs: RunFolder, store: Store) -> None:
+def test_behind_what_is_not_the_agents_to_write_nothing_is_believed(
+    bad: object, runs: RunFolder, store: ObjectFolder
+) -> None:
     at = {"at": "2026-03-02T12:00:00Z"}
     good, wrong = {"kind": "command_started", **at}, {**bad, **at} if isinstance(bad, dict) else bad
     store.write_json(attempt_path(1, "journal.json"), {"entries": [good, wrong, good]})
@@ -114,14 +116,16 @@ DEEP = b'{"a":' * 100_000
 
 @pytest.mark.parametrize("content", [b"{half", b"[]", b"\xff\xfe", b"", DEEP, b"{" + b" " * MAX_DOCUMENT + b"}"])
 @pytest.mark.parametrize("name", ["journal.json", "heartbeat.json", "exit.json", "claim.json"])
-def test_what_is_no_document_counts_as_not_written(name: str, content: bytes, runs: RunFolder, store: Store) -> None:
+def test_what_is_no_document_counts_as_not_written(
+    name: str, content: bytes, runs: RunFolder, store: ObjectFolder
+) -> None:
     store.write(attempt_path(1, name), content)
     found = runs.read_state(1)
     assert (found.journal, found.heartbeat, found.exit, found.claims) == ((), None, None, ())
     assert runs.exits(1) == {}
 
 
-def test_how_it_ended(runs: RunFolder, store: Store) -> None:
+def test_how_it_ended(runs: RunFolder, store: ObjectFolder) -> None:
     for cause in Cause:
         store.write_json(attempt_path(1, "exit.json"), Exit(cause.value, NOW, 1, "why", 7).to_json())
         ending = runs.read_state(1).exit
@@ -131,7 +135,7 @@ def test_how_it_ended(runs: RunFolder, store: Store) -> None:
     assert runs.read_state(1).exit is None
 
 
-def test_a_field_that_cannot_be_read_does_not_hide_the_others(runs: RunFolder, store: Store) -> None:
+def test_a_field_that_cannot_be_read_does_not_hide_the_others(runs: RunFolder, store: ObjectFolder) -> None:
     told = Exit(Cause.PREEMPTED.value, NOW).to_json()
     strange = {"step": "abc", "exit_status": "x", "evidence": "line\x1b[2J" + "e" * 9000}
     store.write_json(attempt_path(1, "exit.json"), {**told, **strange})
@@ -147,7 +151,7 @@ def test_a_field_that_cannot_be_read_does_not_hide_the_others(runs: RunFolder, s
     assert (found.at, found.phase, found.step, found.total) == (NOW, "", None, None)
 
 
-def test_logs_are_lines_over_the_seams_of_the_pieces(runs: RunFolder, store: Store) -> None:
+def test_logs_are_lines_over_the_seams_of_the_pieces(runs: RunFolder, store: ObjectFolder) -> None:
     store.write(attempt_path(1, "logs/0-000000.log"), b"one\ntw")
     store.write(attempt_path(1, "logs/0-000001.log"), b"o\n\nfour")
     store.write(attempt_path(1, "logs/1-000000.log"), b"another rank\n")
@@ -175,7 +179,7 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
     view = view_of(job)
     attempt = view.attempts[0]
     until = NOW + timedelta(hours=1)
-    folders.prepare(view, attempt, Lease(until))
+    folders.prepare(view, attempt, LeaseGrant(until))
     assert folders.url(view, attempt) == f"{tmp_path.as_uri()}/j/attempts/1"
     at = tmp_path / "j" / "attempts" / "1"
     spec = Spec.from_json(json.loads((at / "spec.json").read_text()))
@@ -191,7 +195,7 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
     assert 2 * spec.grace + 2 * spec.intervals.mail < STOP_GRACE.total_seconds(), (
         "stopping fits into what is held for it"
     )
-    folders.write_lease(view, attempt, Lease(until, stop=Cause.MAX_COST))
+    folders.write_lease(view, attempt, LeaseGrant(until, stop=Cause.MAX_COST))
     lease = AgentLease.from_json(json.loads((at / "lease.json").read_text()))
     assert (lease.paid_until, lease.stop, lease.renewed_at) == (until, "max_cost", NOW)
     node = folders.read(view, attempt)

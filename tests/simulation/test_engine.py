@@ -22,7 +22,7 @@ from broker.core.ports import EngineState, Launch
 from broker.core.values.clock import ScaledClock
 from broker.core.values.money import Money
 from broker.runfolder.runfolder import RunFolder
-from broker.simulation.engine import Sandbox
+from broker.simulation.engine import SandboxEngine
 from broker.simulation.market import World
 from tests.contracts.engine_contract import Bench, EngineContract, alive, eventually, lines
 from tests.engines.test_local import slot_of
@@ -99,13 +99,13 @@ def sandbox_bench(folder: Path) -> SandboxBench:
     clock = ScaledClock(datetime.now(UTC), STARTS_AT, SCALE)
     world = World.load(str(scenario), 1, STARTS_AT)
     return SandboxBench(
-        make=lambda: Sandbox(folder / "home", clock, str(scenario), 1, STARTS_AT),
+        make=lambda: SandboxEngine(folder / "home", clock, str(scenario), 1, STARTS_AT),
         placement=placement(world, CapacityType.ON_DEMAND),
         clock=clock,
         folder=folder,
         doomed=placement(world, CapacityType.SPOT),
         take_away=lambda handle: None,  # its fate does it
-        another_home=lambda: Sandbox(folder / "other-home", clock, str(scenario), 1, STARTS_AT),
+        another_home=lambda: SandboxEngine(folder / "other-home", clock, str(scenario), 1, STARTS_AT),
     )
 
 
@@ -123,7 +123,7 @@ class TestSandbox(EngineContract):
 
 
 def fate_of(bench: Bench, launch: Launch, since: datetime | None) -> datetime:
-    assert isinstance(bench.engine, Sandbox)
+    assert isinstance(bench.engine, SandboxEngine)
     assert since is not None
     fate = bench.engine.world.next_interruption(launch.placement.offer.pool, launch.key, since)
     assert fate is not None
@@ -203,9 +203,9 @@ def test_sold_out_is_no_capacity(bench: Bench) -> None:
 
 
 def test_launches_fail_on_command_counted_over_restarts(bench: Bench) -> None:
-    def another() -> Sandbox:
+    def another() -> SandboxEngine:
         engine = bench.make()
-        assert isinstance(engine, Sandbox)
+        assert isinstance(engine, SandboxEngine)
         engine.world.faults.failing_launches.add(2)
         return engine
 
@@ -221,7 +221,7 @@ def test_launches_fail_on_command_counted_over_restarts(bench: Bench) -> None:
 def test_a_lost_machine_is_lost(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("true"))
     engine = bench.make()
-    assert isinstance(engine, Sandbox)
+    assert isinstance(engine, SandboxEngine)
     engine.world.faults.lost_machines.add("job1-1")
     assert engine.observe([handle])[handle].state is EngineState.LOST
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import count, pairwise
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,9 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.records import Pruned
+from broker.store.jobs.journal import StoreWriting
+from broker.store.market.retention import Uses
+from broker.store.records import PrunedPrices
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -40,27 +42,31 @@ def prices(store: Store, of: Offer | None = None) -> list[int | None]:
 
 def attempt(store: Store, name: str, day: float, until: float | None) -> None:
     """A launched attempt on the offer: from one day until its machine is gone, or for ever."""
+    with store.writing() as journal:
+        attempt_in(journal, name, day, until)
+
+
+def attempt_in(journal: StoreWriting, name: str, day: float, until: float | None) -> None:
     placement = Placement(offer(1, day), 1, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
     job = ev.Submitted(job=Job(name=name, run="true"), user="ada", max_duration_seconds=3600)
-    with store.writing() as journal:
-        requested = ev.LaunchRequested(key=name, engine="local", placement=placement)
-        journal.append(name, [(None, job), (1, requested), (1, ev.Launched(handle="h"))], T + day * DAY)
-        if until is not None:
-            over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=T + until * DAY)
-            journal.append(name, [(1, body) for body in over], T + until * DAY)
+    requested = ev.LaunchRequested(key=name, engine="local", placement=placement)
+    journal.append(name, [(None, job), (1, requested), (1, ev.Launched(handle="h"))], T + day * DAY)
+    if until is not None:
+        over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=T + until * DAY)
+        journal.append(name, [(1, body) for body in over], T + until * DAY)
 
 
 def test_the_price_in_force_at_the_cut_off_stays(store: Store) -> None:
     for day in range(6):
         poll(store, day, offer(100 + day, day))
     before = T + 3.5 * DAY
-    assert store.market.prune(before, dry_run=True) == Pruned(prices=3, signals=0, polls=3, protected=0)
+    assert store.market.prune(before, dry_run=True) == PrunedPrices(prices=3, signals=0, polls=3, protected=0)
     assert prices(store) == [100, 101, 102, 103, 104, 105]
-    assert store.market.prune(before) == Pruned(prices=3, signals=0, polls=3, protected=0)
+    assert store.market.prune(before) == PrunedPrices(prices=3, signals=0, polls=3, protected=0)
     assert prices(store) == [103, 104, 105]
     [past] = store.market.offers_at(before)
     assert (past.offer.price, past.since, past.seen) == (Money(103), T + 3 * DAY, T + 3 * DAY)
-    assert store.market.prune(before) == Pruned(0, 0, 0, 0)
+    assert store.market.prune(before) == PrunedPrices(0, 0, 0, 0)
 
 
 def test_the_last_price_stays_where_only_its_absence_is_in_force(store: Store) -> None:
@@ -83,6 +89,38 @@ def test_what_a_launched_attempt_refers_to_stays(store: Store) -> None:
     attempt(store, "lives", 14.5, None)
     assert store.market.prune(T + 19.5 * DAY).protected == 3 + 5
     assert prices(store) == [103, 104, 105, *range(114, 120)]
+
+
+def test_what_a_thousand_launched_attempts_refer_to_stays(store: Store) -> None:
+    hour = 1 / 24
+    for n in range(40):
+        poll(store, n * hour, offer(100 + n, n * hour))
+    with store.writing() as journal:
+        for n in range(1100):  # at every fourth of the first 28 hours, again and again
+            begun = (n % 7 * 4 + 0.25) * hour
+            attempt_in(journal, f"job-{n}", begun, begun + 0.25 * hour)
+    assert store.market.prune(T + 35.5 * hour * DAY) == PrunedPrices(prices=28, signals=0, polls=35, protected=7)
+    assert prices(store) == [100, 104, 108, 112, 116, 120, 124, *range(135, 140)]
+
+
+def test_a_change_without_a_price_stays_with_the_price_before_it(store: Store) -> None:
+    for day, price in enumerate((100, 101, None, 103, 104)):
+        poll(store, day, offer(price, day))
+    attempt(store, "j", 2.5, 2.6)
+    assert store.market.prune(T + 9 * DAY) == PrunedPrices(prices=2, signals=0, polls=4, protected=2)
+    assert prices(store) == [101, None, 104]
+
+
+@given(times=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12))
+def test_times_that_overlap_or_touch_are_one(times: list[tuple[int, int]]) -> None:
+    uses = Uses()
+    for start, length in times:
+        uses.add(start, start + length)
+    found = list(uses)
+    assert {n for start, end in found for n in range(2 * start, 2 * end + 1)} == {
+        n for start, length in times for n in range(2 * start, 2 * (start + length) + 1)
+    }
+    assert all(end < start for (_, end), (start, _) in pairwise(found))
 
 
 def test_each_provider_keeps_its_newest_polls(store: Store) -> None:

@@ -18,7 +18,7 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import open_store
-from broker.store.quick_queries import Ran, cheapest, ran
+from broker.store.quick_queries import AttemptUse, cheapest, ran
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -126,8 +126,8 @@ def test_what_ran_is_told_with_its_gpus_and_times(url: str) -> None:
     launched(url, None, nodes=1)
     launched(url, "play", money=MoneyKind.SANDBOX)
     assert sorted(ran(url, NOW) or (), key=lambda one: one.gpus) == [
-        Ran(None, "H100", 8, NOW, None),
-        Ran("nlp", "H100", 16, NOW, None),
+        AttemptUse(None, "H100", 8, NOW, None),
+        AttemptUse("nlp", "H100", 16, NOW, None),
     ]
 
 
@@ -139,7 +139,7 @@ def test_what_had_gone_by_then_is_left_out(url: str) -> None:
         ended = [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))]
         journal.append("j-nlp-cash", ended, gone)
     store.close()
-    assert ran(url, gone) == (Ran("nlp", "H100", 16, NOW, gone),)
+    assert ran(url, gone) == (AttemptUse("nlp", "H100", 16, NOW, gone),)
     assert ran(url, gone + timedelta(seconds=1)) == ()
 
 

@@ -14,16 +14,16 @@ from broker.store import Store
 
 
 @dataclass
-class Work:
+class DatabaseWork:
     """``done``: instructions of SQLite's virtual machine. Each row that a statement reads, or adds up, takes some."""
 
     done: int = 0
 
 
 @contextmanager
-def statements_work(store: Store) -> Iterator[Work]:
+def statements_work(store: Store) -> Iterator[DatabaseWork]:
     """Counts what the store does in this block. Skips the test on PostgreSQL, which does not count instructions."""
-    database, work = store._database, Work()
+    database, work = store._database, DatabaseWork()
     if not database.is_sqlite:
         pytest.skip("only SQLite counts the instructions of its statements")
 

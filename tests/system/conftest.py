@@ -30,7 +30,7 @@ def nothing_left_running(tmp_path: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedJob:
     """A job that has ended, as `gpubroker jobs show --json` and its store tell."""
 
     document: dict[str, Any]
@@ -64,7 +64,7 @@ def show(home: Path) -> dict[str, Any]:
     return document
 
 
-def finished(home: Path, counted: Callable[[], bool]) -> Ended:
+def finished(home: Path, counted: Callable[[], bool]) -> EndedJob:
     """The job, ended right: it succeeded, its checkpoints verify, its bill is the time it ran, nothing is left."""
     eventually(counted, "the job is closed", 100)
     document = show(home)
@@ -72,7 +72,7 @@ def finished(home: Path, counted: Callable[[], bool]) -> Ended:
     store = home / "gpubroker.db"
     query = "SELECT kind, attempt, body FROM attempt_event ORDER BY seq"
     events = [(kind, attempt, json.loads(body)) for kind, attempt, body in rows(store, query)]
-    ended = Ended(document, events, home)
+    ended = EndedJob(document, events, home)
     verify_checkpoints(home)
     verify_bill(ended)
     eventually(lambda: not processes(home), "every process of the job is gone", 30)
@@ -90,7 +90,7 @@ def verify_checkpoints(home: Path) -> None:
     assert max(manifest["step"] for manifest in manifests) == STEPS
 
 
-def verify_bill(ended: Ended) -> None:
+def verify_bill(ended: EndedJob) -> None:
     """Each attempt is billed for its machine's time, nothing is held, every movement balances."""
     entries = rows(ended.home / "gpubroker.db", "SELECT movement_id, account, micros, attempt FROM ledger_entry")
     assert entries

@@ -40,7 +40,7 @@ class ObjectStore:
     second: dict[str, str]
     stranger: dict[str, str]
 
-    def through(self, line: Line) -> dict[str, str]:
+    def through(self, line: StallingLine) -> dict[str, str]:
         """The first machine's environment, with the store at the other end of that line."""
         return {name: value.replace(self.endpoint, line.url) for name, value in self.first.items()}
 
@@ -129,7 +129,7 @@ def google() -> Iterator[ObjectStore]:
         yield ObjectStore(f"gs://{BUCKET}/team", bucket.url, first, second, stranger)
 
 
-class Line:
+class StallingLine:
     """A TCP line to a server. After `stall_after` so many bytes more pass upwards, and then none at all."""
 
     def __init__(self, endpoint: str) -> None:

@@ -15,13 +15,13 @@ from typing import TypeVar
 import pytest
 
 from broker.agent.checkpoints import manifest_path
-from broker.agent.store import Store, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import CLAIM_LOST, INTERRUPTED
 from broker.core.events.events import Cause, NoticeReceived, Restored
 from tests.agent.node import SAVE, Node, eventually
 from tests.fakes.metadata_services import GcpMetadata
 from tests.fakes.server import FakeServer
-from tests.system.object_stores import Line, ObjectStore, azure, google, s3
+from tests.system.object_stores import ObjectStore, StallingLine, azure, google, s3
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -73,7 +73,7 @@ def torn_while_uploading(kept: ObjectStore, node: Node) -> None:
     """Attempt 1: one checkpoint is saved; the machine dies while the second is on its way."""
     wait = "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; big step_2; exec sleep 600"
     node.spec(f"{SAVE}{BIG} save step_1 one; {wait}", keep=10, intervals=PATIENT)
-    with Line(kept.endpoint) as line:
+    with StallingLine(kept.endpoint) as line:
         agent = node.start(env=kept.through(line))
         soon(lambda: node.saved() == [1] and "up" in node.output(), "the first checkpoint is saved")
         line.stall_after(6_000_000)
@@ -133,11 +133,11 @@ def third_time(kept: ObjectStore, node: Node, fingerprint: str) -> None:
     assert node.output(3) == ["step_3", fingerprint]
 
 
-def opened(kept: ObjectStore, login: dict[str, str]) -> Store:
+def opened(kept: ObjectStore, login: dict[str, str]) -> ObjectFolder:
     """The job's folder as a machine with that login sees it."""
     before = {name: os.environ[name] for name in login}
     os.environ.update(login)
     try:
-        return Store.open(f"{kept.url}/j")
+        return ObjectFolder.open(f"{kept.url}/j")
     finally:
         os.environ.update(before)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.program import ROOT, counted, eventually, processes, start
-from tests.system.conftest import WEAR, Ended
+from tests.system.conftest import WEAR, EndedJob
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
@@ -74,14 +74,14 @@ def shortened(folder: Path, program: str) -> Path:
     return file
 
 
-def events(home: Path) -> Ended:
+def events(home: Path) -> EndedJob:
     import json
 
     from tests.program import rows
 
     query = "SELECT kind, attempt, body FROM attempt_event ORDER BY seq"
     found = [(kind, attempt, json.loads(body)) for kind, attempt, body in rows(home / "gpubroker.db", query)]
-    return Ended({}, found, home)
+    return EndedJob({}, found, home)
 
 
 def said(home: Path) -> str:

@@ -17,9 +17,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tests.program import counted, eventually, processes, rows, run, start
-from tests.skypilot_server import USER, Server, missing, running_server
-from tests.slurm_cluster import Cluster, running_cluster
-from tests.system.conftest import STEPS, Ended, verify_bill
+from tests.skypilot_server import USER, SkyServer, missing, running_server
+from tests.slurm_cluster import SlurmCluster, running_cluster
+from tests.system.conftest import STEPS, EndedJob, verify_bill
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200), pytest.mark.xdist_group("skypilot")]
 
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path) -> Iterator[Cluster]:
+def cluster(folder: Path) -> Iterator[SlurmCluster]:
     (folder / "slurm").mkdir(mode=0o711)
     # SkyPilot looks nodes up by name.
     with running_cluster(folder / "slurm", [socket.gethostname()]) as running:
@@ -50,7 +50,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path, cluster: Cluster) -> Iterator[Server]:
+def server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
     (folder / "sky").mkdir(mode=0o711)
     with running_server(folder / "sky", cluster) as running:
         yield running
@@ -70,7 +70,7 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.fixture
-def settings(server: Server, bucket: str) -> dict[str, str]:
+def settings(server: SkyServer, bucket: str) -> dict[str, str]:
     handed = {**KEYS, "AWS_ENDPOINT_URL": bucket, "AWS_ALLOW_HTTP": "true"}
     return {
         **server.environment,
@@ -84,7 +84,7 @@ def settings(server: Server, bucket: str) -> dict[str, str]:
 
 
 def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
-    tmp_path: Path, job_file: Path, cluster: Cluster, server: Server, settings: dict[str, str]
+    tmp_path: Path, job_file: Path, cluster: SlurmCluster, server: SkyServer, settings: dict[str, str]
 ) -> None:
     began = time.monotonic()
 
@@ -134,14 +134,14 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
     assert not spilled, "a secret lies in the broker's own files"
 
 
-def told(home: Path, settings: dict[str, str]) -> Ended:
+def told(home: Path, settings: dict[str, str]) -> EndedJob:
     done = run("jobs", "show", "character-model", "--json", home=home, **settings)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["state"] == "succeeded"
     query = "SELECT kind, attempt, body FROM attempt_event ORDER BY seq"
     events = [(kind, number, json.loads(body)) for kind, number, body in rows(home / "gpubroker.db", query)]
-    return Ended(document, events, home)
+    return EndedJob(document, events, home)
 
 
 def _text(path: Path) -> str:

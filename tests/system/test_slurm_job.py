@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.program import counted, eventually, start
-from tests.slurm_cluster import Cluster, own_cluster
-from tests.system.conftest import STEPS, Ended, finished, saved
+from tests.slurm_cluster import SlurmCluster, own_cluster
+from tests.system.conftest import STEPS, EndedJob, finished, saved
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -21,13 +21,13 @@ ONLY_GPU = {"GPUBROKER_PROVIDERS__SLURM__PARTITIONS": "gpu"}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[SlurmCluster]:
     with own_cluster() as running:
         yield running
 
 
 @pytest.fixture
-def settings(cluster: Cluster, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def settings(cluster: SlurmCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     text = job_file.read_text()
     slower = text.replace("--checkpoint-every 25", "--checkpoint-every 25 --pace 0.05")
     job_file.write_text(slower + "\nconstraints: {providers: [slurm]}\n")
@@ -36,21 +36,21 @@ def settings(cluster: Cluster, job_file: Path, monkeypatch: pytest.MonkeyPatch) 
     return {**PRICES, **ONLY_GPU, "PATH": cluster.environment["PATH"], "SLURM_CONF": os.environ["SLURM_CONF"]}
 
 
-def finished_there(home: Path) -> Ended:
+def finished_there(home: Path) -> EndedJob:
     ended = finished(home, counted(home, "job_closed"))
     for request in ended.of("launch_requested"):
         assert request["engine"] == "slurm"
     return ended
 
 
-def take_all(cluster: Cluster) -> None:
+def take_all(cluster: SlurmCluster) -> None:
     """An urgent job that needs every node."""
     wrap = ["--wrap", "sleep 3", "--output=/dev/null", "--chdir=/", "--nodes=2", "--ntasks=2", "--cpus-per-task=8"]
     cluster.run("sbatch", "--parsable", "--partition=urgent", *wrap)
 
 
 def test_a_preempted_job_goes_on_from_its_checkpoint(
-    tmp_path: Path, job_file: Path, cluster: Cluster, settings: dict[str, str]
+    tmp_path: Path, job_file: Path, cluster: SlurmCluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
     cli = start("submit", str(job_file), "--yes", home=home, **settings)
@@ -66,7 +66,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(
 
 
 def test_scancel_by_a_stranger_is_an_interruption_and_a_node_that_is_drained_is_none(
-    tmp_path: Path, job_file: Path, cluster: Cluster, settings: dict[str, str]
+    tmp_path: Path, job_file: Path, cluster: SlurmCluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
     cli = start("submit", str(job_file), "--yes", home=home, **settings)
@@ -85,7 +85,7 @@ def test_scancel_by_a_stranger_is_an_interruption_and_a_node_that_is_drained_is_
 
 
 def test_a_controller_that_is_away_for_a_while_costs_nothing(
-    tmp_path: Path, job_file: Path, cluster: Cluster, settings: dict[str, str]
+    tmp_path: Path, job_file: Path, cluster: SlurmCluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
     cli = start("submit", str(job_file), "--yes", home=home, **settings)

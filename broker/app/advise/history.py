@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.store import quick_queries
-from broker.store.quick_queries import Ran
+from broker.store.quick_queries import AttemptUse
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -23,7 +23,7 @@ _HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class PastUse:
     """The use of ``hours`` hours. ``gpu_hours``: in all. ``utilisation``: of the first ``gpus`` GPUs that one would
     own, the share of hours they would have been at work. ``peak``: most GPUs at once. ``steady``: as many were at work
     in at least the share of hours above which buying is worth the arithmetic. ``attempts``: how many are counted."""
@@ -43,7 +43,7 @@ class Usage:
 
 
 def usage(
-    ran: Iterable[Ran],
+    ran: Iterable[AttemptUse],
     now: datetime,
     *,
     days: float,
@@ -51,7 +51,7 @@ def usage(
     accelerator: str | None = None,
     team: str | None = None,
     rules: RulesOfThumb = DEFAULTS,
-) -> Usage:
+) -> PastUse:
     """What ran in the last ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput
     when nothing did."""
     since = now - timedelta(days=days)
@@ -66,7 +66,7 @@ def usage(
     return measured(used, since, now, gpus, rules)
 
 
-def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[Ran, ...]:
+def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
     """Every attempt on record that had GPUs at ``since`` (UTC) or later. ``broker`` is asked for only where the quick
     way does not do."""
     found = quick_queries.ran(store_url, since)
@@ -74,7 +74,7 @@ def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tupl
         return found or ()
     with broker().store.reading() as look:
         return tuple(
-            Ran(one.team, one.accelerator or "", one.gpus, one.since, one.until)
+            AttemptUse(one.team, one.accelerator or "", one.gpus, one.since, one.until)
             for one in look.machine_time(since=since)
             if one.gpus
         )
@@ -82,7 +82,7 @@ def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tupl
 
 def measured(
     stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, rules: RulesOfThumb = DEFAULTS
-) -> Usage:
+) -> PastUse:
     """The use within a time, from what was up when; hours at the edges count in part."""
     used = list(stretches)
     hours = max(1, ceil((until - since) / _HOUR))
@@ -95,7 +95,7 @@ def measured(
             demand[index] += count * ((edge - at) / _HOUR)
             at = edge
     ordered = sorted(demand, reverse=True)
-    return Usage(
+    return PastUse(
         hours=hours,
         gpu_hours=sum(demand),
         gpus=gpus,

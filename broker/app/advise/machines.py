@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.app.advise.prices import Prices, Quote
+from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.offers import CapacityType
 from broker.core.values.units import split_machine
 from broker.economics.parallelism import ParallelPlan
@@ -25,7 +25,7 @@ class Supply:
     says: str
 
 
-def supply(prices: Prices, plan: ParallelPlan) -> Supply:
+def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     """What the market has of the machines that the plan asks for."""
     _, per_machine = split_machine(plan.machine)
     rows = prices.machines(plan.accelerator, per_machine)
@@ -33,7 +33,7 @@ def supply(prices: Prices, plan: ParallelPlan) -> Supply:
     unknown = sum(row.offers for row in rows if row.interconnect is None)
     total = sum(row.offers for row in rows)
     wants = plan.interconnect == NVLINK
-    fitting = Prices(tuple(row for row in rows if row.interconnect == NVLINK or not wants), prices.stated)
+    fitting = CurrentPrices(tuple(row for row in rows if row.interconnect == NVLINK or not wants), prices.stated)
     kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
     quotes = (fitting.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
     price = next((quote for quote in quotes if quote), None)

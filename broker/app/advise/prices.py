@@ -55,13 +55,13 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class CurrentPrices:
     """Current prices by accelerator. ``stated``: USD per GPU-hour that the asker gave, which come before all others."""
 
     rows: tuple[Cheapest, ...] = ()
     stated: Mapping[str, float] = field(default_factory=dict)
 
-    def with_stated(self, stated: Mapping[str, float]) -> Prices:
+    def with_stated(self, stated: Mapping[str, float]) -> CurrentPrices:
         return replace(self, stated={**self.stated, **stated})
 
     def quote(
@@ -107,21 +107,21 @@ class Prices:
         return [row for row in self.rows if row.accelerator == accelerator and row.capacity_type == kind]
 
 
-def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> Prices:
+def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> CurrentPrices:
     """The prices in the store at ``now`` (UTC). ``broker`` is asked for only where the short way does not do.
 
     A store that is not there yet is not made for the sake of advice: then the lists that come with gpubroker are read.
     """
     rows = cheapest(store_url, now)
     if rows is not None:
-        return Prices(rows)
+        return CurrentPrices(rows)
     if is_missing(store_url):
-        return Prices(_summed_up(_listed(broker()), now))
+        return CurrentPrices(_summed_up(_listed(broker()), now))
     opened = broker()
     from broker.app.market.market import freshen
 
     freshen(opened)
-    return Prices(_summed_up(opened.store.offers(), opened.clock.now()))
+    return CurrentPrices(_summed_up(opened.store.offers(), opened.clock.now()))
 
 
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:

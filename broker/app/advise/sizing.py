@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.app.advise.prices import Prices, Quote
+from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator
 from broker.economics.fits import Fit, fits
@@ -32,7 +32,7 @@ class PricedFit:
 def priced_fits(
     needs: MemoryEstimate,
     accelerators: Iterable[Accelerator],
-    prices: Prices,
+    prices: CurrentPrices,
     *,
     fixed: bool = False,
     rules: RulesOfThumb = DEFAULTS,

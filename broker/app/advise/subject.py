@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.errors import InvalidInput
-from broker.economics.memory import Method, Precision, Recomputation, Workload
+from broker.economics.memory import Method, ModelUse, Precision, Recomputation
 from broker.economics.model import ModelShape, read_config, shape_from
 from broker.economics.units import parameter_count
 
@@ -51,10 +51,10 @@ class Subject:
         context: int = 0,
         recomputation: Recomputation = Recomputation.SELECTIVE,
         kv_precision: Precision = Precision.FP16,
-    ) -> Workload:
+    ) -> ModelUse:
         """What is done with it. A shape that only tells the KV cache is no ground for modelling activations."""
         shape = None if self.kv_only and method is not Method.INFERENCE else self.shape
-        return Workload(self.parameters, method, precision, batch, context, shape, recomputation, kv_precision)
+        return ModelUse(self.parameters, method, precision, batch, context, shape, recomputation, kv_precision)
 
 
 def subject(

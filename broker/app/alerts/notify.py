@@ -153,7 +153,7 @@ def _service(address: str) -> object | None:
 def _send(notice: Notice, address: str) -> str:
     """Send it; why it failed, in words without the address, or an empty text."""
     apprise = _apprise()
-    heard = _Heard()
+    heard = _AppriseLog()
     log = logging.getLogger("apprise")
     log.addHandler(heard)
     try:
@@ -168,7 +168,7 @@ def _send(notice: Notice, address: str) -> str:
     return "" if sent else heard.reason
 
 
-class _Heard(logging.Handler):
+class _AppriseLog(logging.Handler):
     """What Apprise says of a failure, without the rest: its messages may name the address."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.market.offers import SANDBOX, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice
-from broker.market.watch_state import Seen, keys, look, step
+from broker.market.watch_state import WatchFinding, keys, look, step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,12 +36,12 @@ class Looked:
 
     watch: Watch
     state: WatchState
-    seen: Seen
+    seen: WatchFinding
     notice: Notice | None
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class WatchCheck:
     """One look at all of them, and what was sent."""
 
     looked: tuple[Looked, ...]
@@ -98,14 +98,14 @@ def listed(broker: Broker) -> list[Listed]:
     return [Listed(watch, state, tuple(store.outbox.under(keys(watch)))) for watch, state in store.watches.all()]
 
 
-def check(broker: Broker) -> Checked:
+def check(broker: Broker) -> WatchCheck:
     """Look at every watch, and tell whom it concerns of what began to hold since the last look.
 
     Any number of processes may do this at once and as often as they like: each change is told once. Raises
     `StoreProblem`, and `MissingExtra` where there is something to send and no Apprise; what is to be told is kept then.
     """
     looked = tuple(_check(broker, watch, state) for watch, state in broker.store.watches.all())
-    return Checked(looked, tuple(notify.deliver(broker.store, broker.clock, broker.settings.notify)))
+    return WatchCheck(looked, tuple(notify.deliver(broker.store, broker.clock, broker.settings.notify)))
 
 
 def _check(broker: Broker, watch: Watch, state: WatchState) -> Looked:
@@ -123,7 +123,7 @@ def _check(broker: Broker, watch: Watch, state: WatchState) -> Looked:
     return Looked(watch, state, seen, None)
 
 
-def _look(broker: Broker, watch: Watch, now: datetime) -> Seen:
+def _look(broker: Broker, watch: Watch, now: datetime) -> WatchFinding:
     if watch.trigger is Trigger.STALE:
         return look(watch, (), (), _polled(broker, watch, now), now)
     offers = _real(watch, broker.store.offers(watch.query))

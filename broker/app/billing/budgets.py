@@ -30,7 +30,7 @@ _LOOK_EVERY = timedelta(seconds=15)  # of the wall clock
 _OVER_EVERY = timedelta(seconds=5)
 
 
-class _Terms(Protocol):
+class _BudgetTerms(Protocol):
     """What a rule of the kind ``budget`` is configured with."""
 
     amount: Money
@@ -42,7 +42,7 @@ class BudgetRule(Protocol):
     """What a rule of the kind ``budget`` has beside what every rule has."""
 
     spec: BudgetSpec
-    config: _Terms
+    config: _BudgetTerms
     source: Source
 
 

@@ -19,7 +19,7 @@ from broker.core.ports import HasCharges
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry
 from broker.reconciler.controllers.placement import attempt_key
-from broker.reconciler.settlement.charges import Charged, Comparison, Standing, adjustment, compare, is_billed
+from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, adjustment, compare, is_billed
 from broker.reconciler.sweep import job_of
 from broker.store.ledger.charges import API
 
@@ -40,7 +40,7 @@ class Billed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCharges:
     """What came of reading charges: how many were new or changed, by provider; the attempts whose money was adjusted;
     the differences over the threshold; providers that could not be asked, each with why; those without a login; and
     keys that no attempt of this store has."""
@@ -67,7 +67,7 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
     return Billed(tuple(rows), Charged(within, now).for_others(keys))
 
 
-def fetch(broker: Broker, provider: str = "") -> Recorded:
+def fetch(broker: Broker, provider: str = "") -> RecordedCharges:
     """Ask providers what they charged since the first attempt that is not compared yet, and act on it (`settle_up`).
 
     Only those are asked for which something is awaited; AWS bills each question at $0.01. Raises `UnknownName` for a
@@ -100,13 +100,13 @@ def fetch(broker: Broker, provider: str = "") -> Recorded:
             now = broker.clock.now()
             changed[name] = broker.store.charges.record(told, source=API, at=now, whole_of=(name, since))
     adjusted, notices = settle_up(broker, min(awaited.values(), default=None))
-    return Recorded(changed, tuple(adjusted), tuple(notices), trouble, tuple(without_login))
+    return RecordedCharges(changed, tuple(adjusted), tuple(notices), trouble, tuple(without_login))
 
 
 _IMPORT = "import its bill: gpubroker report charges import FILE"
 
 
-def import_file(broker: Broker, file: Path, provider: str = "") -> Recorded:
+def import_file(broker: Broker, file: Path, provider: str = "") -> RecordedCharges:
     """Read charges from a CSV file (`broker.app.billing.charges_file`), and act on them. The same file again changes
     nothing.
 
@@ -129,7 +129,7 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> Recorded:
         for name in sorted(names)
     }
     adjusted, notices = settle_up(broker, min((one.starts for one in charges), default=None))
-    return Recorded(changed, tuple(adjusted), tuple(notices), {}, unknown=_unknown(broker, charges))
+    return RecordedCharges(changed, tuple(adjusted), tuple(notices), {}, unknown=_unknown(broker, charges))
 
 
 def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
         for view, attempt in pairs:
             name, up = attempt.placement.offer.provider, attempt.up_since or now
             found = compare(view, attempt, (), charged, now)
-            if found.standing is not Standing.COMPARED or found.estimated:
+            if found.standing is not ComparisonState.COMPARED or found.estimated:
                 earliest[name] = min(up, earliest.get(name, up))
     return {name: datetime.combine(up.astimezone(UTC), time(), UTC) for name, up in earliest.items()}
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from broker.app.billing.charges import Recorded, fetch
+from broker.app.billing.charges import RecordedCharges, fetch
 from broker.app.service.periodic_duty import Rounds
 from broker.app.wiring import Broker
 
@@ -29,7 +29,7 @@ class Charging:
         """Until ``stop`` is set. What goes wrong is said, and tried again with the next look."""
         self._rounds.run(self._broker.store, self.once, stop)
 
-    def once(self) -> Recorded | None:
+    def once(self) -> RecordedCharges | None:
         """Ask, if a day has passed; None before that. Raises `StoreProblem`."""
         store, now = self._broker.store, self._broker.clock.now()
         asked = store.setting(_ASKED)

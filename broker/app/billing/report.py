@@ -16,7 +16,7 @@ from broker.ledger.entries import Balance, faults
 
 if TYPE_CHECKING:
     from broker.store.jobs.journal import StoreReading
-    from broker.store.ledger.spending import Period, Spent
+    from broker.store.ledger.spending import SpendingPeriod, Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ def spend(
     """
     if by not in DIMENSIONS:
         raise UnknownName("dimension", by, DIMENSIONS)
-    from broker.store.ledger.spending import Period, Spent  # most commands do without
+    from broker.store.ledger.spending import SpendingPeriod, Spent  # most commands do without
 
     now = broker.clock.now()
-    period = Period(since, until, now, sandbox)
+    period = SpendingPeriod(since, until, now, sandbox)
     held: dict[str, Money] = {}
     with broker.store.reading() as look:
         found = dict(look.spent_by(by, period))
@@ -81,7 +81,7 @@ def spend(
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.group))
 
 
-def _held(look: StoreReading, by: str, period: Period, found: dict[str, Spent]) -> dict[str, Money]:
+def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, Spent]) -> dict[str, Money]:
     """What jobs hold, by group. Jobs that hold money and had no machines in the period are added to those of their
     group in ``found``."""
     from broker.store.ledger.spending import Spent
@@ -126,4 +126,4 @@ def _row(group: str, spent: Spent, held: Money) -> SpendRow:
 def ledger_faults(broker: Broker) -> list[str]:
     """What is wrong with the ledger, in sentences; empty when it balances."""
     with broker.store.reading() as look:
-        return faults(look.entries())
+        return faults(look.all_entries())

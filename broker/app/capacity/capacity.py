@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CapacityInventory:
     """All capacity that is held. ``machines``: owned ones that offer themselves. ``asked``: providers that were asked
     and answered; ``problems``: what the others said, by name."""
 
@@ -30,7 +30,7 @@ class Capacity:
     problems: tuple[tuple[str, str], ...]
 
 
-def capacity(broker: Broker, *, ask: bool = True) -> Capacity:
+def capacity(broker: Broker, *, ask: bool = True) -> CapacityInventory:
     """What is held now. With ``ask``, every provider that knows of reservations and has a login is asked over the
     network; those that fail are named, and the rest still counts."""
     from broker.app.market.market import freshen
@@ -38,7 +38,7 @@ def capacity(broker: Broker, *, ask: bool = True) -> Capacity:
     freshen(broker)
     owned = broker.store.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
     reported, asked, problems = _reported(broker) if ask else ([], [], [])
-    return Capacity(
+    return CapacityInventory(
         now=broker.clock.now(),
         recorded=tuple(broker.store.holdings()),
         reported=tuple(reported),

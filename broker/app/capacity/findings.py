@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.advise.rules_of_thumb import active
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
-from broker.economics.reserve.capacity_findings import SHORTEST, Finding, Use, findings
+from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.economics.rules import RulesOfThumb
 from broker.economics.units import HOURS_PER_MONTH
@@ -24,14 +24,14 @@ Stretch = tuple[datetime, datetime, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CapacityFindings:
     """What the use from ``since`` to ``now`` (UTC) says. ``uses``: what it was read from; ``notes``: what was taken for
     granted or left out."""
 
     since: datetime
     now: datetime
-    uses: tuple[Use, ...]
-    findings: tuple[Finding, ...]
+    uses: tuple[AcceleratorUse, ...]
+    findings: tuple[CapacityFinding, ...]
     notes: tuple[str, ...]
 
     @property
@@ -50,7 +50,7 @@ class _Ran:
     usd: float = 0.0
 
 
-def capacity_findings(broker: Broker, since: datetime) -> Found:
+def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
     """The findings on everything that ran since then or is held, by the rules of thumb of the active policies.
 
     Simulated machines do not count. Reads only what is on record: attempts, holdings and stored offers."""
@@ -59,7 +59,7 @@ def capacity_findings(broker: Broker, since: datetime) -> Found:
     ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
     names = sorted({*ran, *(holding.accelerator for holding in held)})
     offers = broker.store.offers(OfferQuery(accelerators=tuple(names))) if names else []
-    uses, found, notes = [], list[Finding](), list[str]()
+    uses, found, notes = [], list[CapacityFinding](), list[str]()
     for name in names:
         mine = [offer for offer in offers if offer.accelerator == name and _counts(offer, now)]
         own = [holding for holding in held if holding.accelerator == name]
@@ -71,7 +71,7 @@ def capacity_findings(broker: Broker, since: datetime) -> Found:
         found += said
     if not names:
         notes.append("no GPU job ran and nothing is on record as held")
-    return Found(since, now, tuple(uses), tuple(found), tuple(notes))
+    return CapacityFindings(since, now, tuple(uses), tuple(found), tuple(notes))
 
 
 def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
@@ -101,7 +101,7 @@ def _use(
     since: datetime,
     now: datetime,
     notes: list[str],
-) -> Use | None:
+) -> AcceleratorUse | None:
     """The hours of one accelerator with its prices; None where no price of renting is known."""
     on_demand = _cheapest(offers, CapacityType.ON_DEMAND)
     rent = ran.usd / ran.gpu_hours if ran.usd else None
@@ -149,7 +149,7 @@ def _use(
             f" {rules.pue:g}); what they draw idle is not counted"
         )
     offer = _cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
-    return Use(
+    return AcceleratorUse(
         accelerator=name,
         demand=_hourly(ran.every, begins, hours),
         rented=_hourly(ran.rented, begins, hours),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
-from broker.economics.reserve.capacity import CapacityPlan, Option, plan_capacity
-from broker.economics.reserve.costs import Market
+from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
+from broker.economics.reserve.costs import BurstPrices
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
@@ -54,7 +54,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class DemandHistory:
     """What ran: GPUs at work each hour by accelerator, how many attempts that were, and the share of the rented
     GPU-hours that ran on spot."""
 
@@ -64,7 +64,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class CapacityPlans:
     """A plan for each accelerator that has demand. ``source``: where the demand is from. ``notes``: what was taken for
     granted for all of them."""
 
@@ -84,7 +84,7 @@ def plan(
     providers: Sequence[str] = (),
     spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
-) -> Planned:
+) -> CapacityPlans:
     """One plan for each accelerator of ``demand``. ``providers``: whose prices count; all of them by default.
     ``spot_share``: of bursts, for all or by accelerator; where it was merely observed and spot has no price now, none.
     Raises InvalidInput where an accelerator has no on-demand price at all."""
@@ -103,7 +103,7 @@ def plan(
         plans.append(
             plan_capacity(accelerator, hours, now, market, options, own, kwh_usd=stated.kwh_usd, pue=stated.pue)
         )
-    return Planned(now, source, tuple(plans), demand, tuple(said))
+    return CapacityPlans(now, source, tuple(plans), demand, tuple(said))
 
 
 def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
@@ -142,7 +142,7 @@ def demand_of_files(
     return found, notes
 
 
-def demand_of_history(broker: Broker, since: datetime) -> History:
+def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
     """What ran here up to now, from the attempts on record: the mean over each hour, to whole GPUs, from the first use
     on and not from before ``since``. Simulated machines do not count. Raises InvalidInput when nothing ran."""
     now = broker.clock.now()
@@ -167,7 +167,7 @@ def demand_of_history(broker: Broker, since: datetime) -> History:
             f"no GPU job ran for an hour since {since.astimezone(UTC):%Y-%m-%d}",
             hint="give the demand: --demand H100=FILE, one number of GPUs an hour",
         )
-    return History(found, attempts, {name: _spot_share(rented, name) for name in found})
+    return DemandHistory(found, attempts, {name: _spot_share(rented, name) for name in found})
 
 
 def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: str) -> float:
@@ -224,7 +224,7 @@ def _stated(prices: Mapping[str, float], accelerator: str) -> float | None:
 
 def _market(
     accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, spot_share: float | Mapping[str, float]
-) -> Market:
+) -> BurstPrices:
     def price(kind: CapacityType, given: Mapping[str, float]) -> float | None:
         said = _stated(given, accelerator)
         best = _cheapest(offer for offer in offers[accelerator] if offer.capacity_type is kind)
@@ -238,18 +238,20 @@ def _market(
         )
     spot = price(CapacityType.SPOT, stated.spot)
     if isinstance(spot_share, Mapping):
-        return Market(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
-    return Market(on_demand, spot, spot_share)
+        return BurstPrices(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
+    return BurstPrices(on_demand, spot, spot_share)
 
 
-def _options(accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: Market) -> Iterable[Option]:
+def _options(
+    accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: BurstPrices
+) -> Iterable[PurchaseOption]:
     """What can be held: what was stated, else the cheapest of each term on the market; and machines to buy."""
     said = _stated(stated.reserved, accelerator)
     if said is None and stated.ratio is not None:
         said = positive("ratio", stated.ratio) * market.on_demand
     if said is not None:
         for term in stated.terms:
-            yield Option(f"reserved for {_days(term)} at the stated price", term, said)
+            yield PurchaseOption(f"reserved for {_days(term)} at the stated price", term, said)
     else:
         by_term: dict[int, list[Offer]] = {}
         for offer in offers[accelerator]:
@@ -258,11 +260,13 @@ def _options(accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated
         for months, sold in sorted(by_term.items()):
             best = min(sold, key=_usd)
             name = f"{best.provider}/{best.region} {best.instance_type}, {months} months"
-            yield Option(name, round(months * HOURS_PER_MONTH), _usd(best))
+            yield PurchaseOption(name, round(months * HOURS_PER_MONTH), _usd(best))
     own = _stated(stated.own, accelerator)
     if own is not None:
         usd = positive("purchase price", own, "USD") / positive("life", stated.life_hours, "h") + stated.energy
-        yield Option(f"bought, used for {_days(stated.life_hours)}", round(stated.life_hours), usd, HoldingKind.OWNED)
+        yield PurchaseOption(
+            f"bought, used for {_days(stated.life_hours)}", round(stated.life_hours), usd, HoldingKind.OWNED
+        )
 
 
 def _days(hours: float) -> str:

@@ -18,7 +18,7 @@ from broker.app.alerts import notify
 from broker.app.billing.report import ledger_faults
 from broker.app.doctor.providers import DescribesSetup as DescribesSetup  # providers' docstrings point here
 from broker.app.doctor.providers import provider_findings
-from broker.app.doctor.result import Finding, Health
+from broker.app.doctor.result import DoctorFinding, Health
 from broker.app.doctor.result import healthy as healthy
 from broker.app.jobs.disk_space import FULL
 from broker.app.service import background
@@ -48,7 +48,7 @@ _EXTRAS = {
 }
 
 
-def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
+def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
     """Everything, one finding after the other, what others depend on first. Contacts no provider, changes nothing but
     that it creates a store and a folder for runs where there is none. What needs the store is left out when that
     cannot be used: it would say the same again."""
@@ -58,7 +58,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
     try:
         broker = make_broker()
     except InvalidInput as error:
-        yield Finding("settings", Health.PROBLEM, str(error), error.hint)
+        yield DoctorFinding("settings", Health.PROBLEM, str(error), error.hint)
         return
     yield _disk(broker.settings.home.absolute(), "GPUBROKER_HOME")
     elsewhere = _store_folder(broker)
@@ -78,44 +78,35 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
     yield from _notify(broker)
 
 
-def prove(broker: Broker) -> Iterator[Finding]:
+def prove(broker: Broker) -> Iterator[DoctorFinding]:
     """Make every projection anew from the events and compare; check the ledger. What differed is mended by it."""
-    with broker.store.writing() as tx:
-        jobs = {view.id: view for view in tx.jobs()}
-        money = {job_id: tx.balance(job_id) for job_id in jobs}
-        sums = tx.kept_sums()
-        tx.rebuild()
-        sums_differ = len({slot for slot, _ in sums.items() ^ tx.kept_sums().items()})
-        after = {view.id: view for view in tx.jobs()}
-        differ = sorted(
-            job_id
-            for job_id in {*jobs, *after}
-            if jobs.get(job_id) != after.get(job_id) or money.get(job_id) != tx.balance(job_id)
-        )
-    if differ:
-        message = f"the projections of {', '.join(differ)} differed from the events; they have been made anew"
-        yield Finding("rebuild", Health.PROBLEM, message, "please report this", {"differed": differ})
+    found = broker.store.prove()
+    if found.differing:
+        message = f"the projections of {', '.join(found.differing)} differed from the events; they have been made anew"
+        yield DoctorFinding("rebuild", Health.PROBLEM, message, "please report this", {"differed": found.differing})
     else:
-        message = f"rebuilding {len(after)} jobs from their events gives what is kept"
-        yield Finding("rebuild", Health.OK, message, facts={"jobs": len(after), "differed": []})
-    if sums_differ:
-        message = f"{sums_differ} sums of what was spent differed from the entries; they have been made anew"
-        yield Finding("sums", Health.PROBLEM, message, "please report this", {"differed": sums_differ})
+        message = f"rebuilding {found.jobs:,} jobs from their events gives what is kept"
+        yield DoctorFinding("rebuild", Health.OK, message, facts={"jobs": found.jobs, "differed": []})
+    if found.sums_differing:
+        message = f"{found.sums_differing} sums of what was spent differed from the entries; they have been made anew"
+        yield DoctorFinding("sums", Health.PROBLEM, message, "please report this", {"differed": found.sums_differing})
     else:
-        message = f"{len(sums):,} sums that budgets go by are what the entries add up to"
-        yield Finding("sums", Health.OK, message, facts={"sums": len(sums), "differed": 0})
+        message = f"{found.sums:,} sums that budgets go by are what the entries add up to"
+        yield DoctorFinding("sums", Health.OK, message, facts={"sums": found.sums, "differed": 0})
     faults = ledger_faults(broker)
     health = Health.PROBLEM if faults else Health.OK
     message = "; ".join(faults) or "every movement of the ledger balances"
-    yield Finding("ledger", health, message, "please report this" if faults else "", {"balanced": not faults})
+    yield DoctorFinding("ledger", health, message, "please report this" if faults else "", {"balanced": not faults})
 
 
-def _python() -> Finding:
+def _python() -> DoctorFinding:
     found = platform.python_version()
     facts = {"python": found, "executable": sys.executable, "system": platform.platform(), "gpubroker": _own_version()}
     if sys.version_info < _OLDEST_PYTHON:
-        return Finding("python", Health.PROBLEM, f"Python {found} is too old", "install Python 3.11 or newer", facts)
-    return Finding("python", Health.OK, f"gpubroker {facts['gpubroker']} on Python {found}", facts=facts)
+        return DoctorFinding(
+            "python", Health.PROBLEM, f"Python {found} is too old", "install Python 3.11 or newer", facts
+        )
+    return DoctorFinding("python", Health.OK, f"gpubroker {facts['gpubroker']} on Python {found}", facts=facts)
 
 
 def _own_version() -> str:
@@ -125,18 +116,18 @@ def _own_version() -> str:
         return "(not installed as a package)"
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[DoctorFinding]:
     """What is installed, each by itself; what is not, in one finding: most people need few of them."""
     missing = {}
     for extra, (module, adds) in _EXTRAS.items():
         if _there(module):
-            yield Finding("extra", Health.OK, f"{extra}: {adds}", facts={"extra": extra, "installed": True})
+            yield DoctorFinding("extra", Health.OK, f"{extra}: {adds}", facts={"extra": extra, "installed": True})
         else:
             missing[extra] = adds
     if missing:
         message = f"optional parts not installed: {', '.join(missing)}"
         fix = "none is needed; what each adds: gpubroker doctor --verbose"
-        yield Finding("extra", Health.NOTE, message, fix, {"installed": False, "adds": missing})
+        yield DoctorFinding("extra", Health.NOTE, message, fix, {"installed": False, "adds": missing})
 
 
 def _there(module: str) -> bool:
@@ -146,13 +137,13 @@ def _there(module: str) -> bool:
         return False
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+def _variables(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:
     """Variables that look like settings and are none."""
     for name, sentence in unknown_variables(environment).items():
-        yield Finding("settings", Health.NOTE, sentence, "unset it, or correct it", {"variable": name})
+        yield DoctorFinding("settings", Health.NOTE, sentence, "unset it, or correct it", {"variable": name})
 
 
-def _disk(folder: Path, setting: str) -> Finding:
+def _disk(folder: Path, setting: str) -> DoctorFinding:
     """The room on the disk of a folder, or of the nearest one above it that exists."""
     found = folder
     while not found.exists():
@@ -162,13 +153,15 @@ def _disk(folder: Path, setting: str) -> Finding:
     message = f"{free / 1e9:,.1f} GB free for {folder}" if free >= _LOW_DISK else f"{free / 1e6:,.0f} MB free"
     if not os.access(found, os.W_OK):
         fix = f"change its owner or mode, or set {setting}"
-        return Finding("disk", Health.PROBLEM, f"{found} cannot be written to", fix, facts)
+        return DoctorFinding("disk", Health.PROBLEM, f"{found} cannot be written to", fix, facts)
     if free < _FULL_DISK:
-        return Finding("disk", Health.PROBLEM, f"full: {message} for {folder}", f"free some, or set {setting}", facts)
+        return DoctorFinding(
+            "disk", Health.PROBLEM, f"full: {message} for {folder}", f"free some, or set {setting}", facts
+        )
     if free < _LOW_DISK:
         fix = f"free some: checkpoints need it; or set {setting}"
-        return Finding("disk", Health.NOTE, f"nearly full: {message} for {folder}", fix, facts)
-    return Finding("disk", Health.OK, message, facts=facts)
+        return DoctorFinding("disk", Health.NOTE, f"nearly full: {message} for {folder}", fix, facts)
+    return DoctorFinding("disk", Health.OK, message, facts=facts)
 
 
 def _store_folder(broker: Broker) -> Path | None:
@@ -180,7 +173,7 @@ def _store_folder(broker: Broker) -> Path | None:
     return folder
 
 
-def _runs(broker: Broker) -> Finding:
+def _runs(broker: Broker) -> DoctorFinding:
     """Where run folders and checkpoints go, without what a login in the URL would give away."""
     parts = urlsplit(broker.settings.runs_url)
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
@@ -189,11 +182,17 @@ def _runs(broker: Broker) -> Finding:
         _try_runs(broker.settings.runs_url)
     except BrokerError as error:
         fix = error.hint or "correct GPUBROKER_RUNS"
-        return Finding("runs", Health.PROBLEM, f"run folders cannot be kept in {shown}: {error.message}", fix, facts)
+        return DoctorFinding(
+            "runs", Health.PROBLEM, f"run folders cannot be kept in {shown}: {error.message}", fix, facts
+        )
     if parts.scheme == "file":
         message = f"run folders and checkpoints lie on this machine ({parts.path}): enough for local and owned capacity"
-        return Finding("runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts)
-    return Finding("runs", Health.OK, f"run folders and checkpoints lie in {shown}; not written to now", facts=facts)
+        return DoctorFinding(
+            "runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts
+        )
+    return DoctorFinding(
+        "runs", Health.OK, f"run folders and checkpoints lie in {shown}; not written to now", facts=facts
+    )
 
 
 def _try_runs(url: str) -> None:
@@ -216,7 +215,7 @@ def _try_runs(url: str) -> None:
         raise InvalidInput(error.strerror or str(error), hint=fix) from error
 
 
-def _machines(broker: Broker) -> Iterator[Finding]:
+def _machines(broker: Broker) -> Iterator[DoctorFinding]:
     """What this machine itself offers, and what other local sources do."""
     for name in broker.registries.local_providers:
         try:
@@ -226,43 +225,47 @@ def _machines(broker: Broker) -> Iterator[Finding]:
             rows = list(provider.offers(OfferQuery()))
         except BrokerError as error:
             passing = isinstance(error, RetryLater)
-            yield Finding("gpu", Health.NOTE if passing else Health.PROBLEM, f"{name}: {error.message}", error.hint)
+            yield DoctorFinding(
+                "gpu", Health.NOTE if passing else Health.PROBLEM, f"{name}: {error.message}", error.hint
+            )
             continue
         cards = sorted({row.machine for row in rows if isinstance(row, Offer) and row.accelerator})
         why = "; ".join(row.detail or row.reason for row in rows if isinstance(row, SkippedRow))
         facts = {"accelerators": cards, "nvml": why or "ok"}
         if cards:
             has = "this machine has" if name == _THIS_MACHINE else f"{name} has"
-            yield Finding("gpu", Health.OK, f"{has} {', '.join(cards)}", facts=facts)
+            yield DoctorFinding("gpu", Health.OK, f"{has} {', '.join(cards)}", facts=facts)
         elif name == _THIS_MACHINE:
             message = f"no GPU found in this machine{f' ({why})' if why else ''}; CPU jobs run here"
-            yield Finding("gpu", Health.NOTE, message, "install the NVIDIA driver if there is a GPU", facts)
+            yield DoctorFinding("gpu", Health.NOTE, message, "install the NVIDIA driver if there is a GPU", facts)
 
 
-def _store(broker: Broker) -> Finding:
+def _store(broker: Broker) -> DoctorFinding:
     try:
         store = broker.store
         with store.writing():
             pass
         schema, offers = store.setting("gpubroker_version"), store.count_offers()
     except (StoreProblem, MissingExtra) as error:
-        return Finding("store", Health.PROBLEM, str(error), error.hint, {"writable": False})
+        return DoctorFinding("store", Health.PROBLEM, str(error), error.hint, {"writable": False})
     facts = {"where": store.where, "writable": True, "made_by": schema, "offers": offers}
-    return Finding("store", Health.OK, f"{store.where}: writable, {offers:,} offers", facts=facts)
+    return DoctorFinding("store", Health.OK, f"{store.where}: writable, {offers:,} offers", facts=facts)
 
 
-def _reconciler(broker: Broker) -> Finding:
+def _reconciler(broker: Broker) -> DoctorFinding:
     runs, left = background.running(broker), background.work_left(broker)
     facts = {"running": runs, "work_left": left, "log": str(broker.settings.home / "reconciler.log")}
     if runs:
-        return Finding("reconciler", Health.OK, "running", facts=facts)
+        return DoctorFinding("reconciler", Health.OK, "running", facts=facts)
     if left:
         message = "not running, though jobs need it: they go on, but nothing is re-placed or settled"
-        return Finding("reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts)
-    return Finding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
+        return DoctorFinding(
+            "reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts
+        )
+    return DoctorFinding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
 
 
-def _unreadable(broker: Broker) -> Iterator[Finding]:
+def _unreadable(broker: Broker) -> Iterator[DoctorFinding]:
     """The open jobs that this version cannot read: nobody looks after them from here."""
     with broker.store.reading() as look:
         look.unclosed()
@@ -270,42 +273,42 @@ def _unreadable(broker: Broker) -> Iterator[Finding]:
     for one in found:
         facts = {"job": one.job_id, "newer": one.newer}
         message = f"{one.message}; it is left alone: its money stays held, its machines run on as far as that reaches"
-        yield Finding("job", Health.PROBLEM, message, one.hint, facts)
+        yield DoctorFinding("job", Health.PROBLEM, message, one.hint, facts)
 
 
-def _policy(broker: Broker) -> Iterator[Finding]:
+def _policy(broker: Broker) -> Iterator[DoctorFinding]:
     try:
         active, policy = broker.store.active_policy(), broker.policy()
     except InvalidInput as error:
         message = f"the active policy cannot be read by this version: {error}"
-        yield Finding("policy", Health.PROBLEM, message, "mend the files, then `gpubroker policy apply FILES`")
+        yield DoctorFinding("policy", Health.PROBLEM, message, "mend the files, then `gpubroker policy apply FILES`")
         return
     if active is None:
         message = "none is active: nothing that costs real money is launched"
-        yield Finding("policy", Health.NOTE, message, "gpubroker policy apply FILES", {"active": None})
+        yield DoctorFinding("policy", Health.NOTE, message, "gpubroker policy apply FILES", {"active": None})
         return
     facts = {"active": active.number, "files": sorted(active.files), "grants_cash": policy.defaults.grants_cash}
     spends = "" if policy.defaults.grants_cash else "; it grants no cash, so none is spent"
-    yield Finding(
+    yield DoctorFinding(
         "policy", Health.OK, f"version {active.number} by {active.by}, {len(policy.rules)} rules{spends}", "", facts
     )
 
 
-def _engines(broker: Broker) -> Iterator[Finding]:
+def _engines(broker: Broker) -> Iterator[DoctorFinding]:
     for name in broker.registries.engines:
         facts: dict[str, Any] = {"engine": name}
         try:
             engine = broker.engine(name)
         except MissingExtra as error:
-            yield Finding("engine", Health.NOTE, f"{name}: {error}", "", facts | {"ready": False})  # see `extra`
+            yield DoctorFinding("engine", Health.NOTE, f"{name}: {error}", "", facts | {"ready": False})  # see `extra`
         except BrokerError as error:
-            yield Finding("engine", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
+            yield DoctorFinding("engine", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
         else:
             facts |= {"ready": True, "honours": sorted(engine.honours)}
-            yield Finding("engine", Health.OK, f"{name}: ready", facts=facts)
+            yield DoctorFinding("engine", Health.OK, f"{name}: ready", facts=facts)
 
 
-def _notify(broker: Broker) -> Iterator[Finding]:
+def _notify(broker: Broker) -> Iterator[DoctorFinding]:
     """Who is told of alerts. Addresses are looked at, and nobody is contacted."""
     targets = broker.settings.notify
     for name, address in targets.items():
@@ -313,9 +316,9 @@ def _notify(broker: Broker) -> Iterator[Finding]:
         try:
             notify.check_addresses({name: address})
         except MissingExtra as error:
-            yield Finding("notify", Health.NOTE, f"{name}: {error}", error.hint, facts)
+            yield DoctorFinding("notify", Health.NOTE, f"{name}: {error}", error.hint, facts)
         except InvalidInput as error:
-            yield Finding("notify", Health.PROBLEM, str(error), error.hint, facts)
+            yield DoctorFinding("notify", Health.PROBLEM, str(error), error.hint, facts)
         else:
             fix = f"to try it: gpubroker prices watch test {name}"
-            yield Finding("notify", Health.OK, f"{name}: {notify.shown(address)}", fix, facts)
+            yield DoctorFinding("notify", Health.OK, f"{name}: {notify.shown(address)}", fix, facts)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from broker.app.doctor.result import Finding, Health
+from broker.app.doctor.result import DoctorFinding, Health
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, MissingExtra
 from broker.store.records import PollRun, PollStatus
@@ -39,7 +39,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class LoginSetup:
     """One login: whether it was found (``where``), how to give it, and what it adds to what is there without."""
 
     name: str
@@ -57,49 +57,49 @@ class Setup:
     ready: bool
     problem: str
     endpoints: tuple[Endpoint, ...] = ()
-    logins: tuple[Login, ...] = ()
+    logins: tuple[LoginSetup, ...] = ()
 
     @property
-    def missing(self) -> list[Login]:
+    def missing(self) -> list[LoginSetup]:
         """The logins that were not found; those that are given and add as one, once."""
         found = {(login.how, login.adds): login for login in reversed(self.logins) if not login.found}
         return list(reversed(found.values()))
 
 
-def provider_findings(broker: Broker) -> Iterator[Finding]:
+def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
     """One finding a provider; its `Setup` is among the facts."""
     polls, now = broker.store.last_polls(), broker.clock.now()
     for name in broker.registries.providers:
         try:
             provider = broker.provider(name)
         except MissingExtra as error:
-            yield Finding(
+            yield DoctorFinding(
                 "provider", Health.NOTE, f"{name}: {error}", error.hint, _facts(Setup(name, False, str(error)))
             )
         except BrokerError as error:
             facts = _facts(Setup(name, False, str(error)))
-            yield Finding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
+            yield DoctorFinding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
         else:
             yield _asked(_setup(broker, name, provider), polls.get(name), now)
 
 
-def _asked(setup: Setup, last: PollRun | None, now: datetime) -> Finding:
+def _asked(setup: Setup, last: PollRun | None, now: datetime) -> DoctorFinding:
     name, facts = setup.provider, _facts(setup)
     if last is None:
-        return Finding("provider", Health.OK, f"{name}: ready, not asked yet", "gpubroker prices poll", facts)
+        return DoctorFinding("provider", Health.NOTE, f"{name}: not asked yet", "gpubroker prices poll", facts)
     facts |= {"last_poll": last.finished, "offers": last.seen, "last_error": last.error}
     ago = _ago(now - last.finished)
     if not last.error:
         offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
-        return Finding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
+        return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
     # What nobody has set up is not broken; a login that was given and is refused is.
     unset = last.status is PollStatus.EXTRA_MISSING or (
         last.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
     )
     if unset:
-        return Finding("provider", Health.NOTE, f"{name}: not set up: {last.error}", last.hint, facts)
+        return DoctorFinding("provider", Health.NOTE, f"{name}: not set up: {last.error}", last.hint, facts)
     fix = last.hint or "gpubroker prices poll"
-    return Finding("provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", fix, facts)
+    return DoctorFinding("provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", fix, facts)
 
 
 def _facts(setup: Setup) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _setup(broker: Broker, name: str, provider: object) -> Setup:
         for label, place in described.get("endpoints", {}).items()
     ]
     logins = [
-        Login(label, bool(login["found"]), login.get("where", ""), login["how"], login.get("adds", ""))
+        LoginSetup(label, bool(login["found"]), login.get("where", ""), login["how"], login.get("adds", ""))
         for label, login in described.get("logins", {}).items()
     ]
     return Setup(name, True, "", tuple(endpoints), tuple(logins))

@@ -17,7 +17,7 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing looked at: what it is, and how to mend it when it is not right. ``facts``: for programs."""
 
     area: str
@@ -27,6 +27,6 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def healthy(findings: Sequence[Finding]) -> bool:
+def healthy(findings: Sequence[DoctorFinding]) -> bool:
     """Whether nothing is broken; notes are fine."""
     return all(finding.health is not Health.PROBLEM for finding in findings)

@@ -14,7 +14,7 @@ from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.approvals import Asked, Question, expiry, questions
+from broker.core.policy.approvals import Question, RequestedApproval, expiry, questions
 from broker.core.policy.decisions import Decision, Inputs, inputs_of, sealed, written
 from broker.core.policy.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
@@ -23,6 +23,7 @@ from broker.ledger.entries import Balance
 from broker.ledger.journal import writing_if
 from broker.reconciler.admission.admission import facts_of, strictest
 from broker.reconciler.admission.approvals import is_of, of_ask
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.store.jobs.journal import StoreReading, StoreWriting
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Anew:
     record: Decision
     other_policy: bool
 
-    def still(self, asked: Asked) -> Asked:
+    def still(self, asked: RequestedApproval) -> RequestedApproval:
         """What was asked, without what no rule asks any more; the other questions are put to those of now."""
         answered = {rule for rule, _ in asked.yes}
         kept = [self.questions.get(q.rule, q) for q in asked.questions if q.rule in (answered | self.questions.keys())]
@@ -127,40 +128,38 @@ def answer(
     return tx.append(view.id, [(None, more)], now)
 
 
-class AskingAnew:
-    """For the reconciler: what waits for an answer is judged once by each policy that comes into force meanwhile, and
+class AskingAnew(Controller):
+    """What waits for an answer is judged once by each policy that comes into force meanwhile, and
     goes on where nothing is asked any more. Denied by now, it waits on: nobody can approve it before that changes."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._looked: dict[str, tuple[datetime, str]] = {}  # by job: what was asked when, and the last policy for it
 
-    def __call__(self, view: JobView) -> bool:
-        """Whether the job's stream changed."""
-        if view.asked is None:
-            self._looked.pop(view.id, None)
-            return False
-        broker, now = self._broker, self._broker.clock.now()
+    def goes_by(self, about: JobContext) -> tuple[datetime, str] | None:
+        """When something was asked, and the policies in force; those that cannot be read change nothing."""
+        if about.view.asked is None:
+            return None
         try:
-            with broker.store.reading() as look:
-                policy = broker.policy(look)
-                if self._looked.get(view.id) == (view.asked.at, policy.version):
-                    return False
-                if not _is_due(look, view, policy):
-                    self._looked[view.id] = view.asked.at, policy.version
-                    return False
+            return about.view.asked.at, self._broker.policy().version
         except InvalidInput:
-            return False  # policies that cannot be read change nothing
+            return None
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Answer what nobody is asked any more."""
+        broker, view = self._broker, about.view
+        assert view.asked is not None, "else it goes by nothing"
+        with broker.store.reading() as look:
+            if not _is_due(look, view, broker.policy(look)):
+                return AtRest()
         with writing_if(broker.store, view) as tx:
-            anew = judged_anew(tx, broker.policy(tx), view, now)
+            anew = judged_anew(tx, broker.policy(tx), view, about.now)
             if anew is None:
-                self._looked[view.id] = view.asked.at, policy.version
-                return False
+                return AtRest()
             if anew.denials or anew.still(view.asked).open:
                 tx.record(anew.record)
-                return False
-            answer(tx, view, anew, now)
-        return True
+                return AtRest()
+            answer(tx, view, anew, about.now)
+        return DecideAnew()
 
 
 def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
@@ -183,7 +182,7 @@ def _readable(record: Decision) -> Inputs | None:
         return None
 
 
-def _asked_next(asked: Asked, fresh: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
+def _asked_next(asked: RequestedApproval, fresh: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
     lasts, longer = asked.lasts, asked.max_duration
     return ev.ApprovalAsked(
         by=asked.by,

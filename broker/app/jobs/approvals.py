@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,12 +12,12 @@ from broker.app.jobs.jobs import find
 from broker.app.policy.unknown_names import has_account
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName, UnreadableJob, did_you_mean
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName, did_you_mean
 from broker.core.events import events as ev
 from broker.core.events.events import Event
-from broker.core.events.lifecycle import advance
+from broker.core.events.lifecycle import request_after
 from broker.core.events.views import JobView
-from broker.core.policy.approvals import Asked, Question, StandingGrant, named
+from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant, named
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.journal import Writing
@@ -28,7 +27,7 @@ from broker.reconciler.admission.approvals import refuse as refuse_in
 _MOST_JOBS = 200
 
 
-class Standing(StrEnum):
+class ApprovalState(StrEnum):
     """Where a request stands."""
 
     WAITING = "waiting"
@@ -39,18 +38,18 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TrackedApproval:
     """One request for approval: the job as it is now, what was asked, where it stands; who decided when, and why."""
 
     view: JobView
-    asked: Asked
-    state: Standing
+    asked: RequestedApproval
+    state: ApprovalState
     decided_at: datetime | None = None
     decided_by: tuple[str, ...] = ()
     note: str = ""
 
 
-def requests(broker: Broker, *, all_of_them: bool = False) -> list[Request]:
+def requests(broker: Broker, *, all_of_them: bool = False) -> list[TrackedApproval]:
     """What waits for approval, the oldest first; with ``all_of_them`` also what was decided, the newest last."""
     now = broker.clock.now()
     with broker.store.reading() as look:
@@ -58,50 +57,47 @@ def requests(broker: Broker, *, all_of_them: bool = False) -> list[Request]:
             waiting = [view for view in look.unclosed() if view.asked is not None]
             found = [request for view in waiting if (request := _waiting(view, now)) is not None]
         else:
-            found = []
-            for view in look.views(look.asked_about(_MOST_JOBS)):
-                with suppress(UnreadableJob):
-                    found += _history(view, look.events(view.id), now)
+            views = look.views(look.asked_about(_MOST_JOBS))
+            words = look.words_on_approval([view.id for view in views])
+            found = [request for view in views for request in _history(view, words.get(view.id, ()), now)]
     return sorted(found, key=lambda request: (request.asked.at, request.view.id))
 
 
-def _waiting(view: JobView, now: datetime) -> Request | None:
+def _waiting(view: JobView, now: datetime) -> TrackedApproval | None:
     if view.asked is None:
         return None
-    state = Standing.EXPIRED if view.asked.expired(now) else Standing.WAITING
-    return Request(view, view.asked, state)
+    state = ApprovalState.EXPIRED if view.asked.expired(now) else ApprovalState.WAITING
+    return TrackedApproval(view, view.asked, state)
 
 
-def _history(view: JobView, events: Sequence[Event], now: datetime) -> list[Request]:
-    """Every request of one job, told by its stream."""
-    found: list[Request] = []
-    before: JobView | None = None
+def _history(view: JobView, events: Sequence[Event], now: datetime) -> list[TrackedApproval]:
+    """Every request of one job, told by the events of its stream that are about approval."""
+    found: list[TrackedApproval] = []
+    asked: RequestedApproval | None = None
     notes: list[str] = []
     for event in events:
-        after = advance(before, event)
-        asked = before.asked if before else None
+        after = request_after(asked, event)
         if isinstance(event.body, ev.ApprovalAsked):
             notes = []
         elif isinstance(event.body, ev.ApprovalGiven) and event.body.note:
             notes.append(event.body.note)
-        if asked is not None and after.asked is None:
+        if asked is not None and after is None:
             found.append(_decided(view, asked, event, notes))
-        before = after
+        asked = after
+    if asked is not None and view.state.final:  # it ended before anybody had decided
+        found.append(TrackedApproval(view, asked, ApprovalState.WITHDRAWN, view.ended_at))
     last = _waiting(view, now)
     return [*found, last] if last else found
 
 
-def _decided(view: JobView, asked: Asked, event: Event, notes: Sequence[str]) -> Request:
-    match event.body:
-        case ev.ApprovalGiven(by=by):
-            who = tuple(dict.fromkeys(filter(None, [*(name for _, name in asked.yes), by])))
-            return Request(view, asked, Standing.APPROVED, event.at, who, "; ".join(notes))
-        case ev.ApprovalRefused(by=by, note=note):
-            return Request(
-                view, asked, Standing.REFUSED if by else Standing.EXPIRED, event.at, (by,) if by else (), note
-            )
-        case _:
-            return Request(view, asked, Standing.WITHDRAWN, event.at)
+def _decided(view: JobView, asked: RequestedApproval, event: Event, notes: Sequence[str]) -> TrackedApproval:
+    body = event.body
+    if isinstance(body, ev.ApprovalRefused):
+        state = ApprovalState.REFUSED if body.by else ApprovalState.EXPIRED
+        return TrackedApproval(view, asked, state, event.at, (body.by,) if body.by else (), body.note)
+    last = body.by if isinstance(body, ev.ApprovalGiven) else ""
+    who = tuple(dict.fromkeys(filter(None, [*(name for _, name in asked.yes), last])))
+    return TrackedApproval(view, asked, ApprovalState.APPROVED, event.at, who, "; ".join(notes))
 
 
 def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
@@ -145,7 +141,7 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
         return refuse_in(tx, current, broker.clock.now(), by=by.identity, note=reason)
 
 
-def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked]:
+def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, RequestedApproval]:
     """The job as it is now, and what it waits for. Raises `NotAllowed` where that is nothing, or too late."""
     current = tx.job(view.id) or view
     asked = current.asked
@@ -161,7 +157,7 @@ def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked]:
     return current, asked
 
 
-def _answerable(by: Actor, current: JobView, asked: Asked) -> tuple[Question, ...]:
+def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[Question, ...]:
     """What of that the user may answer. Raises `NotAllowed`."""
     who = by.identity
     # Neither whose job it is nor who asks on their behalf approves it.
@@ -178,7 +174,7 @@ def _answerable(by: Actor, current: JobView, asked: Asked) -> tuple[Question, ..
     raise NotAllowed(f"you are {who}, and not among those who approve {current.id}", hint=_others(asked, who))
 
 
-def _others(asked: Asked, who: str) -> str:
+def _others(asked: RequestedApproval, who: str) -> str:
     """Whom else to ask."""
     names = [name for name in asked.approvers if name != who]
     return f"ask {' or '.join(names)}" if names else "the policy names nobody else: `gpubroker policy show`"

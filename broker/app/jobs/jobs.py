@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.app.jobs.nearest import Limits, alternatives, as_text, once, smaller, starts_later
+from broker.app.jobs.nearest import JobLimits, alternatives, as_text, once, smaller, starts_later
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
@@ -74,7 +74,7 @@ def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
         return tx.append(view.id, [(None, ev.CancelRequested(by=by.identity))], broker.clock.now())
 
 
-More = Limits  # what an extension asks for, in all
+More = JobLimits  # what an extension asks for, in all
 
 
 def extend(broker: Broker, view: JobView, more: More, *, by: Actor) -> JobView:
@@ -84,8 +84,8 @@ def extend(broker: Broker, view: JobView, more: More, *, by: Actor) -> JobView:
     judged when it is placed again, but for what its owner's open requests leave no room for. Where a rule asks somebody
     first, the money is held and the question put (`JobView.asked`); a running job goes on with what it has until that
     is approved. Raises `InvalidInput` for limits that are not higher, or below what the job has spent and holds
-    already, `NotAllowed` for somebody else's job, one that has ended, one that waits for approval already, or when a
-    policy refuses (then nothing changes, but the refusal is on record).
+    already, or of a job that has ended; `NotAllowed` for somebody else's job, one that waits for approval already, or
+    when a policy refuses (then nothing changes, but the refusal is on record).
     """
     _only_ones_own(view, by)
     if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
@@ -112,17 +112,19 @@ def _what_would_pass(broker: Broker, view: JobView, more: More, by: Actor, refus
             return []
         placement, balance = current.latest.placement, look.balance(view.id)
 
-        def judge(limits: Limits) -> Admission:
+        def judge(limits: JobLimits) -> Admission:
             _, after = _with_limits(current, limits, by, now)
             return _judged(broker, look, after, placement, now)[0]
 
         beyond = Money.ZERO if current.max_cost is None else current.max_cost + Money(1)
-        least = Limits(max(beyond, sum(_used(balance), Money.ZERO)), current.max_duration + timedelta(microseconds=1))
+        least = JobLimits(
+            max(beyond, sum(_used(balance), Money.ZERO)), current.max_duration + timedelta(microseconds=1)
+        )
         later = starts_later(refused, broker.policy(), facts_of(look, broker.policy(), now))
         return alternatives(more, smaller(more, least, judge), later, lambda limits: _command(view, limits))
 
 
-def _command(view: JobView, limits: Limits) -> str:
+def _command(view: JobView, limits: JobLimits) -> str:
     cost = "" if limits.max_cost is None else f" --max-cost '{limits.max_cost}'"
     time = "" if limits.max_duration is None else f" --max-duration {print_duration(limits.max_duration)}"
     return f"gpubroker jobs extend {view.id}{cost}{time}"
@@ -133,7 +135,11 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, by: Actor,
     will be judged again before any money is held for it."""
     current = tx.job(view.id) or view
     if current.state.final or current.cancel_requested:
-        raise NotAllowed(f"{view.id} is over ({current.state.value}); submit it again instead")
+        state = f"is over ({current.state.value})" if current.state.final else "is being cancelled"
+        raise InvalidInput(
+            f"{view.id} {state}, so higher limits change nothing",
+            hint="`gpubroker jobs resume` goes on from its checkpoint as a new job; `jobs retry` starts again",
+        )
     if current.asked is not None:
         who = ", ".join(current.asked.approvers)
         raise NotAllowed(f"{view.id} waits for approval already, of {who}", hint="`gpubroker approvals list`")
@@ -219,10 +225,19 @@ def _judged(
     return found, decision_of(found, here, policy, facts_for(found.action))
 
 
-def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[str]:
-    """The lines a job's command has printed, attempt by attempt (or of one), oldest first."""
+def logs(broker: Broker, view: JobView, attempt: int | None = None, node: int | None = None) -> Iterator[str]:
+    """The lines a job's command has printed, attempt by attempt (or of one), oldest first; with ``node`` those of one
+    node, as they lie in the run folder. Raises `InvalidInput` for a node that the job does not have."""
+    if node is not None and node >= view.job.num_nodes:
+        raise InvalidInput(f"{view.id} has no node {node}; its nodes are 0 to {view.job.num_nodes - 1}")
     for candidate in view.attempts:
-        if candidate.handle is not None and attempt in (None, candidate.number):
+        if attempt not in (None, candidate.number):
+            continue
+        if node is not None:
+            from broker.app.service.reconciler_setup import run_folders  # needs the object store
+
+            yield from run_folders(broker).of(view.id).logs(candidate.number, node)
+        elif candidate.handle is not None:
             yield from broker.engine(candidate.engine).logs(candidate.handle)
 
 
@@ -349,7 +364,7 @@ def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJobs:
     """The jobs that were searched for, newest first. ``unreadable``: those of them that this version cannot read."""
 
     views: Sequence[JobView]
@@ -363,8 +378,8 @@ def search(
     user: str | None = None,
     team: str | None = None,
     limit: int | None = None,
-) -> Found:
+) -> FoundJobs:
     """Jobs that match all that is given."""
     with broker.store.reading() as look:
         views = look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
-        return Found(views, look.unreadable)
+        return FoundJobs(views, look.unreadable)

@@ -10,7 +10,7 @@ from broker.app.service import background
 from broker.app.service.reconciler_setup import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import RetryLater
-from broker.core.events.views import JobView
+from broker.core.events.views import AttemptView, JobView
 from broker.runfolder.log_tail import Printed
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
@@ -18,7 +18,7 @@ _REVIVE_EVERY = 4  # looks
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One line, and which rank of which attempt printed it; ``rank`` None for a job on one machine."""
 
     attempt: int
@@ -27,37 +27,44 @@ class Line:
 
 
 @dataclass
-class _Attempts:
+class FollowedOutput:
     """What has been read of each attempt's ranks, and which attempts have nothing more to say."""
 
     broker: Broker
     printed: dict[int, list[Printed]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
-    def new(self, view: JobView, only: int | None) -> Iterator[Line]:
-        """What is new of every attempt; `only` of one."""
+    def new(self, view: JobView, only: int | None) -> Iterator[LogLine]:
+        """What is new of every attempt of a view that was read before; `only` of one. Raises `Unreachable`, possibly
+        after some; the rest then comes with the next call."""
         for attempt in view.attempts:
             number = attempt.number
-            if number in self.done or only not in (None, number):
+            if number in self.done or only not in (None, number) or not _has_begun(view, attempt):
                 continue
             if number not in self.printed:
                 folder = run_folders(self.broker).of(view.id)
                 self.printed[number] = [Printed(folder, number, rank) for rank in range(view.job.num_nodes)]
             for rank, printed in enumerate(self.printed[number]):
                 shown = rank if view.job.num_nodes > 1 else None
-                yield from (Line(number, shown, text) for text in printed.new())
+                yield from (LogLine(number, shown, text) for text in printed.new())
                 if attempt.state.final:
-                    yield from (Line(number, shown, text) for text in printed.last())
+                    yield from (LogLine(number, shown, text) for text in printed.last())
             if attempt.state.final:
                 self.done.add(number)
 
 
-def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[Line | None]:
-    """Every line so far, None, and then each new one as it comes, until the job has ended or only a person can move it
-    on; with ``attempt`` until that one has ended. Lines come with the delay of the agent's uploads, and those of an
-    agent that dies within it do not come at all. A store that is out of reach is asked again. A background reconciler
-    that dies is restarted."""
-    attempts, looks = _Attempts(broker), 0
+def _has_begun(view: JobView, attempt: AttemptView) -> bool:
+    """Whether the view tells of what prints: so that output does not come before the event of its start."""
+    begun = attempt.running_at if view.job.setup is None else attempt.claimed_at
+    return begun is not None or attempt.state.final
+
+
+def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[LogLine | None]:
+    """Every line so far, None, and then each new one as it comes, None after each look, until the job has ended or
+    only a person can move it on; with ``attempt`` until that one has ended. Lines come with the delay of the agent's
+    uploads, and those of an agent that dies within it do not come at all. A store that is out of reach is asked again.
+    A background reconciler that dies is restarted."""
+    attempts, looks = FollowedOutput(broker), 0
     while True:
         view = jobs.find(broker, job_id)
         try:
@@ -67,8 +74,7 @@ def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[
         except RetryLater:
             if _over(view, attempt):
                 raise
-        if looks == 0:
-            yield None
+        yield None
         if looks % _REVIVE_EVERY == 0:
             background.revive(broker)
         looks += 1

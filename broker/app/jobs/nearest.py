@@ -28,14 +28,14 @@ _MOST_PERIODS = 6  # how many later periods are tried
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobLimits:
     """The limits of a job in all: USD, and billed time. None: not part of the request."""
 
     max_cost: Money | None = None
     max_duration: timedelta | None = None
 
 
-Judge = Callable[[Limits], Admission]
+Judge = Callable[[JobLimits], Admission]
 
 
 def for_submission(
@@ -52,25 +52,25 @@ def for_submission(
     those of the refused one; ``planned``: the plan for a job, because other limits may leave other placements."""
     job, user = refused.action.job, refused.action.user
 
-    def changed(limits: Limits) -> Job:
+    def changed(limits: JobLimits) -> Job:
         return job.model_copy(update={"max_cost": limits.max_cost or job.max_cost})
 
-    def judge(limits: Limits, plan: Plan = plan) -> Admission:
+    def judge(limits: JobLimits, plan: Plan = plan) -> Admission:
         longest = limits.max_duration or max_duration
         return admit(changed(limits), user, plan, policy, facts_for, max_duration=longest, now=now)
 
-    def again(limits: Limits) -> bool:
+    def again(limits: JobLimits) -> bool:
         anew = planned(changed(limits).model_copy(update={"max_duration": limits.max_duration or job.max_duration}))
         return bool(anew.placements) and passes(judge(limits, anew))
 
     held = sum((amount for kind, amount in refused.money.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
-    by_cost = smaller(Limits(max_cost=held), Limits(max_cost=least_to_start(refused.placement)), judge)
-    by_time = smaller(Limits(max_duration=max_duration), Limits(max_duration=_MINUTE), judge)
+    by_cost = smaller(JobLimits(max_cost=held), JobLimits(max_cost=least_to_start(refused.placement)), judge)
+    by_time = smaller(JobLimits(max_duration=max_duration), JobLimits(max_duration=_MINUTE), judge)
     found = [(limits, admission) for limits, admission in (*by_cost, *by_time) if again(limits)]
-    return alternatives(Limits(), found, starts_later(refused, policy, facts_for), _in_job_file)
+    return alternatives(JobLimits(), found, starts_later(refused, policy, facts_for), _in_job_file)
 
 
-def _in_job_file(limits: Limits) -> str:
+def _in_job_file(limits: JobLimits) -> str:
     if limits.max_cost is not None:
         return f"`max_cost: {limits.max_cost}` in the job file"
     if limits.max_duration is not None:
@@ -78,7 +78,7 @@ def _in_job_file(limits: Limits) -> str:
     return "the job as it is"
 
 
-def smaller(asked: Limits, least: Limits, judge: Judge) -> Iterator[tuple[Limits, Admission]]:
+def smaller(asked: JobLimits, least: JobLimits, judge: Judge) -> Iterator[tuple[JobLimits, Admission]]:
     """For each limit that is asked for, the largest one below it, in cents or minutes, that is not refused while the
     other stays as asked. ``least``: the lowest limits that make sense."""
     if asked.max_cost is not None and least.max_cost is not None:
@@ -93,7 +93,9 @@ def smaller(asked: Limits, least: Limits, judge: Judge) -> Iterator[tuple[Limits
         )
 
 
-def _largest(low: int, high: int, limits: Callable[[int], Limits], judge: Judge) -> Iterator[tuple[Limits, Admission]]:
+def _largest(
+    low: int, high: int, limits: Callable[[int], JobLimits], judge: Judge
+) -> Iterator[tuple[JobLimits, Admission]]:
     """The largest number that passes, where more is never easier than less; in any case one that passes."""
     if low > high or not passes(found := judge(limits(low))):
         return
@@ -143,10 +145,10 @@ def _moved(action: Action, start: datetime) -> Action:
 
 
 def alternatives(
-    asked: Limits,
-    now: Iterable[tuple[Limits, Admission]],
+    asked: JobLimits,
+    now: Iterable[tuple[JobLimits, Admission]],
     later: tuple[datetime, bool] | None,
-    instruction: Callable[[Limits], str],
+    instruction: Callable[[JobLimits], str],
 ) -> list[Alternative]:
     """What passes ``now`` (`smaller`) and what does ``later`` (`starts_later`), with what a person must type."""
     found = [

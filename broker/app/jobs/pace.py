@@ -44,7 +44,7 @@ def paces(views: Iterable[JobView], job: Job) -> dict[Machine, Pace]:
     for view in views:
         if view.job.num_nodes != job.num_nodes:
             continue
-        asked = {machine.accelerator: machine.count for machine in view.job.resources}
+        asked = {machine.accelerator: machine.count for machine in view.job.resources if not machine.at_least}
         for attempt in view.attempts:
             offer, pace = attempt.placement.offer, _pace(attempt)
             if pace is None or offer.accelerator is None:

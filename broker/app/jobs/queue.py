@@ -21,9 +21,9 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import OfferQuery
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
-from broker.placement.queue.queue import EFFORT, Entry, Free, Rules, Turn, place
+from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
 from broker.reconciler.admission.admission import denials, facts_of
-from broker.reconciler.controllers.placement import Lot, Market, moving_on
+from broker.reconciler.controllers.placement import Lot, PlanInputs, moving_on
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.visit_order import lot_beside, lot_of, running_by_team, waits
@@ -40,7 +40,7 @@ _TRIES_LEFT_OUT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedJob:
     """A job in the queue and its turn; times UTC, None where nothing can serve it. ``planned``: it is not submitted."""
 
     view: JobView
@@ -56,7 +56,7 @@ class Queue:
     them."""
 
     now: datetime
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[QueuedJob, ...]
     running: int
     free: Mapping[str, Free]
 
@@ -79,9 +79,9 @@ def queue(
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
     returns = _returns(views, now)
-    boards: dict[OfferQuery, tuple[Market, Board]] = {}
+    boards: dict[OfferQuery, tuple[PlanInputs, Board]] = {}
     free: dict[str, Free] = {}
-    entries: list[Entry] = []
+    entries: list[QueueEntry] = []
     for view in mine.values():
         query = query_for(view.job)
         if query not in boards:
@@ -108,7 +108,7 @@ def queue(
             )
         )
     running = running_by_team(views)
-    turns = place(entries, free, Rules(running=running), effort=effort)
+    turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
     return Queue(now, waiting, running.total(), free)
 
@@ -191,13 +191,13 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
     return list(views.values())
 
 
-def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> Waiting:
+def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJob:
     if turn.option is None:
-        return Waiting(view, turn, None, None, planned)
+        return QueuedJob(view, turn, None, None, planned)
     start = now + timedelta(hours=turn.start)
     if remaining_work(view) is None:  # the length it lined up with is an assumption, not to be told
-        return Waiting(view, turn, start, None, planned)
-    return Waiting(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
+        return QueuedJob(view, turn, start, None, planned)
+    return QueuedJob(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 
 def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, int]]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.jobs.nearest import as_text
 from broker.core.errors import Alternative, ApprovalNeeded, InvalidInput, NotAllowed
+from broker.core.job.jobs import Job
 from broker.core.job.reasons import Origin, Reason, Rejection
 from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
+from broker.placement.formats import span
+from broker.placement.time_limit import ROOM
 from broker.reconciler.admission.admission import Admission
 
 if TYPE_CHECKING:
@@ -25,6 +30,16 @@ def too_little(admission: Admission) -> InvalidInput:
     return InvalidInput(
         f"max_cost: {held} does not pay for a start on {where}; expected {enough} at least",
         hint="raise max_cost in the job file, or leave it out",
+    )
+
+
+def too_short(job: Job, needed: timedelta) -> InvalidInput:
+    """The refusal of a job that its own limit stops before it can be done."""
+    limit = job.max_duration or timedelta(0)
+    enough = math.ceil(needed / timedelta(hours=1) * ROOM) + 1
+    return InvalidInput(
+        f"max_duration: the job is stopped after {span(limit)}, and its `work` takes {span(needed)} at least",
+        hint=f"write `max_duration: {enough}h`, leave it out, or correct `work`",
     )
 
 

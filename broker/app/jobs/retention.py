@@ -10,18 +10,18 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.runfolder.retention import Kept, drop, kept, superfluous
+from broker.runfolder.retention import StoredCheckpoint, drop, kept, superfluous
 
 _ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PrunedRunFolders:
     """What went, or would go, of one job; ``stays``: what is left."""
 
     view: JobView
-    gone: tuple[Kept, ...]
-    stays: tuple[Kept, ...]
+    gone: tuple[StoredCheckpoint, ...]
+    stays: tuple[StoredCheckpoint, ...]
 
     @property
     def size(self) -> int:
@@ -31,13 +31,17 @@ class Pruned:
 
 def prune(
     broker: Broker, ended_before: datetime, *, by: Actor, newest_too: bool = False, dry_run: bool = False
-) -> list[Pruned]:
+) -> list[PrunedRunFolders]:
     """Delete the checkpoints of one's own jobs that were closed and ended before then, but for each job's newest whole
     one; with ``newest_too`` that one as well. The jobs of which something went, newest first; what they printed, did
-    and cost stays. May be repeated after an error. Raises `Unreachable`."""
+    and cost stays. Jobs that others still resume from keep all. May be repeated. Raises `Unreachable`."""
     done = []
+    with broker.store.reading() as look:
+        needed = {view.job.resume_from.job for view in look.unclosed() if view.job.resume_from}
     for view in jobs.search(broker, states=_ENDED, user=None if Role.ADMINISTRATOR in by.roles else by.identity).views:
         if not view.closed or view.ended_at is None or view.ended_at >= ended_before:
+            continue
+        if view.id in needed:
             continue
         folder = f"{broker.settings.runs_url.rstrip('/')}/{view.id}"
         found = kept(folder)
@@ -46,5 +50,5 @@ def prune(
             continue
         if not dry_run:
             drop(folder, doomed)
-        done.append(Pruned(view, doomed, tuple(one for one in found if one not in doomed)))
+        done.append(PrunedRunFolders(view, doomed, tuple(one for one in found if one not in doomed)))
     return done

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.jobs.disk_space import check_room
+from broker.app.jobs.environment_secrets import missing_secrets
 from broker.app.jobs.nearest import for_submission, once
-from broker.app.jobs.refusals import denied, denied_everywhere, too_little
+from broker.app.jobs.place_hints import unknown_providers
+from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
+from broker.app.jobs.resume import with_resume_point
 from broker.app.jobs.runs_root import agree
+from broker.app.jobs.sealed_secrets import erase, sealed
+from broker.app.jobs.snapshots import resolved, with_snapshot
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.documents import MAX_BYTES
-from broker.core.errors import Alternative, BrokerError, InvalidInput
+from broker.core.documents import MAX_BYTES, print_document
+from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, closest
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import NothingFits
 from broker.core.job.file import parse_job
+from broker.core.job.file.overrides import JobOverrides
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Plan
-from broker.core.job.reasons import Origin, Reason
+from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
@@ -38,7 +46,8 @@ from broker.ledger.journal import Reading, Writing
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import start_is_open
-from broker.placement.wait_for_reserved import Waiting
+from broker.placement.time_limit import never_done, time_limit
+from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import (
     Admission,
     admit,
@@ -51,7 +60,13 @@ from broker.reconciler.admission.admission import (
 )
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.admission.paid_capacity import wait_for_paid
-from broker.reconciler.controllers.placement import Market, decision_of, hold_entries, launch_request, waits_for_paid
+from broker.reconciler.controllers.placement import (
+    PlanInputs,
+    decision_of,
+    hold_entries,
+    launch_request,
+    waits_for_paid,
+)
 
 if TYPE_CHECKING:
     from broker.app.advise.model_job import Sizing
@@ -85,7 +100,8 @@ class Preview:
     plan was made from.
     ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
     for, although something could be rented now. ``budgets``: those that the job falls under.
-    ``alternatives``: what the policies would let pass instead, where they refuse it."""
+    ``alternatives``: what the policies would let pass instead, where they refuse it. ``estimate``: where nothing can be
+    started as things are, what it would cost if the engines were there and reference prices would do."""
 
     job: Job
     by: Actor
@@ -96,9 +112,15 @@ class Preview:
     waits: bool = False
     offers: Sequence[Offer] = ()
     sizing: Sizing | None = None
-    waiting: Waiting | None = None
+    waiting: WaitForReserved | None = None
     budgets: Sequence[BudgetSpec] = ()
     alternatives: Sequence[Alternative] | None = None
+    estimate: Plan | None = None
+
+    @property
+    def needs(self) -> timedelta | None:
+        """The least time that the job takes, where its own `max_duration` stops it before."""
+        return never_done(self.job, self.plan.placements)
 
     @property
     def shares(self) -> list[BudgetShare]:
@@ -123,29 +145,45 @@ class Preview:
 
     @property
     def exit_code(self) -> int:
-        """0, or why it cannot be submitted: 2 its own `max_cost`, 4 the market, 3 a policy, 6 approval needed."""
+        """0, or why it cannot be submitted: 2 its own limits, 4 the market, 3 a policy, 6 approval needed."""
         if self.admission is None:
             # Where policy turned down an offer that would have done otherwise, the policy is the reason.
             return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
-        if self.admission.short_of is not None:
+        if self.admission.short_of is not None or self.needs is not None:
             return 2
         return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
 
 
-def read_job(path: Path, now: datetime) -> Job:
-    """The job of a file. Raises `InvalidInput` with every finding, also for a file that cannot be read."""
+def read_job(path: Path, now: datetime, overrides: JobOverrides | None = None) -> Job:
+    """The job of a file, with what is given beside it. Raises `InvalidInput` with every finding, also for a file that
+    cannot be read."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)  # one more than is allowed shows that it is too large
     except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
-    job = parse_job(text, file=str(path), now=now)
-    if job.workdir is None:
-        return job
-    folder = (path.parent / Path(job.workdir).expanduser()).resolve()
-    if not folder.is_dir():
-        raise InvalidInput(f"the workdir {job.workdir} is not a folder: {folder}", where=str(path))
-    return job.model_copy(update={"workdir": str(folder)})
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path), hint=_similar(path)) from error
+    job = parse_job(text, file=str(path), now=now, overrides=overrides or JobOverrides())
+    return resolved(job, path.parent, str(path))
+
+
+def _similar(path: Path) -> str:
+    """The job file of that folder that may be meant; empty where none is like it."""
+    try:
+        names = [one.name for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")]
+    except OSError:
+        return f"there is no folder {path.parent}" if not path.parent.exists() else ""
+    meant = closest(path.name, names)
+    return f"did you mean {path.with_name(meant)}?" if meant and meant != path.name else ""
+
+
+def job_of_command(command: Sequence[str], folder: Path, now: datetime, overrides: JobOverrides) -> Job:
+    """The job that runs this command in that folder, without a file. One word is a line for the shell; several are
+    passed on as they are. Raises `InvalidInput`."""
+    run = command[0] if len(command) == 1 else shlex.join(command)
+    named = overrides.name or re.sub(r"[^A-Za-z0-9._-]+", "-", Path(command[0].split()[0]).stem).strip("-._")[:63]
+    text = print_document({"name": named or "command", "workdir": ".", "run": run})
+    where = "command line"
+    return resolved(parse_job(text, file=where, now=now, overrides=overrides), folder, where)
 
 
 def preview(
@@ -156,20 +194,45 @@ def preview(
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         chosen, now = policy or broker.policy(look), broker.clock.now()
         seen = _planned(broker, job, by, chosen, look, now, by_carbon=by_carbon)
+        if missing := missing_secrets(job):
+            seen = _noted(
+                seen, f"not exported, so that `submit` would refuse the job: {', '.join(missing)} (`secrets:`)"
+            )
         if not seen.plan.placements:
-            return seen
+            return reduce(_noted, unknown_providers(broker, job), seen)
         facts_for, longest = facts_of(look, chosen, now, occupied_in(look, chosen, ())), seen.max_duration
         admission = admit(seen.job, by.identity, seen.plan, chosen, facts_for, max_duration=longest, now=now)
         if admission.answer is Answer.DENY:
-            facts_for = facts_of(once(look), chosen, now, occupied_in(look, chosen, ()))
-            passing = for_submission(
-                admission, seen.plan, chosen, facts_for, max_duration=longest, now=now,
-                planned=lambda job: _planned(broker, job, by, chosen, look, now).plan,
-            )  # fmt: skip
-            seen = replace(seen, alternatives=passing)
+            seen = replace(seen, alternatives=_passing(broker, seen, admission, chosen, look, now))
     if admission.short_of is not None:
-        seen = replace(seen, plan=replace(seen.plan, notes=(*seen.plan.notes, too_little(admission).message)))
+        seen = _noted(seen, too_little(admission).message)
+    elif (needed := seen.needs) is not None:
+        seen = _noted(seen, too_short(seen.job, needed).message)
     return replace(seen, admission=admission)
+
+
+def _noted(seen: Preview, note: str) -> Preview:
+    return replace(seen, plan=replace(seen.plan, notes=(*seen.plan.notes, note)))
+
+
+def refusal(seen: Preview) -> BrokerError:
+    """Why what a preview shows cannot be submitted, or not without an approval. Its ``exit_code`` is not 0."""
+    if seen.exit_code == 4:
+        return NoFeasibleCapacity(seen)
+    if seen.needs is not None:
+        return too_short(seen.job, seen.needs)
+    return denied_everywhere(seen) if seen.admission is None else denied(seen.admission, seen.alternatives)
+
+
+def _passing(
+    broker: Broker, seen: Preview, refused: Admission, policy: PolicySet, look: StoreReading, now: datetime
+) -> list[Alternative]:
+    """What the policies would let pass instead of the submission that they refused."""
+    facts_for = facts_of(once(look), policy, now, occupied_in(look, policy, ()))
+    return for_submission(
+        refused, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now,
+        planned=lambda job: _planned(broker, job, seen.by, policy, look, now).plan,
+    )  # fmt: skip
 
 
 def _planned(
@@ -203,7 +266,7 @@ def _sized(job: Job, look: StoreReading) -> tuple[Job, Sizing | None]:
     return sized(job, rules_of_thumb.of_files(active.files if active else {}))
 
 
-def _placed(job: Job, by: Actor, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
+def _placed(job: Job, by: Actor, market: PlanInputs, policy: PolicySet, look: Reading, now: datetime) -> Preview:
     max_duration = job.max_duration or policy.defaults.max_duration
     action = Action(ActionKind.LAUNCH, job, by.identity, window=(now, now + max_duration))
     live = occupied_in(look, policy, market.offers)
@@ -232,15 +295,29 @@ def _placed(job: Job, by: Actor, market: Market, policy: PolicySet, look: Readin
         waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
     budgets = policy.budgets(job, by.identity)
+    estimate = _estimate(job, found, market, now)
+    limit = time_limit(job, found.placements, policy.defaults.max_duration)
     return Preview(
-        job, by, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting, budgets=budgets
-    )
+        job, by, found, market.left_out, None, limit, waits, market.offers, waiting=waiting, budgets=budgets,
+        estimate=estimate,
+    )  # fmt: skip
+
+
+def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan | None:
+    """The plan that would be if every offer's engine were installed and reached the run folders, and reference prices
+    would do, for a job that can start nowhere without that."""
+    if found.placements or not found.reasons() & MISSING_SETUP:
+        return None
+    engines = {offer.engine: job.needs for offer in market.offers if offer.engine is not None}
+    anyhow = replace(market.conditions, engines=engines, out_of_reach=frozenset(), allow_reference_prices=True)
+    plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=anyhow)
+    return plan if plan.placements else None
 
 
 def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor) -> JobView:
     """Admit the job as that person's and return it, its money held and its first launch requested (or queued, or
     awaiting approval). Where a strategy has a say in where and when it starts, the job is queued, and the reconciler
-    asks.
+    asks. Its files are taken first, unless that was done: `broker.app.jobs.snapshots.with_snapshot`.
 
     ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
     `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
@@ -250,6 +327,17 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
     `broker.app.service.background.ensure`.
     """
     _can_be_run_from_here(broker, job)
+    job = sealed(broker, with_snapshot(broker, with_resume_point(broker, job), by=by), by=by)
+    try:
+        return _admitted(broker, job, agreed, by)
+    except (NoFeasibleCapacity, DearerNow, NotAllowed, InvalidInput):
+        with suppress(BrokerError):  # nobody can use it, but it need not stay
+            erase(broker, job)
+        raise
+
+
+def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> JobView:
+    """As `submit`, of a job with everything that it brings."""
     while True:
         with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
             agree(broker, look)
@@ -260,6 +348,8 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
                 raise NoFeasibleCapacity(seen)
             record_refusal(broker, seen)
             raise denied_everywhere(seen)
+        if seen.needs is not None:
+            raise too_short(seen.job, seen.needs)
         # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
         with broker.store.writing() as tx:
             if broker.policy(tx).version != policy.version:
@@ -268,7 +358,9 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
         if isinstance(done, JobView):
             return done
         if done is not None:
-            raise denied(done)
+            with broker.store.reading() as look:  # what passes is looked for while nobody waits
+                passing = _passing(broker, seen, done, policy, look, broker.clock.now())
+            raise denied(done, passing)
 
 
 def _admit(
@@ -357,7 +449,7 @@ def _dearer(now: Admission, agreed: Admission | None) -> bool:
 
 def _can_be_run_from_here(broker: Broker, job: Job) -> None:
     """What would only fail at the launch otherwise. Raises `InvalidInput`, `StoreProblem`."""
-    if missing := [name for name in job.secrets if name not in os.environ]:
+    if missing := missing_secrets(job):
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )

@@ -21,7 +21,7 @@ from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
 
 if TYPE_CHECKING:
-    from broker.reconciler.controllers.placement import Market
+    from broker.reconciler.controllers.placement import PlanInputs
     from broker.store.jobs.journal import StoreReading
     from broker.store.records import PollRun
 
@@ -64,7 +64,7 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
 
 
 def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
-    from broker.store.engine.leader import Duty
+    from broker.store.engine.leader import LeaderRole
 
     now, runs = broker.clock.now(), broker.store.last_polls()
     done, asked_by_many = [], []
@@ -78,7 +78,7 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
     if not asked_by_many:
         return done
     # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
-    with broker.store.lead(Duty.LOCAL) as mine:
+    with broker.store.lead(LeaderRole.LOCAL) as mine:
         runs = broker.store.last_polls() if mine else runs
         for name, age in asked_by_many if mine else ():
             if broker.clock.now() - runs[name].finished >= age:
@@ -132,7 +132,7 @@ def market_for(
     *,
     by_carbon: bool = False,
     look: StoreReading | None = None,
-) -> Market:
+) -> PlanInputs:
     """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans.
 
     ``policy``: for what-if questions; the active set otherwise. ``look``: where everything is taken from one look at
@@ -144,7 +144,7 @@ def market_for(
             return market_for(broker, job, policy, by_carbon=by_carbon, look=look)
     from broker.app.jobs.pace import paces_for  # plans need these, listings do not, and they bring a lot along
     from broker.app.market.risk import risks
-    from broker.reconciler.controllers.placement import Market
+    from broker.reconciler.controllers.placement import PlanInputs
 
     query = query_for(job)
     known = risks(broker, query)
@@ -153,7 +153,7 @@ def market_for(
     chosen = policy or broker.policy(look)
     seen = conditions(broker, named, chosen, by_carbon=by_carbon)
     seen = replace(seen, capacity_order=chosen.capacity_order(job))
-    return Market(
+    return PlanInputs(
         offers=offers,
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
         left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
@@ -201,7 +201,7 @@ def _carbon() -> Callable[[Offer], float | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class OfferListing:
     """Offers that match, how many there are in all, and the time of it (UTC). The total counts the real market, or the
     simulated one when that was asked for."""
 
@@ -210,7 +210,7 @@ class Listing:
     now: datetime
 
 
-def listing(broker: Broker, query: OfferQuery) -> Listing:
+def listing(broker: Broker, query: OfferQuery) -> OfferListing:
     """The current offers that match, in no order that means something: there may be very many, and who shows them
     sorts them.
 
@@ -224,9 +224,9 @@ def listing(broker: Broker, query: OfferQuery) -> Listing:
 
     real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
     total = broker.store.count_offers() if simulated else real
-    return Listing(tuple(found), total, broker.clock.now())
+    return OfferListing(tuple(found), total, broker.clock.now())
 
 
-def reasons_left_out(market: Market) -> dict[Reason, int]:
+def reasons_left_out(market: PlanInputs) -> dict[Reason, int]:
     """What the store's own filter turned down, by reason."""
     return dict(market.left_out)

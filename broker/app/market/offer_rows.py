@@ -34,8 +34,8 @@ class OfferFilter:
     of a spot offer is derived from on-demand offers that the list may leave out.
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
-    ``instance_types``: names or shell-style patterns. ``live``: neither reference prices nor stale ones. ``max_price``:
-    USD per GPU-hour.
+    ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported or stale ones.
+    ``max_price``: USD per GPU-hour.
     """
 
     counts: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class OfferFilter:
             and (not self.capacity_types or offer.capacity_type in self.capacity_types)
             and (not self.instance_types or any(fnmatchcase(offer.instance_type, one) for one in self.instance_types))
             and not (self.available and offer.availability is not Availability.AVAILABLE)
-            and not (self.live and (row.stale or offer.reference))
+            and not (self.live and (row.stale or offer.reference or offer.imported))
             and (self.max_price is None or (row.per_gpu is not None and row.per_gpu <= self.max_price))
         )
 
@@ -102,7 +102,8 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         return amount is None, amount.micros if amount else 0, *names
 
     firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
-        OfferOrder.GPU_PRICE: lambda row: row.offer.count == 0,
+        # What is bought for years costs least an hour, and is no answer to what an hour costs.
+        OfferOrder.GPU_PRICE: lambda row: (row.offer.count == 0, row.offer.term_months is not None),
         OfferOrder.PRICE: lambda row: (row.offer.price is None, row.offer.price.micros if row.offer.price else 0),
         OfferOrder.PROVIDER: lambda row: (row.offer.provider, row.offer.region),
         OfferOrder.GPU: lambda row: (row.offer.accelerator or "~", row.offer.count),

@@ -105,9 +105,9 @@ def statuses(broker: Broker, now: datetime) -> list[ProviderStatus]:
 
 def is_scheduled(broker: Broker) -> bool:
     """Whether a process polls this store on a schedule now."""
-    from broker.store.engine.leader import Duty
+    from broker.store.engine.leader import LeaderRole
 
-    return broker.store.is_led(Duty.PRICES)
+    return broker.store.is_led(LeaderRole.PRICES)
 
 
 class Polling:
@@ -137,12 +137,12 @@ class Polling:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop`` is set. A store that is away or locked is said, and tried again."""
-        from broker.store.engine.leader import Duty
+        from broker.store.engine.leader import LeaderRole
 
         said = ""
         while not stop.is_set():
             try:
-                with self._broker.store.lead(Duty.PRICES) as still_leading:
+                with self._broker.store.lead(LeaderRole.PRICES) as still_leading:
                     if still_leading is not None:
                         self._say("polling")
                         self._lead(stop, still_leading)

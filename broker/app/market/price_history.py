@@ -21,7 +21,7 @@ Fits = Callable[[Offer], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PriceStretch:
     """A price (USD per hour and machine), or none, from ``start`` to ``end`` (UTC)."""
 
     start: datetime
@@ -47,7 +47,7 @@ class PriceHistory:
     signals: tuple[SignalPoint, ...]
 
     @property
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[PriceStretch]:
         """The period cut at each change; what lies before the first price or after ``known_until`` is left out. A price
         that the last poll was the first to tell is a stretch without length."""
         points = [
@@ -57,7 +57,7 @@ class PriceHistory:
         ]
         ends = [*(point.at for point in points), self.known_until][1:]
         return [
-            Stretch(max(point.at, self.start), end, point.price)
+            PriceStretch(max(point.at, self.start), end, point.price)
             for point, end in zip(points, ends, strict=True)
             if end > self.start
         ]
@@ -99,7 +99,7 @@ class PriceHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class PriceHistories:
     """Price histories of a period, cheapest first by their newest price of a GPU-hour, those that ended last.
 
     ``matching``: how many series match; ``unpriced``: how many of those looked at have no price in the period;
@@ -117,7 +117,7 @@ class Period:
 
 def over(
     broker: Broker, query: OfferQuery, start: datetime, end: datetime, fits: Fits, *, most: int | None = None
-) -> Period:
+) -> PriceHistories:
     """The price histories of the offers that match and fit; of at most ``most`` series, the cheapest.
 
     Simulated ones only when the query names their provider; reference prices only where no live source prices the same
@@ -156,7 +156,7 @@ def over(
         if any(point.price is not None for point in prices[series.offer.id])
     ]
     without = len(chosen) - len(histories)
-    return Period(tuple(histories), len(found), without, start, end, now, None if histories else _began(broker))
+    return PriceHistories(tuple(histories), len(found), without, start, end, now, None if histories else _began(broker))
 
 
 def at(

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
-from broker.placement.pricing.hazard import PoolHistory, Risks, Stretch, estimate, stretches
+from broker.placement.pricing.hazard import AvailabilityStretch, PoolHistory, Risks, estimate, stretches
 
 # What lies further back would hardly count: see `hazard.HALF_LIFE_HOURS`.
 _LOOKS_BACK = timedelta(days=21)
@@ -53,7 +53,7 @@ def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
         known = pools.get(told.offer.pool)
         if known is None or len(there) + len(away) > len(known.there) + len(known.away):
             pools[told.offer.pool] = PoolHistory(told.offer, there, away)
-    runs: dict[str, list[Stretch]] = defaultdict(list)
+    runs: dict[str, list[AvailabilityStretch]] = defaultdict(list)
     of_pool: dict[str, Offer] = {}
     for ran in broker.store.market.attempts_ran(since):
         if query.accelerators and (ran.offer.accelerator or "cpu") not in query.accelerators:
@@ -61,7 +61,7 @@ def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
         ended = ago(ran.ended) if ran.ended is not None else 0.0
         if (began := ago(ran.since)) > ended:
             of_pool[ran.offer.pool] = ran.offer
-            runs[ran.offer.pool].append(Stretch(began, ended, ran.cause in _LOSSES, ran.nodes))
+            runs[ran.offer.pool].append(AvailabilityStretch(began, ended, ran.cause in _LOSSES, ran.nodes))
     for pool, lived in runs.items():
         known = pools.get(pool) or PoolHistory(of_pool[pool])
         pools[pool] = replace(known, there=(*known.there, *lived))

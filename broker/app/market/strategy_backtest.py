@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from broker.app.market.market import market_for, query_for
 from broker.app.market.risk import risks
 from broker.app.market.strategy_history import Record, record
-from broker.backtest.placement.market import Market, Pool
-from broker.backtest.placement.report import Report
-from broker.backtest.placement.run import Progress, Request, check, draw, run_on
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
+from broker.backtest.placement.report import PlacementReport
+from broker.backtest.placement.run import PlacementReplay, Progress, check, draw, run_on
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
@@ -49,39 +48,17 @@ class JobBacktest:
     which windows start (all UTC). ``on_demand``: the placement on which waiting ends, at today's price."""
 
     job: Job
-    report: Report
+    report: PlacementReport
     as_of: datetime
     since: datetime
     until: datetime
     on_demand: Placement
 
-    def as_dict(self, *, per_window: bool = False) -> dict[str, object]:
-        """JSON-ready; what each policy would have cost in USD, all machines, beside the ratios. (A window's ``cost`` is
-        of one machine, as in every report; its ``gang_cost`` of all.)"""
-        costs = {
-            cell.policy: {
-                "mean": f"{fmean(costs):.2f}",
-                "least": f"{min(costs):.2f}",
-                "most": f"{max(costs):.2f}",
-            }
-            for cell in self.report.cells
-            if (costs := [window.cost for window in cell.windows])
-        }
-        about = {
-            "name": self.job.name,
-            "as_of": self.as_of,
-            "since": self.since,
-            "until": self.until,
-            "on_demand_pool": self.on_demand.offer.pool,
-            "costs": costs,
-        }
-        return {"job": about, **self.report.as_dict(per_window=per_window)}
-
 
 def job_backtest(
     broker: Broker,
     job: Job,
-    request: Request,
+    request: PlacementReplay,
     *,
     days: int,
     deadline: float | None,
@@ -170,7 +147,7 @@ def _pools(plan: Plan, steady: Placement) -> list[Placement]:
     return sorted(best.values(), key=lambda p: (useful_rate(p, steady), p.offer.pool))
 
 
-def _check(request: Request, job: Job, steady: Placement) -> None:
+def _check(request: PlacementReplay, job: Job, steady: Placement) -> None:
     (deadline,), (changeover,) = request.deadlines, request.changeovers
     if deadline < request.work + changeover:
         raise InvalidInput(
@@ -182,7 +159,7 @@ def _check(request: Request, job: Job, steady: Placement) -> None:
     check(request)
 
 
-def _room(request: Request, past: Record, reach: timedelta, job: Job) -> Sequence[int]:
+def _room(request: PlacementReplay, past: Record, reach: timedelta, job: Job) -> Sequence[int]:
     """The ticks at full hours, the last tick being the last before one, at which a window may start."""
     hour = timedelta(hours=1) // GAP
     window = -(-round(request.deadlines[0]) // round(GAP.total_seconds()))
@@ -198,17 +175,17 @@ def _room(request: Request, past: Record, reach: timedelta, job: Job) -> Sequenc
     return room
 
 
-def _market(past: Record, spot: Sequence[Placement], steady: Placement, notes: Sequence[str]) -> Market:
+def _market(past: Record, spot: Sequence[Placement], steady: Placement, notes: Sequence[str]) -> ReplayMarket:
     by_pool = {placement.offer.pool: placement for placement in spot}
     pools = []
     for name, bits in past.available.items():
         placement = by_pool[name]
         worth = placement.nodes * steady.throughput / placement.throughput
         price = tuple(each * worth for each in past.price[name])
-        pools.append(Pool(name, tuple(bits), price, steady.rate.micros / 1e6))
+        pools.append(PoolRecord(name, tuple(bits), price, steady.rate.micros / 1e6))
     about = (
         f"on-demand is {steady.offer.pool} at today's {steady.rate} an hour",
         "what no poll saw holds as it was before; policies are not asked",
     )
     called = pools[0].name if len(pools) == 1 else f"{len(pools)} pools together"
-    return Market("recorded", called, GAP.total_seconds(), tuple(pools), (*about, *notes))
+    return ReplayMarket("recorded", called, GAP.total_seconds(), tuple(pools), (*about, *notes))

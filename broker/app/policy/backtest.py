@@ -25,7 +25,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from broker.app.policy.policies import check
-from broker.app.policy.replayed_job import Basis, Course, Window, elsewhere, planned
+from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
 from broker.app.policy.replayed_job import spent as spent_in
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -41,7 +41,7 @@ from broker.reconciler.admission.admission import strictest, switched_off
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayedDecision:
     """One decision, as it was and as it would have been.
 
     ``answer`` is None where the question would not have come up: its job was refused before. ``cost``: what the job
@@ -59,7 +59,7 @@ class Outcome:
     late_after: bool
     pool: str | None
     money_after: MoneyKind
-    basis: Basis = Basis.RECORD
+    basis: ReplayBasis = ReplayBasis.RECORD
 
     @property
     def same(self) -> bool:
@@ -84,11 +84,11 @@ class Totals:
 class Backtest:
     """``unknown``: decisions that did not keep what they saw."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ReplayedDecision, ...]
     unknown: int
 
     @property
-    def differences(self) -> tuple[Outcome, ...]:
+    def differences(self) -> tuple[ReplayedDecision, ...]:
         return tuple(one for one in self.outcomes if not one.same)
 
     @property
@@ -150,7 +150,7 @@ class _Replay:
     policy: PolicySet
     entries: Sequence[Entry]
     diverged: bool = False
-    courses: dict[str, Course] = field(default_factory=dict)
+    courses: dict[str, ReplayedJob] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -158,17 +158,17 @@ class _Replay:
         for entry in self.entries:
             recorded[entry.tags.job_id].append(entry)
         # Jobs that were admitted before the time that is looked at have their course, too.
-        self.courses = {job: Course(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
+        self.courses = {job: ReplayedJob(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
         self.recorded = dict(self.courses)
 
-    def judge(self, decision: Decision, inputs: Inputs) -> Outcome:
+    def judge(self, decision: Decision, inputs: Inputs) -> ReplayedDecision:
         action, first = inputs.action, inputs.action.kind is ActionKind.LAUNCH
         key = decision.job_id or f"refused at {decision.at.isoformat()} {decision.job_name}"
         cost = spent_in(self.recorded[key].entries) if first and key in self.recorded else Money.ZERO
         kind = action.placement.money if action.placement else MoneyKind.CASH
         late = decision.answer is not Answer.DENY and _late(action, decision.at)
         if key in self.gone and not first:
-            return Outcome(decision, None, (), kind, Money.ZERO, Money.ZERO, late, False, None, kind)
+            return ReplayedDecision(decision, None, (), kind, Money.ZERO, Money.ZERO, late, False, None, kind)
         if self.policy.version != decision.policy_version:
             self.diverged = True
         facts = self._facts(inputs, decision, key)
@@ -180,12 +180,14 @@ class _Replay:
         late_after = answer is not Answer.DENY and _late(chosen, decision.at)
         pool = chosen.placement.offer.pool if chosen.placement else None
         kind_after = chosen.placement.money if chosen.placement else kind
-        basis = self.courses[key].basis if first and key in self.courses else Basis.RECORD
-        found = Outcome(decision, answer, verdicts, kind, cost, after, late, late_after, pool, kind_after, basis)
+        basis = self.courses[key].basis if first and key in self.courses else ReplayBasis.RECORD
+        found = ReplayedDecision(
+            decision, answer, verdicts, kind, cost, after, late, late_after, pool, kind_after, basis
+        )
         self.diverged = self.diverged or not found.same
         return found
 
-    def finished(self, found: Outcome) -> Outcome:
+    def finished(self, found: ReplayedDecision) -> ReplayedDecision:
         """The outcome with what its job came to in the end: one that was stopped later cost less."""
         key = found.decision.job_id
         if found.decision.action is not ActionKind.LAUNCH or key not in self.courses or found.answer is Answer.DENY:

@@ -24,7 +24,7 @@ from broker.ledger.holds import Metering, cost_of, ledger_rate
 Window = tuple[datetime, datetime]
 
 
-class Basis(StrEnum):
+class ReplayBasis(StrEnum):
     """How it is known what a job would have come to."""
 
     RECORD = "record"
@@ -34,14 +34,14 @@ class Basis(StrEnum):
 
 
 @dataclass(slots=True)
-class Course:
+class ReplayedJob:
     """What becomes of a job in the replay: its entries, from ``since`` on none (it was stopped), and what it occupies
     where that is not on record."""
 
     entries: Sequence[Entry]
     since: datetime | None = None
     occupies: tuple[Window, LiveAttempt] | None = None
-    basis: Basis = Basis.RECORD
+    basis: ReplayBasis = ReplayBasis.RECORD
 
     def until(self, now: datetime) -> Iterable[Entry]:
         """What was posted up to now."""
@@ -66,17 +66,17 @@ def spent(entries: Iterable[Entry]) -> Money:
     return sum((e.amount for e in entries if e.account is Account.SPENT), Money.ZERO)
 
 
-def planned(key: str, action: Action, placement: Placement, at: datetime) -> Course:
+def planned(key: str, action: Action, placement: Placement, at: datetime) -> ReplayedJob:
     """The course of a job that never ran like this, as its plan expects it."""
     window = action.window or (at, at)
     lasts = min(placement.duration or (window[1] - window[0]), window[1] - window[0])
     cost = placement.expected_cost if placement.duration else placement.rate.for_duration(lasts)
-    return _course(key, action, placement, at, (at, at + max(lasts, timedelta(0))), cost, Basis.PLAN)
+    return _course(key, action, placement, at, (at, at + max(lasts, timedelta(0))), cost, ReplayBasis.PLAN)
 
 
 def elsewhere(
     key: str, recorded: Sequence[Entry], was: Placement | None, action: Action, placement: Placement, at: datetime
-) -> Course:
+) -> ReplayedJob:
     """The course of a job that ran, had it run on ``placement`` instead of where it ``was``; as it is planned there
     where nothing was metered of what ran because it cost nothing."""
     metered: dict[int | None, list[Entry]] = defaultdict(list)
@@ -86,13 +86,13 @@ def elsewhere(
     if not metered:
         free = was is None or not ledger_rate(was.offer)
         # What had a price and still came to nothing never had a machine: nor would it have had one elsewhere.
-        return planned(key, action, placement, at) if free or not recorded else Course(recorded)
+        return planned(key, action, placement, at) if free or not recorded else ReplayedJob(recorded)
     lasted = sum(
         (max(e.covers_to for e in mine) - min(e.covers_from for e in mine) for mine in metered.values()), timedelta(0)
     )
-    basis = Basis.METERED_TIME
+    basis = ReplayBasis.METERED_TIME
     if was is not None and was.duration and placement.duration and was.throughput != placement.throughput:
-        lasted, basis = lasted * (was.throughput / placement.throughput), Basis.CONVERTED_TIME
+        lasted, basis = lasted * (was.throughput / placement.throughput), ReplayBasis.CONVERTED_TIME
     begins = min(e.covers_from for mine in metered.values() for e in mine)
     runs = sum((e.amount for e in recorded if e.account is Account.HELD), Money.ZERO) > Money.ZERO
     cost = cost_of(
@@ -109,9 +109,9 @@ def _given(recorded: Sequence[Entry]) -> Money:
 
 
 def _course(
-    key: str, action: Action, placement: Placement, at: datetime, ran: Window, cost: Money, basis: Basis,
+    key: str, action: Action, placement: Placement, at: datetime, ran: Window, cost: Money, basis: ReplayBasis,
     given: Money = Money.ZERO,
-) -> Course:  # fmt: skip
+) -> ReplayedJob:  # fmt: skip
     """A job that holds its money from ``at`` on and, when it ran, has spent of it what it cost, at most all of it."""
     job, kind = action.job, placement.money
     held = (action.hold or {}).get(kind, Money.ZERO) + given
@@ -142,4 +142,4 @@ def _course(
         key, action.user, job.team, job.project, job.workload.value, job.environment, placement.gpus,
         offer.accelerator, offer.provider, kind, offer.pool, placement.nodes, offer.capacity_type,
     )  # fmt: skip
-    return Course(entries, occupies=((at, ends), live), basis=basis)
+    return ReplayedJob(entries, occupies=((at, ends), live), basis=basis)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Self
 
-from broker.app.jobs.approvals import Request, Standing
+from broker.app.jobs.approvals import ApprovalState, TrackedApproval
 from broker.app.results.notices import NoticeResult
 from broker.app.results.values import Moment, Result, Seconds
 from broker.core.actors import Actor
@@ -41,7 +41,7 @@ class ApprovalRequest(Result):
     asked_by: str
     team: str | None
     project: str | None
-    state: Standing
+    state: ApprovalState
     asked_at: Moment
     expires_at: Moment | None
     total: Money
@@ -58,7 +58,7 @@ class ApprovalRequest(Result):
     notices: list[NoticeResult]
 
     @classmethod
-    def of(cls, one: Request, told: Sequence[Dispatch], *, by: Actor) -> Self:
+    def of(cls, one: TrackedApproval, told: Sequence[Dispatch], *, by: Actor) -> Self:
         """``told``: the notices about it. ``by``: who asked for the list."""
         asked = one.asked
         return cls(
@@ -89,7 +89,7 @@ class ApprovalRequest(Result):
                 )
                 for question in asked.questions
             ],
-            mine=one.state is Standing.WAITING and bool(asked.answerable_by(by.identity, one.view.user)),
+            mine=one.state is ApprovalState.WAITING and bool(asked.answerable_by(by.identity, one.view.user)),
             decided_at=one.decided_at,
             decided_by=list(one.decided_by),
             reason=one.note,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from broker.app.capacity.capacity import Capacity
+from broker.app.capacity.capacity import CapacityInventory
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.market.capacity import Reservation
 from broker.core.values.money import Money
@@ -116,7 +116,7 @@ class CapacityList(Result):
     problems: list[ProviderProblem]
 
     @classmethod
-    def of(cls, found: Capacity) -> Self:
+    def of(cls, found: CapacityInventory) -> Self:
         return cls(
             as_of=found.now,
             recorded=[RecordedCapacity.of(record) for record in found.recorded],

@@ -5,19 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.app.results import advice
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
+from broker.app.results.backtests import PlacementBacktest, ReserveBacktest
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
 from broker.app.results.capacity import CapacityList, RecordedCapacity
+from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
+from broker.app.results.charges import BilledReport, ChargesResult
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs, PrunedCheckpoints
+from broker.app.results.kept_files import (
+    FetchedFilesResult,
+    JobCheckpoints,
+    JobDifference,
+    JobOutputs,
+    JobSources,
+)
 from broker.app.results.offers import OfferGroupList, OfferList
 from broker.app.results.plans import PlanResult, RefusedSubmission
 from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
+from broker.app.results.price_history import ImportedPrices, PastOfferList, PriceHistoryList, PrunedPriceHistory
 from broker.app.results.prices import PollReport, PriceStatus
-from broker.app.results.queue import QueueResult
+from broker.app.results.purchases import (
+    PurchaseHistory,
+    PurchaseList,
+    PurchasePreviewResult,
+    PurchaseResult,
+    QuoteList,
+)
+from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.risk import OfferRiskList
+from broker.app.results.service import DemoReport, DoctorReport, ReconcileReport, ServiceReport, SweepReport
 from broker.app.results.spend import SpendReport
+from broker.app.results.trials import PolicyBacktest, PolicyTestResult, RecordedDecisions
 from broker.app.results.values import Result
+from broker.app.results.watches import AddedWatch, AlertTest, RemovedWatch, WatchCheckResult, WatchList
 from broker.core.errors import UnknownName
 from broker.core.job.file.schema import json_schema
 
@@ -25,33 +47,68 @@ JOB_FILE = "job-file"
 
 # The name of each document: that of the command that prints it with --json.
 DOCUMENTS: Mapping[str, type[Result]] = {
+    **{f"advise-{kind}": model for kind, model in advice.KINDS.items()},
     "approvals-list": ApprovalList,
+    "backtest-placement": PlacementBacktest,
+    "backtest-reserve": ReserveBacktest,
     "budget-list": BudgetList,
     "budget-show": BudgetDetails,  # with a name
     "budget-show-all": BudgetDetailsList,
+    "capacity-buy-preview": PurchasePreviewResult,  # of `capacity buy --dry-run`
     "capacity-list": CapacityList,
+    "capacity-plan": CapacityPlanList,
+    "capacity-purchase": PurchaseResult,  # of `capacity buy`, `approve`, `reject`, `withdraw` and `order`
+    "capacity-purchases": PurchaseList,
+    "capacity-quote": QuoteList,
     "capacity-record": RecordedCapacity,  # of `capacity add` and `capacity remove`
+    "capacity-show": PurchaseHistory,
+    "charges": ChargesResult,  # of `report charges fetch` and `report charges import`
+    "demo": DemoReport,
+    "doctor": DoctorReport,
+    "doctor-sweep": SweepReport,  # with --sweep
     "error": ErrorDocument,  # of every command that fails
     "jobs-attempts": AttemptList,
+    "jobs-checkpoints": JobCheckpoints,
+    "jobs-diff": JobDifference,
+    "jobs-files": JobOutputs,
+    "jobs-get": FetchedFilesResult,
     "jobs-list": JobList,
     "jobs-logs": JobLogs,
     "jobs-prune": PrunedCheckpoints,
     "jobs-queue": QueueResult,
     "jobs-show": JobHistory,
+    "jobs-show-files": JobSources,  # with --files
     "offers": OfferList,
     "offers-groups": OfferGroupList,  # with --group-by
     "offers-risk": OfferRiskList,  # with --risk
     "plan": PlanResult,
+    "plan-together": PlannedTogether,  # of several job files
     "policy-apply": AppliedPolicy,
+    "policy-backtest": PolicyBacktest,
     "policy-check": CheckedPolicy,
+    "policy-decisions": RecordedDecisions,  # of `policy explain` with a submitted job
     "policy-explain": PolicyExplanation,  # of a job file
+    "policy-findings": CapacityFindingList,
     "policy-show": PolicyInForce,
+    "policy-test": PolicyTestResult,
+    "prices-history": PriceHistoryList,
+    "prices-history-at": PastOfferList,  # with --at
+    "prices-import": ImportedPrices,
     "prices-poll": PollReport,
+    "prices-prune": PrunedPriceHistory,
     "prices-status": PriceStatus,
+    "reconcile": ReconcileReport,
+    "report-billed": BilledReport,
     "report-spend": SpendReport,
+    "serve": ServiceReport,  # once it is stopped
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
-    "submit-refused": RefusedSubmission,
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
+    "submit-refused": RefusedSubmission,
+    "watch-add": AddedWatch,
+    "watch-check": WatchCheckResult,
+    "watch-list": WatchList,
+    "watch-remove": RemovedWatch,
+    "watch-test": AlertTest,
 }
 NAMES = (JOB_FILE, *DOCUMENTS)
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, JsonValue
 
 from broker.app.jobs.jobs import Bill, Progress, last_step
-from broker.app.jobs.retention import Pruned
+from broker.app.jobs.retention import PrunedRunFolders
 from broker.app.results import reasons
 from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
 from broker.app.results.values import Moment, Result, Seconds, moment_text
@@ -20,11 +20,11 @@ from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType, MoneyKind
-from broker.core.policy.approvals import Asked
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.coverage_words import covered
 from broker.core.values.money import Money
 from broker.reconciler.progress import billed_time, machine_time, steps_redone
-from broker.runfolder.retention import Kept
+from broker.runfolder.retention import StoredCheckpoint
 
 
 class CheckpointResult(Result):
@@ -147,7 +147,7 @@ class PendingApproval(Result):
     max_duration: Seconds | None
 
     @classmethod
-    def of(cls, asked: Asked) -> Self:
+    def of(cls, asked: RequestedApproval) -> Self:
         return cls(
             at=asked.at,
             expires_at=asked.expires_at,
@@ -359,8 +359,8 @@ class PrunedCheckpoints(Result):
     jobs: list[PrunedJob]
 
     @classmethod
-    def of(cls, pruned: Iterable[Pruned], before: datetime, *, deleted: bool) -> Self:
-        def kept(checkpoints: Iterable[Kept]) -> list[KeptCheckpoint]:
+    def of(cls, pruned: Iterable[PrunedRunFolders], before: datetime, *, deleted: bool) -> Self:
+        def kept(checkpoints: Iterable[StoredCheckpoint]) -> list[KeptCheckpoint]:
             return [KeptCheckpoint(checkpoint=one.id, bytes=one.size) for one in checkpoints]
 
         return cls(

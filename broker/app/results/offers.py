@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from broker.app.market.market import Listing
+from broker.app.market.market import OfferListing
 from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.values import Figure, Moment, Result, Seconds, is_none
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
@@ -81,7 +81,7 @@ class OfferList(Result):
     offers: list[OfferResult]
 
     @classmethod
-    def of(cls, matching: Sequence[ListedOffer], found: Listing, limit: int | None) -> Self:
+    def of(cls, matching: Sequence[ListedOffer], found: OfferListing, limit: int | None) -> Self:
         return cls(
             as_of=found.now,
             matching=len(matching),

@@ -151,7 +151,8 @@ class SizingResult(Result):
 
 
 class PlanResult(Result):
-    """A plan and what the policies say to it. ``exit_code``: what a submission would end with."""
+    """A plan and what the policies say to it. ``exit_code``: what a submission would end with. ``estimate``: where
+    nothing can be started as things are, what it would cost once the engines are installed."""
 
     job: PlannedJob
     made_at: Moment
@@ -164,6 +165,7 @@ class PlanResult(Result):
     feasible: int
     over_max_cost: int
     placements: list[PlacementResult]
+    estimate: list[PlacementResult]
     rejected: int
     reasons: list[RejectionCount]
     waits_for_own_machines: bool
@@ -200,6 +202,10 @@ class PlanResult(Result):
             placements=[
                 PlacementResult.of(p, plan.made_at, value, number)
                 for number, p in enumerate(plan.placements[:limit], 1)
+            ],
+            estimate=[
+                PlacementResult.of(p, plan.made_at, value, number)
+                for number, p in enumerate(seen.estimate.placements[:limit] if seen.estimate else (), 1)
             ],
             rejected=sum(seen.counts.values()),
             reasons=RejectionCount.of(seen),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Self
 
-from broker.app.jobs.queue import Queue, Waiting
+from broker.app.jobs.queue import Queue, QueuedJob
+from broker.app.jobs.submit import Preview, refusal
 from broker.app.results import reasons
+from broker.app.results.errors import ErrorDetails
 from broker.app.results.values import Moment, Result
 from broker.core.events.wait_reasons import WaitReason
 from broker.core.job.jobs import Priority
@@ -35,7 +38,7 @@ class WaitingJob(Result):
     planned: bool
 
     @classmethod
-    def of(cls, one: Waiting, turn: int) -> Self:
+    def of(cls, one: QueuedJob, turn: int) -> Self:
         view, option = one.view, one.turn.option
         return cls(
             turn=turn,
@@ -58,6 +61,18 @@ class WaitingJob(Result):
         )
 
 
+class RefusedJob(Result):
+    """A job that could not be submitted as it is: with which exit code, and why."""
+
+    name: str
+    exit_code: int
+    error: ErrorDetails
+
+    @classmethod
+    def of(cls, seen: Preview) -> Self:
+        return cls(name=seen.job.name, exit_code=seen.exit_code, error=ErrorDetails.of(refusal(seen)))
+
+
 class QueueResult(Result):
     """The waiting jobs, the next one first. ``running``: how many jobs have a machine now."""
 
@@ -72,3 +87,16 @@ class QueueResult(Result):
             running=found.running,
             waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)],
         )
+
+
+class PlannedTogether(QueueResult):
+    """Several jobs planned together with those that wait. ``refused``: the planned ones that the policies or the market
+    refuse, or that need an approval, each looked at as if it were submitted alone."""
+
+    refused: list[RefusedJob]
+
+    @classmethod
+    def of_plan(cls, found: Queue, refused: Iterable[Preview]) -> Self:
+        queue = QueueResult.of(found)
+        refusals = [RefusedJob.of(seen) for seen in refused]
+        return cls(as_of=queue.as_of, running=queue.running, waiting=queue.waiting, refused=refusals)

@@ -1,4 +1,5 @@
-"""Why a job waits and why it ended, as text. Refusals by a rule carry the words of that rule."""
+"""Why a job waits, why an attempt is stopped and why a job ended, as text. Refusals by a rule carry the
+words of that rule."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from datetime import timedelta
 
 from broker.app.results.program_name import program
 from broker.core.events import wait_reasons as why
-from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
 from broker.placement.formats import about
 
 _MOST = 3
 # The job itself excludes these offers; such reasons are left out while there is another one.
-_NOT_WANTED = frozenset(
+EXCLUDED_BY_THE_JOB = frozenset(
     {
         Reason.WRONG_ACCELERATOR,
         Reason.WRONG_CAPACITY_TYPE,
@@ -89,6 +90,53 @@ def ended(reason: EndReason | None) -> str:
             return reason.text
 
 
+def stops(reason: StopReason | None) -> str:
+    """Why the broker stops an attempt; empty where no reason is on record."""
+    match reason:
+        case None:
+            return ""
+        case why.Cancelled():
+            return "cancelled"
+        case why.MaxDurationUsed():
+            return _paused(reason)
+        case why.HoldEnded():
+            return f"the money held for it ended at {reason.at:%Y-%m-%d %H:%M:%S} UTC"
+        case why.MoreMoneyDenied():
+            denied = "; ".join(str(one) for one in reason.objections)
+            if reason.trigger is why.HoldTrigger.ENDS:
+                ends = f"the money held for it ends at {reason.paid_until:%Y-%m-%d %H:%M} UTC"
+                return f"{ends}, and more was refused: {denied}"
+            return f"{judged_again(reason.trigger)}, and that was refused: {denied}"
+        case why.RulesDeny():
+            return "; ".join(str(one) for one in reason.objections)
+        case why.MovesElsewhere():
+            return _moves(reason)
+        case why.EarlierWords():
+            return reason.text
+
+
+def judged_again(trigger: why.HoldTrigger) -> str:
+    """Why held money was judged again."""
+    match trigger:
+        case why.HoldTrigger.ENDS:
+            return "its money nears its end"
+        case why.HoldTrigger.FASTER:
+            return "it is used up faster than was judged"
+        case why.HoldTrigger.CLOCK_REWIND:
+            return "the clock was set back since it was judged"
+
+
+def _moves(reason: why.MovesElsewhere) -> str:
+    where = reason.pool or ("nowhere for now" if reason.to is None else reason.to.value.replace("_", "-"))
+    match reason.advantage:
+        case why.MoveAdvantage.STRATEGY:
+            return f"moves to {where}: {reason.because}"
+        case why.MoveAdvantage.QUEUE_TOO_LONG:
+            return f"moves to {where}: waiting on in the queue would miss the deadline"
+        case why.MoveAdvantage.BETTER_VALUE:
+            return f"moves to {where}: so much better for the money and the time that moving pays"
+
+
 def beside_state(reason: EndReason | None) -> str:
     """As `ended`, to be shown after the state of the job; empty where the state says it."""
     return "" if isinstance(reason, why.Cancelled) else ended(reason)
@@ -112,9 +160,10 @@ def _paused(
             least = f"that takes {reason.least} at least"
             return f"the money left does not pay for a start on {reason.instance_type}: {least}"
         case why.StoppedByPolicy():
-            return f"stopped by a policy: {reason.evidence}" if reason.evidence else "stopped by a policy"
+            said = stops(reason.stop) or reason.evidence
+            return f"stopped by a policy: {said}" if said else "stopped by a policy"
         case why.MoneyEnded():
-            return reason.evidence or "the money held for it is used up"
+            return stops(reason.stop) or reason.evidence or "the money held for it is used up"
         case why.LaunchesFailed():
             return _launches(reason)
 
@@ -140,7 +189,7 @@ def _launches(reason: why.LaunchesFailed) -> str:
 def counted(reasons: Mapping[str, int]) -> str:
     """Counted reasons as text; reasons that may pass with time come first."""
     known = {Reason(code): count for code, count in reasons.items() if code in set(Reason)}
-    telling = {reason: count for reason, count in known.items() if reason not in _NOT_WANTED} or known
+    telling = {reason: count for reason, count in known.items() if reason not in EXCLUDED_BY_THE_JOB} or known
     by_weight = sorted(telling.items(), key=lambda item: (item[0] is not Reason.TOO_FEW_MACHINES, -item[1]))
     parts = [
         _ITS_TURN if reason is Reason.TOO_FEW_MACHINES else f"{count:,} × {reason.text}"

@@ -7,6 +7,7 @@ from broker.core.job.reasons import Reason
 REMEDIES: dict[Reason, str] = {
     Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --group-by gpu` lists them",
     Reason.TOO_FEW_ACCELERATORS: "request fewer accelerators per machine, or more machines with num_nodes",
+    Reason.TOO_MANY_ACCELERATORS: "to allow larger machines, add a `+` to the number: `L4:1+`",
     Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",
     Reason.TOO_FEW_CPUS: "request fewer CPUs: resources.cpus",
     Reason.TOO_LITTLE_MEMORY: "request less memory: resources.memory",
@@ -28,7 +29,9 @@ REMEDIES: dict[Reason, str] = {
     Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or exclude spot capacity",
     Reason.LAUNCH_FAILED_LATELY: "wait ten minutes; the broker then retries the launch",
     Reason.LAUNCH_REFUSED: "see why with `jobs attempts`; once that is corrected, submit the job again",
-    Reason.NO_ENGINE: "gpubroker has no engine for this provider; `gpubroker doctor` lists the engines that work",
+    Reason.NO_ENGINE: (
+        "gpubroker has no engine for these machines; allow other providers or regions; see `gpubroker doctor`"
+    ),
     Reason.ENGINE_NOT_INSTALLED: "install the engine for this provider; `gpubroker doctor` shows how",
     Reason.RUNS_OUT_OF_REACH: (
         "set GPUBROKER_RUNS to a bucket that remote machines can reach: s3://…, gs://… or az://…"

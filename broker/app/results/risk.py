@@ -9,11 +9,11 @@ from typing import Self
 
 from pydantic import Field
 
-from broker.app.market.market import Listing
+from broker.app.market.market import OfferListing
 from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.offers import OfferResult
 from broker.app.results.values import Figure, Moment, Result, Seconds
-from broker.placement.pricing.hazard import EDGES, Basis, Risk, Risks, Seen
+from broker.placement.pricing.hazard import EDGES, HazardBasis, ObservedTime, Risk, Risks
 
 
 class RiskBand(Result):
@@ -30,7 +30,7 @@ class RiskEvidence(Result):
     losses: Figure
 
     @classmethod
-    def of(cls, seen: Seen) -> Self:
+    def of(cls, seen: ObservedTime) -> Self:
         return cls(hours=seen.hours, losses=seen.losses)
 
 
@@ -42,7 +42,7 @@ class RiskResult(Result):
     mean_life: Seconds | None
     time_to_return: Seconds
     by_age: list[RiskBand]
-    basis: Basis
+    basis: HazardBasis
     prior_per_hour: Figure
     own: RiskEvidence
     family: RiskEvidence
@@ -80,7 +80,7 @@ class OfferRiskList(Result):
     offers: list[OfferWithRisk]
 
     @classmethod
-    def of(cls, matching: Sequence[ListedOffer], found: Listing, limit: int | None, risks: Risks) -> Self:
+    def of(cls, matching: Sequence[ListedOffer], found: OfferListing, limit: int | None, risks: Risks) -> Self:
         return cls(
             as_of=found.now,
             matching=len(matching),

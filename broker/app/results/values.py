@@ -3,17 +3,23 @@ UTC, durations in seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+
+from broker.core.values.money import Money
 
 
 class Result(BaseModel):
     """A result: never changed, and without fields that its class does not name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
 
     def document(self) -> dict[str, Any]:
         """The JSON document, as Python values."""
@@ -41,6 +47,35 @@ def figure_of(number: float) -> float | None:
     return round(number, 9) if isfinite(number) else None
 
 
+def plain(value: Any) -> Any:
+    """The value in JSON types. Raises TypeError for types without a defined conversion."""
+    match value:
+        case Enum():
+            return value.value
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return figure_of(value)
+        case Result():
+            return plain(value.document())
+        case Money():
+            return value.as_json()
+        case datetime():
+            return moment_text(value)
+        case timedelta():
+            return seconds_of(value)
+        case Path():
+            return str(value)
+        case Mapping():
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(item) for item in value]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            raise TypeError(f"cannot convert {type(value).__name__} to JSON")
+
+
 Moment = Annotated[
     datetime,
     PlainSerializer(moment_text, when_used="json"),
@@ -56,3 +91,5 @@ Figure = Annotated[
     PlainSerializer(figure_of, when_used="json"),
     WithJsonSchema({"type": ["number", "null"]}, mode="serialization"),
 ]
+Facts = Annotated[dict[str, Any], PlainSerializer(plain, return_type=dict[str, Any], when_used="json")]
+"""Details by name, of types that differ from name to name."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
-class Standing(StrEnum):
+class DutyState(StrEnum):
     """What a duty is doing."""
 
     STARTING = "starting"
@@ -23,7 +23,7 @@ class Pulse:
     """One duty. ``at``: when it last said something, ``seconds`` that its last look took (both of the wall clock).
     ``looks``, ``failures``, ``steps``: since the service began."""
 
-    standing: Standing
+    standing: DutyState
     at: float
     looks: int = 0
     failures: int = 0
@@ -45,24 +45,24 @@ class Pulses:
 
     def begins(self, name: str) -> None:
         """A duty that has not said anything yet."""
-        self._change(name, lambda pulse: replace(pulse, standing=Standing.STARTING))
+        self._change(name, lambda pulse: replace(pulse, standing=DutyState.STARTING))
 
     def looked(self, name: str, seconds: float, steps: int = 0) -> None:
         """It leads, and has done its work once more."""
         self._change(
             name,
             lambda pulse: replace(
-                pulse, standing=Standing.LEADING, looks=pulse.looks + 1, seconds=seconds, steps=pulse.steps + steps
+                pulse, standing=DutyState.LEADING, looks=pulse.looks + 1, seconds=seconds, steps=pulse.steps + steps
             ),
         )
 
     def stands_by(self, name: str) -> None:
         """Another process has this duty."""
-        self._change(name, lambda pulse: replace(pulse, standing=Standing.STANDING_BY))
+        self._change(name, lambda pulse: replace(pulse, standing=DutyState.STANDING_BY))
 
     def failed(self, name: str) -> None:
         """It could not do its work this time, and goes on trying."""
-        self._change(name, lambda pulse: replace(pulse, standing=Standing.IN_TROUBLE, failures=pulse.failures + 1))
+        self._change(name, lambda pulse: replace(pulse, standing=DutyState.IN_TROUBLE, failures=pulse.failures + 1))
 
     def pulses(self) -> Mapping[str, Pulse]:
         """Every duty, by name."""
@@ -80,11 +80,11 @@ class Pulses:
             silent = self._monotonic() - pulse.at
             if silent > self._patience:
                 found[name] = f"silent for {silent:.0f} s"
-            elif pulse.standing is Standing.IN_TROUBLE:
+            elif pulse.standing is DutyState.IN_TROUBLE:
                 found[name] = "the store does not answer"
         return found
 
     def _change(self, name: str, change: Callable[[Pulse], Pulse]) -> None:
         with self._lock:
-            before = self._pulses.get(name, Pulse(Standing.STARTING, 0.0))
+            before = self._pulses.get(name, Pulse(DutyState.STARTING, 0.0))
             self._pulses[name] = replace(change(before), at=self._monotonic())

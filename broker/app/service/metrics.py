@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from broker.app.service.health import Pulses, Standing
+from broker.app.service.health import DutyState, Pulses
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra
 
@@ -43,7 +43,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Page:
+class MetricsPage:
     """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
 
     name = "page"
@@ -102,7 +102,7 @@ class Page:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         page = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class MetricsHandler(BaseHTTPRequestHandler):
             timeout = _TIMEOUT
             server_version, sys_version = "gpubroker", ""
 
@@ -118,7 +118,7 @@ class Page:
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing: who asks how often is the asker's business."""
 
-        return Handler
+        return MetricsHandler
 
 
 class Numbers:
@@ -151,7 +151,7 @@ class Numbers:
         seconds = gauge("gpubroker_look_seconds", "What the last look took.", labels=["duty"])
         silent = gauge("gpubroker_silent_seconds", "Since a duty last said something.", labels=["duty"])
         for name, pulse in self._health.pulses().items():
-            for one in Standing:
+            for one in DutyState:
                 standing.add_metric([name, one.value], float(pulse.standing is one))
             looks.add_metric([name], pulse.looks)
             failures.add_metric([name], pulse.failures)

@@ -7,15 +7,19 @@ from collections.abc import Callable
 
 from broker.core.errors import BrokerError
 from broker.store import Store
-from broker.store.engine.leader import Duty
+from broker.store.engine.leader import LeaderRole
 
 
 class Rounds:
     """``first_after``, ``every``: seconds of the wall clock to the first round and between two; a service that is often
-    started anew makes its rounds all the same. ``say``: told each sentence once, until it is no longer true."""
+    started anew makes its rounds all the same. ``say``: told each sentence once, until it is no longer true. ``duty``:
+    what one process of a store does at a time."""
 
-    def __init__(self, say: Callable[[str], None], first_after: float, every: float) -> None:
+    def __init__(
+        self, say: Callable[[str], None], first_after: float, every: float, duty: LeaderRole = LeaderRole.SWEEP
+    ) -> None:
         self._say = say
+        self._duty = duty
         self._pauses = min(first_after, every), every
         self._said: set[str] = set()
 
@@ -26,7 +30,7 @@ class Rounds:
         while not stop.wait(pause):
             pause = every
             try:
-                with store.lead(Duty.SWEEP) as leading:
+                with store.lead(self._duty) as leading:
                     if leading is not None:
                         once()
             except BrokerError as error:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
+from broker.app.jobs.sealed_secrets import tell_service_key
 from broker.app.service.background import looks
 from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
-from broker.core.errors import StoreProblem
+from broker.core.errors import BrokerError, StoreProblem
 
 STAND_BY = 1.0  # seconds of the wall clock between two tries to take the lead
 
@@ -32,6 +34,8 @@ class Reconciling:
     def run(self, stop: threading.Event) -> None:
         """Until ``stop`` is set; a look that has begun is finished first. A store that is away is said, and tried
         again."""
+        with suppress(BrokerError):  # the look says what is wrong with the store
+            tell_service_key(self._broker)
         said = ""
         while not stop.is_set():
             try:

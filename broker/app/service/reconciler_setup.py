@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 
 from broker.app.billing.budgets import OverBudgets
 from broker.app.jobs.approval_reevaluation import AskingAnew
 from broker.app.jobs.queue import LinedUp
+from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
 from broker.app.market.strategy_history import record
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
-from broker.core.actors import ProcessAccount
-from broker.core.errors import OwnerOnly, SecretsAbsent
+from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
-from broker.core.market.offers import MoneyKind
-from broker.ledger.entries import Balance
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import Placing
+from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
-from broker.reconciler.controllers.top_up import Pace, TopUp
+from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
-from broker.reconciler.isolation import isolated
-from broker.reconciler.loop import Enforcer, Reconciler, Timing
+from broker.reconciler.loop import Reconciler, Timing
+from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.runfolder import RunFolders
 
 # At most a fifth of the time goes into asking whether what runs should move.
@@ -46,81 +43,40 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
     """A reconciler over this broker's store, engines and policies. ``calls``: how engines are called; None: one call
     after the other within a look."""
     folders = run_folders(broker)
-    settle_every = timedelta(seconds=broker.settings.settle_every)
+    scale, now = broker.clock.scale, broker.clock.now
     strategist = Strategist(partial(record, broker.store))
-    line = LinedUp(broker, missing_secrets)
-    placing = Placing(
-        broker.store,
-        lambda job: market_for(broker, job),
-        broker.policy,
-        broker.clock.now,
-        missing_secrets,
-        strategist.place,
-        line.lot,
-        line.refused,
-    )
+    secrets = JobSecrets(broker)
+    line = LinedUp(broker, secrets.missing)
+
+    def market(job: Job) -> PlanInputs:
+        return market_for(broker, job)
+
+    placing = Placing(broker.store, market, broker.policy, secrets.missing, strategist.place, line.lot, line.refused)
     enforcement = Enforcement(
-        broker.store,
-        broker.policy,
-        broker.clock.now,
-        folders.usage,
-        every=_JUDGE_EVERY * broker.clock.scale,
-        over=OverBudgets(broker),
+        broker.store, broker.policy, now, folders.usage, every=_JUDGE_EVERY * scale, over=OverBudgets(broker)
     )
-    moving = Moving(
-        broker.store,
-        strategist,
-        lambda view, now: placing.plans(view, broker.policy(), now),
-        broker.clock.now,
-        rest=_REST,
+    judges = (
+        enforcement,
+        AskingAnew(broker),
+        TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
+        Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=_REST),
     )
-    rejudging = Rejudging(
-        broker.store,
-        lambda job: market_for(broker, job),
-        broker.policy,
-        broker.clock.now,
-        Validity().scaled(broker.clock.scale),
-    )
-    asking_anew = AskingAnew(broker)
-    topping_up = TopUp(broker.store, broker.policy, broker.clock.now, Pace().scaled(broker.clock.scale))
     return Reconciler(
-        journal=broker.store,
-        engines=broker.engine,
-        mailbox=folders,
-        clock=broker.clock,
-        place=placing,
-        check=rejudging,
-        timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
-        secrets=partial(passed_on, broker),
-        enforce=each_in_turn(
-            enforcement,
-            lambda view, money: asking_anew(view),
-            lambda view, money: topping_up(view),
-            lambda view, money: moving(view),
+        ReconcilerPorts(
+            broker.store, broker.engine, folders, broker.clock, calls or EngineCalls(), store_id(broker.store)
         ),
-        max_unattended=enforcement.max_unattended,
-        idle_limits=enforcement.idle_limits,
-        edges_ahead=enforcement.edges_ahead,
-        store_id=store_id(broker.store),
-        calls=calls,
+        placing,
+        Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale)),
+        judges=judges,
+        limits=enforcement,
+        secrets=partial(passed_on, broker, secrets),
+        closing=secrets.erase,
+        timing=Timing(settle_every=timedelta(seconds=broker.settings.settle_every)).scaled(scale),
     )
 
 
-def each_in_turn(*judges: Enforcer) -> Enforcer:
-    """Asks each in turn until one has changed something. What one of them raises is logged, and the next is asked."""
-
-    def enforce(view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
-        for judge in judges:
-            with isolated(f"job {view.id}: judging what runs"):
-                if judge(view, money):
-                    return True
-        return False
-
-    return enforce
-
-
-def passed_on(broker: Broker, view: JobView) -> Mapping[str, str]:
-    """The secrets that the launch of the job's newest attempt takes along, as `secrets_of`.
+def passed_on(broker: Broker, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
+    """The secrets that the launch of the job's newest attempt takes along, as `JobSecrets.of`.
 
     Raises `OwnerOnly` where its commands would run on this machine under the account of somebody who only
     happens to look after the store.
@@ -130,22 +86,4 @@ def passed_on(broker: Broker, view: JobView) -> Mapping[str, str]:
     others = view.user != account.user and not account.for_others
     if others and latest is not None and not broker.engine(latest.engine).remote:
         raise OwnerOnly(view.user, account.user)
-    return secrets_of(view, account)
-
-
-def missing_secrets(job: Job) -> Sequence[str]:
-    """The job's secrets that are not in this process's environment."""
-    return [name for name in job.secrets if name not in os.environ]
-
-
-def secrets_of(view: JobView, account: ProcessAccount) -> Mapping[str, str]:
-    """The job's secrets, from this process's environment at launch; they are written nowhere.
-
-    Raises `SecretsAbsent` where some are not there, and for another user's job: one's environment is nobody else's. A
-    process that has them may launch the job later.
-    """
-    if view.job.secrets and view.user != account.user:
-        raise SecretsAbsent(view.job.secrets, owner=view.user, process_user=account.user)
-    if missing := missing_secrets(view.job):
-        raise SecretsAbsent(missing)
-    return {name: os.environ[name] for name in view.job.secrets}
+    return secrets.of(view, account)

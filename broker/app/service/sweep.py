@@ -1,7 +1,7 @@
 """Sweeping: what nobody looks after is found, told, and ended by whoever may. `broker.reconciler.sweep` decides what it
 is.
 
-Nothing here launches, and nothing is ended that `Standing.ORPHAN` does not allow.
+Nothing here launches, and nothing is ended that `LeftoverState.ORPHAN` does not allow.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from broker.core.market.machines import ListsMachines
 from broker.core.market.offers import SANDBOX, MoneyKind
 from broker.core.notices import Notice, Severity
 from broker.core.ports import BudgetSpec, Observation, RunsInstances
+from broker.core.purchases.purchases import is_purchase
 from broker.ledger.entries import Account, Balance, Entry, Movement, balances, move, movements
-from broker.reconciler.settlement.batch import post_due
+from broker.reconciler.settlement.batch import catch_up, post_due
 from broker.reconciler.settlement.settlement import release
-from broker.reconciler.sweep import FoundMachine, Held, Kind, Leftover, Standing, job_of, leftovers
+from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverKind, LeftoverState, job_of, leftovers
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +50,11 @@ class Swept:
     @property
     def orphans(self) -> tuple[Leftover, ...]:
         """Those that may be ended."""
-        return tuple(one for one in self.found if one.standing is Standing.ORPHAN)
+        return tuple(one for one in self.found if one.standing is LeftoverState.ORPHAN)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedLeftover:
     """One leftover, and why it could not be ended; empty when it was."""
 
     leftover: Leftover
@@ -72,7 +73,7 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
     clouds = [name for name in _clouds(broker) if asking.told(name, lambda name: _of_cloud(broker, name))]
     with broker.store.reading() as look:
         jobs = {view.id: view for view in look.unclosed()}
-        holds = [hold for hold in look.open_holds(_EVERYTHING) if hold.held]
+        holds = [hold for hold in look.open_holds(_EVERYTHING) if hold.held and not is_purchase(hold.job_id)]
         others = {*(job_of(machine.key) for machine in machines), *(hold.job_id for hold in holds)} - jobs.keys()
         jobs |= {view.id: view for view in look.views(sorted(others))}
         # A job that cannot be read here may be in the best of order: what belongs to it is nobody's leftover.
@@ -81,7 +82,7 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
         holds = [hold for hold in holds if hold.job_id not in unreadable]
         trouble |= unreadable
         sums = look.sums([hold.job_id for hold in holds])
-        held = [Held(one.job_id, one.money, one.held, _last_moved(sums.get(one.job_id, ()))) for one in holds]
+        held = [HeldMoney(one.job_id, one.money, one.held, _last_moved(sums.get(one.job_id, ()))) for one in holds]
     seen = _observed(broker, jobs, engines)
     now = broker.clock.now()
     found = leftovers(machines, engines, jobs, seen, held, store=store_id(broker.store), now=now, grace=grace)
@@ -89,7 +90,7 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
     return Swept(now, store_id(broker.store), tuple(found), asked, trouble, tuple(without_login))
 
 
-def end(broker: Broker, swept: Swept) -> list[Ended]:
+def end(broker: Broker, swept: Swept) -> list[EndedLeftover]:
     """End the orphans of a sweep, one after the other; each may fail by itself. Machines are told to end, and the next
     sweep sees whether they did. Repeatable."""
     by_engine = {one.key for one in swept.orphans if one.machine is not None and one.machine.by_engine}
@@ -100,19 +101,19 @@ def end(broker: Broker, swept: Swept) -> list[Ended]:
         try:
             _end(broker, one, swept.at)
         except BrokerError as error:
-            done.append(Ended(one, f"{error} ({error.hint})" if error.hint else str(error)))
+            done.append(EndedLeftover(one, f"{error} ({error.hint})" if error.hint else str(error)))
         else:
             log.info("ended %s (%s): %s", one.id, one.kind, one.why)
-            done.append(Ended(one))
+            done.append(EndedLeftover(one))
     return done
 
 
 def notice_of(leftover: Leftover, ended: bool) -> Notice:
     """What people are told of it, once."""
     what = {
-        Kind.MACHINE: f"A machine that nobody looks after: {leftover.id}",
-        Kind.ATTEMPT: f"Attempt {leftover.key} has no machine",
-        Kind.HOLD: f"Job {leftover.job_id} holds money for nothing",
+        LeftoverKind.MACHINE: f"A machine that nobody looks after: {leftover.id}",
+        LeftoverKind.ATTEMPT: f"Attempt {leftover.key} has no machine",
+        LeftoverKind.HOLD: f"Job {leftover.job_id} holds money for nothing",
     }[leftover.kind]
     then = "It was ended, as the policy says." if ended else "To end it: gpubroker doctor --sweep --end"
     return Notice(f"sweep/{leftover.id}", what, f"{leftover.why}. {then}", Severity.WARNING)
@@ -241,6 +242,10 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
     little would let money be spent that is gone. What the provider charged in the end makes up the difference.
     """
     now = broker.clock.now()
+    with broker.store.reading() as look:
+        known = look.job(job_id)
+    if known is not None and not known.closed:
+        catch_up(broker.store, known, now)
     with broker.store.writing() as tx:
         view = tx.job(job_id)
         if view is None or view.closed:
@@ -253,7 +258,7 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
         post_due(tx, [view], now)
 
 
-def _release(broker: Broker, held: Held) -> None:
+def _release(broker: Broker, held: HeldMoney) -> None:
     """Give back what the job holds of that kind of money, whatever has moved since it was found."""
     now = broker.clock.now()
     with broker.store.writing() as tx:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from broker.app.service.periodic_duty import Rounds
 from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
 from broker.app.wiring import Broker
-from broker.reconciler.sweep import Standing
+from broker.reconciler.sweep import LeftoverState
 
 EVERY = 600.0  # seconds of the wall clock; each sweep asks every cloud for its machines
 _FIRST_AFTER = 60.0
@@ -40,7 +40,7 @@ class Sweeping:
         targets = tuple(broker.settings.notify)
         said = {f"{name} could not be swept: {why}" for name, why in swept.trouble.items()}
         for one in swept.found:
-            if one.standing is Standing.ORPHAN:
+            if one.standing is LeftoverState.ORPHAN:
                 result = done.get(one.id)
                 notice = notice_of(one, ended=result is not None and not result.error)
                 broker.store.outbox.add(notice, targets, broker.clock.now())

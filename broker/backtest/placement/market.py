@@ -10,7 +10,7 @@ from broker.core.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolRecord:
     """One pool's record: ``available[i]`` and ``price[i]`` (USD per hour, all machines that the job needs) hold from
     tick i until tick i + 1."""
 
@@ -25,7 +25,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Market:
+class ReplayMarket:
     """Pools a job may choose between, aligned tick by tick; possibly only one.
 
     ``gap_seconds``: length of a tick. ``family``: pools with a common origin, which learn from each other. ``notes``:
@@ -37,9 +37,9 @@ class Market:
     family: str
     name: str
     gap_seconds: float
-    pools: tuple[Pool, ...]
+    pools: tuple[PoolRecord, ...]
     notes: tuple[str, ...] = ()
-    kin: tuple[Pool, ...] = ()
+    kin: tuple[PoolRecord, ...] = ()
     begins: str = ""
 
     def __post_init__(self) -> None:

@@ -14,14 +14,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.backtest.placement.market import Market
+from broker.backtest.placement.market import ReplayMarket
 from broker.backtest.placement.replay import HOUR
-from broker.placement.strategy.situation import EPSILON, Task
+from broker.placement.strategy.situation import EPSILON, StrategyTask
 
 Floats = NDArray[np.float64]
 
 
-def optimum(market: Market, start: int, task: Task) -> float:
+def optimum(market: ReplayMarket, start: int, task: StrategyTask) -> float:
     """Least cost in USD of finishing ``task`` in time from tick ``start``; infinite when nothing would have."""
     gap, boot = round(market.gap_seconds), math.floor(task.changeover + EPSILON)
     deadline, work = math.ceil(task.deadline - EPSILON), math.floor(task.work + EPSILON)

@@ -10,23 +10,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.backtest.placement.market import Market
-from broker.placement.strategy.situation import EPSILON, Course, Decision, Mode, Situation, Task
+from broker.backtest.placement.market import ReplayMarket
+from broker.placement.strategy.situation import (
+    EPSILON,
+    Mode,
+    Situation,
+    StrategyDecision,
+    StrategySession,
+    StrategyTask,
+)
 
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplayStep:
     """One line of a decision log: the situation and the decision."""
 
     tick: int
     situation: Situation
-    decision: Decision
+    decision: StrategyDecision
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """The result of a window, in USD and seconds. ``finish`` None: the deadline was missed."""
 
     cost: float
@@ -38,7 +45,9 @@ class Outcome:
     billed_seconds: float
 
 
-def replay(market: Market, start: int, task: Task, course: Course, log: list[Step] | None = None) -> Outcome:
+def replay(
+    market: ReplayMarket, start: int, task: StrategyTask, course: StrategySession, log: list[ReplayStep] | None = None
+) -> ReplayOutcome:
     """Run ``course`` from tick ``start`` until the work is done or the deadline has passed.
 
     ``log`` receives every step. Raises ValueError when the window exceeds the record, or when the course chooses a pool
@@ -58,7 +67,7 @@ def replay(market: Market, start: int, task: Task, course: Course, log: list[Ste
         now = Situation(elapsed, work, mode, pool, changeover, here, on_demand_price)
         decision = course.decide(now)
         if log is not None:
-            log.append(Step(start + tick, now, decision))
+            log.append(ReplayStep(start + tick, now, decision))
         if decision.mode is not mode or decision.pool != pool:
             moves += mode is not Mode.IDLE
             mode, pool = decision.mode, decision.pool
@@ -78,7 +87,7 @@ def replay(market: Market, start: int, task: Task, course: Course, log: list[Ste
             if work <= EPSILON:
                 finish = elapsed + used
                 late = finish > task.deadline + EPSILON
-                return Outcome(cost, finish, late, interruptions, moves, on_demand_seconds, billed_seconds)
+                return ReplayOutcome(cost, finish, late, interruptions, moves, on_demand_seconds, billed_seconds)
             changeover = max(changeover - gap, 0.0)
         tick += 1
-    return Outcome(cost, None, True, interruptions, moves, on_demand_seconds, billed_seconds)
+    return ReplayOutcome(cost, None, True, interruptions, moves, on_demand_seconds, billed_seconds)

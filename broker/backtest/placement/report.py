@@ -1,26 +1,26 @@
-"""The result of a backtest; `Report.as_dict` is the JSON document."""
+"""The result of a backtest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.backtest.placement.replay import Outcome
+from broker.backtest.placement.replay import ReplayOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReplayWindow:
     """One replay: the tick of the trace at which it started, the optimum's cost in USD, and what happened. Of the
     omniscient optimum itself only the cost is known, and ``outcome`` is None."""
 
     start: int
     optimum: float
     cost: float
-    outcome: Outcome | None
+    outcome: ReplayOutcome | None
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PlacementCell:
     """One policy on one pool (or set of pools) at one deadline and changeover, over its windows.
 
     ``ratio_mean``: mean cost / mean optimum; ``ratio_p95``: 95th percentile of the windows' own ratios; ``missed``:
@@ -33,7 +33,7 @@ class Cell:
     deadline_s: float
     changeover_s: float
     policy: str
-    windows: tuple[Window, ...]
+    windows: tuple[ReplayWindow, ...]
     together: int = 1
 
     @property
@@ -59,74 +59,34 @@ class Cell:
         outcomes = [w.outcome for w in self.windows if w.outcome]
         return sum(outcome.interruptions for outcome in outcomes) / len(outcomes) if outcomes else None
 
-    def as_dict(self, *, per_window: bool = False, gang: int = 1) -> dict[str, object]:
-        """JSON-ready: ratios rounded to six places, money as decimal strings in USD. A window's ``cost`` and
-        ``optimum`` are of one machine, as prices are; its ``gang_cost`` is of all that the job needs at once."""
-        cell: dict[str, object] = {
-            "family": self.family,
-            "pool": self.pool,
-            "deadline_s": _whole(self.deadline_s),
-            "changeover_s": _whole(self.changeover_s),
-            "policy": self.policy,
-            "ratio_mean": round(self.ratio_mean, 6),
-            "ratio_p95": round(self.ratio_p95, 6),
-            "missed": self.missed,
-            "on_demand_share": None if self.on_demand_share is None else round(self.on_demand_share, 6),
-            "interruptions": None if self.interruptions is None else round(self.interruptions, 6),
-            "windows": len(self.windows),
-        }
-        if per_window:
-            cell["per_window"] = [
-                {
-                    "start": w.start,
-                    "cost": f"{w.cost / gang:.6f}",
-                    "optimum": f"{w.optimum / gang:.6f}",
-                    "gang_cost": f"{w.cost:.6f}",
-                    "finish_s": w.outcome.finish if w.outcome else None,
-                    "missed": w.outcome.missed if w.outcome else False,
-                }
-                for w in self.windows
-            ]
-        return cell
-
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PlacementReport:
     """Every cell, and caveats. ``work_s`` and ``seed`` as requested; ``gang``: the machines of a job, all included in
     the costs.
     """
 
     work_s: float
     seed: int
-    cells: tuple[Cell, ...]
+    cells: tuple[PlacementCell, ...]
     notes: tuple[str, ...] = ()
     gang: int = 1
 
-    def families(self) -> tuple[Cell, ...]:
+    def families(self) -> tuple[PlacementCell, ...]:
         """The pools of each family combined, in the order of the cells; ``pool`` gives their number."""
-        groups: dict[tuple[str, float, float, str], list[Cell]] = {}
+        groups: dict[tuple[str, float, float, str], list[PlacementCell]] = {}
         for cell in self.cells:
             groups.setdefault((cell.family, cell.deadline_s, cell.changeover_s, cell.policy), []).append(cell)
         return tuple(replace(pooled(cells), pool=_how_many(cells)) for cells in groups.values())
 
-    def as_dict(self, *, per_window: bool = False) -> dict[str, object]:
-        return {
-            "work_s": _whole(self.work_s),
-            "seed": self.seed,
-            "gang": self.gang,
-            "cells": [cell.as_dict(per_window=per_window, gang=self.gang) for cell in self.cells],
-            "families": [cell.as_dict() for cell in self.families()],
-            "notes": list(self.notes),
-        }
 
-
-def pooled(cells: Sequence[Cell]) -> Cell:
+def pooled(cells: Sequence[PlacementCell]) -> PlacementCell:
     """The windows of all these as one cell, called as the first: its ratio is the mean cost of them all over the mean
     optimum of them all, as that of every cell is. Raises IndexError for none."""
     return replace(cells[0], windows=tuple(window for cell in cells for window in cell.windows))
 
 
-def _how_many(cells: Sequence[Cell]) -> str:
+def _how_many(cells: Sequence[PlacementCell]) -> str:
     if len(cells) == 1 and cells[0].together > 1:
         return f"{cells[0].together} pools together"
     return "1 pool" if len(cells) == 1 else f"{len(cells)} pools"
@@ -141,7 +101,3 @@ def quantile(values: Sequence[float], q: float) -> float:
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
-
-
-def _whole(seconds: float) -> float | int:
-    return int(seconds) if seconds == int(seconds) else seconds

@@ -17,14 +17,14 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
-from broker.backtest.placement.market import Market
+from broker.backtest.placement.market import ReplayMarket
 from broker.backtest.placement.replay import HOUR, replay
-from broker.backtest.placement.report import Cell, Report, Window
+from broker.backtest.placement.report import PlacementCell, PlacementReport, ReplayWindow
 from broker.backtest.placement.strategies import POLICIES, Preparation
-from broker.backtest.placement.trace_files import Prices
+from broker.backtest.placement.trace_files import TracePrices
 from broker.backtest.placement.traces import read_markets
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
-from broker.placement.strategy.situation import Task
+from broker.placement.strategy.situation import StrategyTask
 
 OMNISCIENT = "omniscient"
 DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
@@ -39,7 +39,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlacementReplay:
     """The replay to run. Durations in seconds.
 
     ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
@@ -57,10 +57,10 @@ class Request:
     to_fraction: float = 1.0
     together: bool = False
     zones: Sequence[str] = ()
-    prices: Prices = field(default_factory=Prices)
+    prices: TracePrices = field(default_factory=TracePrices)
 
 
-def run_backtest(request: Request, progress: Progress | None = None, *, workers: int = 1) -> Report:
+def run_backtest(request: PlacementReplay, progress: Progress | None = None, *, workers: int = 1) -> PlacementReport:
     """Replay ``request``. Deterministic for its seed, whatever the number of ``workers`` (processes). Raises
     `InvalidInput` or `UnknownName` for what cannot be replayed, before any work is done, and `MissingExtra` without
     NumPy."""
@@ -71,18 +71,18 @@ def run_backtest(request: Request, progress: Progress | None = None, *, workers:
 
 
 def run_on(
-    request: Request,
-    families: Sequence[tuple[Sequence[Market], Sequence[int]]],
+    request: PlacementReplay,
+    families: Sequence[tuple[Sequence[ReplayMarket], Sequence[int]]],
     progress: Progress | None = None,
     *,
     workers: int = 1,
-) -> Report:
+) -> PlacementReport:
     """Replay ``request`` on given markets: families (markets that learn from each other) with the ticks at which
     windows start. The request's traces, zones, parts, starts and prices are ignored.
     """
     per_start = len(request.deadlines) * len(request.changeovers)
     total = sum(len(starts) * len(markets) * per_start for markets, starts in families)
-    cells: dict[Key, list[Window]] = {}
+    cells: dict[Key, list[ReplayWindow]] = {}
     done = 0
     for markets, starts in families:
         for windows in _replayed(request, markets, starts, workers):
@@ -95,13 +95,13 @@ def run_on(
     order = {policy: i for i, policy in enumerate(request.policies)}
     ordered = sorted(cells, key=lambda key: (*key[:4], order[key[4]]))
     together = {(market.family, market.name): len(market.pools) for markets, _ in families for market in markets}
-    found = tuple(Cell(*key, tuple(cells[key]), together[key[:2]]) for key in ordered)
-    return Report(request.work, request.seed, found, tuple(notes), request.prices.gang)
+    found = tuple(PlacementCell(*key, tuple(cells[key]), together[key[:2]]) for key in ordered)
+    return PlacementReport(request.work, request.seed, found, tuple(notes), request.prices.gang)
 
 
 def _replayed(
-    request: Request, markets: Sequence[Market], starts: Sequence[int], workers: int
-) -> Iterator[list[tuple[Key, Window]]]:
+    request: PlacementReplay, markets: Sequence[ReplayMarket], starts: Sequence[int], workers: int
+) -> Iterator[list[tuple[Key, ReplayWindow]]]:
     """The results of `_replay_start`, in the order of the starts."""
     if workers < 2:
         yield from (_replay_start(request, markets, start) for start in starts)
@@ -111,42 +111,44 @@ def _replayed(
         yield from pool.map(_work, starts)
 
 
-_work_on: list[tuple[Request, Sequence[Market]]] = []
+_work_on: list[tuple[PlacementReplay, Sequence[ReplayMarket]]] = []
 
 
-def _begin_work(request: Request, markets: Sequence[Market]) -> None:
+def _begin_work(request: PlacementReplay, markets: Sequence[ReplayMarket]) -> None:
     _work_on[:] = [(request, markets)]
 
 
-def _work(start: int) -> list[tuple[Key, Window]]:
+def _work(start: int) -> list[tuple[Key, ReplayWindow]]:
     return _replay_start(*_work_on[0], start)
 
 
-def _replay_start(request: Request, markets: Sequence[Market], start: int) -> list[tuple[Key, Window]]:
+def _replay_start(
+    request: PlacementReplay, markets: Sequence[ReplayMarket], start: int
+) -> list[tuple[Key, ReplayWindow]]:
     """All windows that begin at one tick: they share the history."""
     from broker.backtest.placement.optimum import optimum  # NumPy comes with it, and the base install has none
 
     longest = max(request.deadlines)
     preparation = Preparation(markets, start)
-    windows: list[tuple[Key, Window]] = []
+    windows: list[tuple[Key, ReplayWindow]] = []
     for market, changeover, deadline in product(markets, request.changeovers, request.deadlines):
-        task = Task(request.work, deadline, changeover, market.gap_seconds)
+        task = StrategyTask(request.work, deadline, changeover, market.gap_seconds)
         best = optimum(market, start, task)
         for policy in request.policies:
             key = (market.family, market.name, deadline, changeover, policy)
             if policy == OMNISCIENT:
-                windows.append((key, Window(start, best, best, None)))
+                windows.append((key, ReplayWindow(start, best, best, None)))
                 continue
             course = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
             outcome = replay(market, start, task, course)
-            windows.append((key, Window(start, best, outcome.cost, outcome)))
+            windows.append((key, ReplayWindow(start, best, outcome.cost, outcome)))
     return windows
 
 
-def _families(request: Request) -> list[tuple[Sequence[Market], Sequence[int]]]:
+def _families(request: PlacementReplay) -> list[tuple[Sequence[ReplayMarket], Sequence[int]]]:
     """Markets that learn from each other (same folder, same tick) with the starts of their windows."""
     markets = read_markets(request.traces, request.prices, zones=request.zones, together=request.together)
-    groups: dict[tuple[str, float], list[Market]] = {}
+    groups: dict[tuple[str, float], list[ReplayMarket]] = {}
     for market in markets:
         groups.setdefault((market.family, market.gap_seconds), []).append(market)
     families = [_with_starts(request, group) for group in groups.values()]
@@ -154,13 +156,15 @@ def _families(request: Request) -> list[tuple[Sequence[Market], Sequence[int]]]:
     return [([_apart(market, names.count(market.family)) for market in group], starts) for group, starts in families]
 
 
-def _apart(market: Market, ticks: int) -> Market:
+def _apart(market: ReplayMarket, ticks: int) -> ReplayMarket:
     """The market, with a note if its family has pools with that many different ticks."""
     note = f"pools with ticks of {ticks} lengths: each length has windows of its own, and learns from its own pools"
     return replace(market, notes=(*market.notes, note)) if ticks > 1 else market
 
 
-def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[Market], Sequence[int]]:
+def _with_starts(
+    request: PlacementReplay, markets: Sequence[ReplayMarket]
+) -> tuple[Sequence[ReplayMarket], Sequence[int]]:
     ticks = min(market.ticks for market in markets)
     gap = markets[0].gap_seconds
     first = math.ceil(request.from_fraction * ticks)
@@ -181,7 +185,7 @@ def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[
     return [replace(market, notes=(*market.notes, *notes)) for market in markets], starts
 
 
-def _refuse_too_fine(request: Request, markets: Sequence[Market]) -> None:
+def _refuse_too_fine(request: PlacementReplay, markets: Sequence[ReplayMarket]) -> None:
     """Reject problems too large for the optimum, whose states are ticks, machines, changeover seconds and steps of
     slack.
     """
@@ -198,7 +202,7 @@ def _refuse_too_fine(request: Request, markets: Sequence[Market]) -> None:
             )
 
 
-def draw(room: Sequence[int], request: Request) -> tuple[Sequence[int], str]:
+def draw(room: Sequence[int], request: PlacementReplay) -> tuple[Sequence[int], str]:
     """The ticks at which windows start, drawn by the seed, in order; and a note if there is room for fewer than
     requested.
     """
@@ -206,7 +210,7 @@ def draw(room: Sequence[int], request: Request) -> tuple[Sequence[int], str]:
     return drawn, "" if len(drawn) == request.starts else f"room for {len(drawn)} windows, not for {request.starts}"
 
 
-def check(request: Request) -> None:
+def check(request: PlacementReplay) -> None:
     """Raises `InvalidInput` or `UnknownName` for what cannot be replayed on any market."""
     for policy in request.policies:
         if policy != OMNISCIENT and policy not in POLICIES:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.backtest.placement.baselines import EagerNextRegion, TimeSliced
-from broker.backtest.placement.market import Market
+from broker.backtest.placement.market import ReplayMarket
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
-from broker.placement.strategy.situation import Course, Task
+from broker.placement.strategy.situation import StrategySession, StrategyTask
 
 if TYPE_CHECKING:  # NumPy comes with them
     from broker.placement.strategy.prepare import Learned, Prepared
@@ -19,12 +19,12 @@ if TYPE_CHECKING:  # NumPy comes with them
 class Preparation:
     """History up to ``start`` and the model fitted to it, shared by the windows that begin there."""
 
-    markets: Sequence[Market]
+    markets: Sequence[ReplayMarket]
     start: int
     _learned: dict[str, Learned] = field(default_factory=dict)
-    _prepared: dict[tuple[str, Task], Prepared] = field(default_factory=dict)
+    _prepared: dict[tuple[str, StrategyTask], Prepared] = field(default_factory=dict)
 
-    def course(self, market: Market, task: Task, longest: Task) -> Course:
+    def course(self, market: ReplayMarket, task: StrategyTask, longest: StrategyTask) -> StrategySession:
         from broker.placement.strategy.prepare import learn, prepare, start
 
         together = len(market.pools) > 1
@@ -42,7 +42,7 @@ class Preparation:
         return start(self._prepared[key], task)
 
 
-Build = Callable[[Preparation, Market, Task, Task], Course]
+Build = Callable[[Preparation, ReplayMarket, StrategyTask, StrategyTask], StrategySession]
 """Preparation, market, task, and the same task with the latest deadline of the run, which a plan can be shared by."""
 
 POLICIES: dict[str, Build] = {

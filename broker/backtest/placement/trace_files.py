@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.core.errors import InvalidInput, did_you_mean
 
 _ON_DEMAND, _SPOT = "--on-demand-price", "--spot-price"
@@ -33,7 +33,7 @@ _MOST = 10**_DIGITS  # of anything: what is more is a mistake
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class TracePrices:
     """USD per machine and hour for traces without prices, and the machines of a job.
 
     ``said``: the options that gave prices. Machine counts of a CSV without ``prices.json`` need explicit prices: they
@@ -46,7 +46,7 @@ class Prices:
     said: tuple[str, ...] = ()
 
     @classmethod
-    def given(cls, on_demand: float | None, spot: float | None, gang: int = 1) -> Prices:
+    def given(cls, on_demand: float | None, spot: float | None, gang: int = 1) -> TracePrices:
         """From options, None if not given. Raises `InvalidInput` for an invalid price or count."""
         options = {_ON_DEMAND: on_demand, _SPOT: spot}
         said = {
@@ -64,7 +64,7 @@ class Prices:
         return tuple(f"the trace's own prices count, not {option}" for option in options if option in self.said)
 
 
-def read_file(path: Path, family: str, defaults: Prices) -> list[Market]:
+def read_file(path: Path, family: str, defaults: TracePrices) -> list[ReplayMarket]:
     """The pools of one ``.json`` or ``.csv`` file, each as a market of that family."""
     return [_read_json(path, family, defaults)] if path.suffix == ".json" else _read_csv(path, family, defaults)
 
@@ -117,7 +117,7 @@ def _gap(value: object, what: str, where: str) -> float:
     return gap
 
 
-def _read_json(path: Path, family: str, defaults: Prices) -> Market:
+def _read_json(path: Path, family: str, defaults: TracePrices) -> ReplayMarket:
     document, where = _json(path), str(path)
     metadata, data = document.get("metadata"), document.get("data")
     if not isinstance(metadata, dict) or "gap_seconds" not in metadata:
@@ -150,12 +150,14 @@ def _read_json(path: Path, family: str, defaults: Prices) -> Market:
     begins = f"{metadata.get('trace_start', '')} tick {metadata.get('first_tick', 0)}".strip()
     pool = _for_gang(path.stem, counts, price, on_demand, defaults.gang)
     notes += _too_large(pool.name, counts, defaults.gang)
-    return Market(family, pool.name, gap, (pool,), tuple(notes), begins=begins)
+    return ReplayMarket(family, pool.name, gap, (pool,), tuple(notes), begins=begins)
 
 
-def _for_gang(name: str, counts: Sequence[int], price: Sequence[float], on_demand: float, gang: int) -> Pool:
+def _for_gang(name: str, counts: Sequence[int], price: Sequence[float], on_demand: float, gang: int) -> PoolRecord:
     """The pool as a gang of machines finds it; the prices given are of one machine."""
-    return Pool(name, tuple(count >= gang for count in counts), tuple(gang * each for each in price), gang * on_demand)
+    return PoolRecord(
+        name, tuple(count >= gang for count in counts), tuple(gang * each for each in price), gang * on_demand
+    )
 
 
 def _too_large(name: str, counts: Sequence[int], gang: int) -> tuple[str, ...]:
@@ -166,7 +168,7 @@ def _too_large(name: str, counts: Sequence[int], gang: int) -> tuple[str, ...]:
     return () if most >= gang else (f"{name}: at most {most} at once on record, so never capacity for {gang}",)
 
 
-def _read_csv(path: Path, family: str, defaults: Prices) -> list[Market]:
+def _read_csv(path: Path, family: str, defaults: TracePrices) -> list[ReplayMarket]:
     reader = csv.reader(_text(path).splitlines())
     try:
         rows = [(reader.line_num, row) for row in reader if row]
@@ -207,7 +209,7 @@ def _read_csv(path: Path, family: str, defaults: Prices) -> list[Market]:
         spot, on_demand = prices[zone]
         pool = _for_gang(zone, column, [spot] * len(column), on_demand, defaults.gang)
         about = (*notes, *_too_large(zone, column, defaults.gang))
-        markets.append(Market(family, zone, gap, (pool,), about, begins=times[0].isoformat()))
+        markets.append(ReplayMarket(family, zone, gap, (pool,), about, begins=times[0].isoformat()))
     return markets
 
 
@@ -231,7 +233,7 @@ def _spacing(times: Sequence[datetime], lines: Sequence[int], path: Path) -> tup
     return gap, tuple(holes)
 
 
-def _zone_prices(path: Path, zones: Sequence[str], defaults: Prices) -> dict[str, tuple[float, float]]:
+def _zone_prices(path: Path, zones: Sequence[str], defaults: TracePrices) -> dict[str, tuple[float, float]]:
     """Spot and on-demand price of each zone; stated prices for all of them when there is no price file at all."""
     if not path.exists():
         if len(defaults.said) < 2:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from broker.backtest.placement.market import Market, Pool
-from broker.backtest.placement.trace_files import Prices, read_file
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
+from broker.backtest.placement.trace_files import TracePrices, read_file
 from broker.core.errors import InvalidInput, UnknownName
 
 
 def read_markets(
-    paths: Iterable[Path], defaults: Prices, *, zones: Sequence[str] = (), together: bool = False
-) -> list[Market]:
+    paths: Iterable[Path], defaults: TracePrices, *, zones: Sequence[str] = (), together: bool = False
+) -> list[ReplayMarket]:
     """Every pool under ``paths`` as a market of its own, or, ``together``, one market per family.
 
     A family is the folder of a file, named by as much of its path as makes it unique. Folders are searched for
@@ -24,7 +24,7 @@ def read_markets(
     paths = list(paths)
     files = _files(paths)
     families = _families(files)
-    markets: dict[tuple[str, str], tuple[Market, Path]] = {}
+    markets: dict[tuple[str, str], tuple[ReplayMarket, Path]] = {}
     for path in files:
         for market in read_file(path, families[path.resolve().parent], defaults):
             _, known = markets.setdefault((market.family, market.name), (market, path))
@@ -44,7 +44,7 @@ def read_markets(
     return [replace(market, kin=_kin(market, others)) for market in (_join(chosen) if together else chosen)]
 
 
-def _noted(markets: Sequence[Market]) -> list[Market]:
+def _noted(markets: Sequence[ReplayMarket]) -> list[ReplayMarket]:
     """The markets, with a note where those of one family have no common recorded start: it is assumed."""
     begin: dict[str, set[str]] = {}
     for market in markets:
@@ -71,7 +71,7 @@ def _families(files: Sequence[Path]) -> dict[Path, str]:
     return {folder: name(folder) for folder in folders}
 
 
-def _kin(market: Market, others: Sequence[Market]) -> tuple[Pool, ...]:
+def _kin(market: ReplayMarket, others: Sequence[ReplayMarket]) -> tuple[PoolRecord, ...]:
     """Pools of the same family and tick that are on record for as long."""
     like = [other for other in others if (other.family, other.gap_seconds) == (market.family, market.gap_seconds)]
     return tuple(pool for other in like if other.ticks >= market.ticks for pool in other.pools)
@@ -97,8 +97,8 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     return list(each.values())
 
 
-def _join(markets: Sequence[Market]) -> list[Market]:
-    families: dict[str, list[Market]] = {}
+def _join(markets: Sequence[ReplayMarket]) -> list[ReplayMarket]:
+    families: dict[str, list[ReplayMarket]] = {}
     for market in markets:
         families.setdefault(market.family, []).append(market)
     joined = []
@@ -115,6 +115,6 @@ def _join(markets: Sequence[Market]) -> list[Market]:
         notes = list(dict.fromkeys(note for market in members for note in market.notes))
         if any(market.ticks != ticks for market in members):
             notes.append(f"pools cut to the shortest: {ticks} ticks")
-        cut = tuple(Pool(p.name, p.available[:ticks], p.price[:ticks], p.on_demand_price) for p in pools)
-        joined.append(Market(family, "+".join(p.name for p in cut), gaps.pop(), cut, tuple(notes)))
+        cut = tuple(PoolRecord(p.name, p.available[:ticks], p.price[:ticks], p.on_demand_price) for p in pools)
+        joined.append(ReplayMarket(family, "+".join(p.name for p in cut), gaps.pop(), cut, tuple(notes)))
     return joined

@@ -31,6 +31,7 @@ MAX_FILLED = 24
 
 _HOUR = timedelta(hours=1)
 _NAME = re.compile(r"[A-Za-z_][\w .:/+-]*")
+_HOURS = {"hour", "hours", "h", "time", "timestamp", "date", "datetime", "index", "row"}
 _NO_NUMBER = {"nan", "inf", "infinity", "null", "none", "na"}
 
 _Row = tuple[int, list[str]]
@@ -73,7 +74,8 @@ def _read(path: Path) -> list[Demand]:
         if len(cells) != width:
             raise InvalidInput(f"expected {width} field(s), found {len(cells)}", where=f"{path}:{line}")
     timed = width > 1 and _time(rows[0][1][0]) is not None
-    columns = range(1 if timed else 0, width)
+    counted = not timed and width > 1 and _counts_hours(path, header, rows)
+    columns = range(1 if timed or counted else 0, width)
     if len(columns) > 1 and not header:
         raise InvalidInput("several columns and no header to name them", where=f"{path}:{rows[0][0]}")
     titles = [header[column] if header else "" for column in columns]
@@ -92,6 +94,23 @@ def _read(path: Path) -> list[Demand]:
         for column, title in zip(columns, titles, strict=True)
         for hours, told in [_hours(path, rows, column, repeats)]
     ]
+
+
+def _counts_hours(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bool:
+    """Whether the first column numbers the rows and says no demand (``hour,H100``). Raises `InvalidInput` for one that
+    is called so and does not."""
+    if not header or header[0].lower() not in _HOURS:
+        return False
+    said = [cells[0].strip() for _, cells in rows]
+    first = int(said[0]) if said[0].isdigit() else 0
+    for number, (text, (line, _)) in enumerate(zip(said, rows, strict=True), start=first):
+        if text != str(number):
+            raise InvalidInput(
+                f"the column {header[0]!r} has {text!r} where {number} was expected: a row an hour, without gaps",
+                where=f"{path}:{line}",
+                hint="write times such as 2026-01-31T18:00Z, or leave the column out",
+            )
+    return True
 
 
 def _hours(path: Path, rows: Sequence[_Row], column: int, repeats: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.backtest.reserve.demand import Demand, read_demand
-from broker.backtest.reserve.reserve_report import Cell, Report
+from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.reserve.optimum import optimum
 from broker.economics.reserve.planner import LONGEST_TERM, Planner
-from broker.economics.reserve.replay import Buyer, Outcome, Terms, replay
+from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, replay
 from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, static_best, wang, wang_randomised
 
 OPTIMUM = "optimum"
 STATIC_BEST = "static-best"
 DEFAULT_WARM_UP = 336
 
-_RULES: dict[str, Callable[[Terms], Sequence[Buyer]]] = {
+_RULES: dict[str, Callable[[ReserveTerms], Sequence[Buyer]]] = {
     "gpubroker": lambda terms: [Planner(terms.term, terms.ratio)],
     "staggered-quantile": lambda terms: [StaggeredQuantile(terms.ratio)],
     "wang": lambda terms: [wang(terms)],
@@ -37,7 +37,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReserveReplay:
     """The measurement to run. ``term`` and ``warm_up`` in hours.
 
     ``warm_up``: hours at the start of every series that are history and cost nothing; by default two weeks, or the term
@@ -54,7 +54,7 @@ class Request:
     policies: Sequence[str] = DEFAULT_POLICIES
 
 
-def run_reserve_backtest(request: Request, progress: Progress | None = None) -> Report:
+def run_reserve_backtest(request: ReserveReplay, progress: Progress | None = None) -> ReserveReport:
     """Measure every policy on every series at every ratio. Deterministic. Raises `InvalidInput` or `UnknownName` for
     what cannot be measured, before any work is done, and `MissingExtra` without SciPy."""
     _check(request)
@@ -69,21 +69,23 @@ def run_reserve_backtest(request: Request, progress: Progress | None = None) -> 
                 where=demand.where,
                 hint="give a longer series or a shorter --warmup",
             )
-    total, cells = len(series) * len(request.ratios) * len(request.policies), list[Cell]()
+    total, cells = len(series) * len(request.ratios) * len(request.policies), list[ReserveCell]()
     for demand, history in zip(series, before, strict=True):
         for ratio in request.ratios:
-            terms = Terms(request.term, ratio, request.end_known)
+            terms = ReserveTerms(request.term, ratio, request.end_known)
             for cell in _cells(request.policies, demand, history, warm_up, terms):
                 cells.append(cell)
                 if progress is not None:
                     progress(len(cells), total, demand.name)
     notes = _notes(request, series, before, warm_up)
-    return Report(request.term, request.end_known, tuple(series), (warm_up,) * len(series), tuple(cells), tuple(notes))
+    return ReserveReport(
+        request.term, request.end_known, tuple(series), (warm_up,) * len(series), tuple(cells), tuple(notes)
+    )
 
 
 def _cells(
-    policies: Sequence[str], demand: Demand, history: Sequence[int], warm_up: int, terms: Terms
-) -> Iterator[Cell]:
+    policies: Sequence[str], demand: Demand, history: Sequence[int], warm_up: int, terms: ReserveTerms
+) -> Iterator[ReserveCell]:
     counted = demand.hours[warm_up:]
     best = optimum(counted, terms)
     for policy in policies:
@@ -97,8 +99,10 @@ def _cells(
         yield _cell(demand.name, policy, terms, outcomes, best)
 
 
-def _cell(series: str, policy: str, terms: Terms, outcomes: Sequence[Outcome], best: Outcome) -> Cell:
-    return Cell(
+def _cell(
+    series: str, policy: str, terms: ReserveTerms, outcomes: Sequence[PurchaseOutcome], best: PurchaseOutcome
+) -> ReserveCell:
+    return ReserveCell(
         series=series,
         ratio=terms.ratio,
         policy=policy,
@@ -110,7 +114,7 @@ def _cell(series: str, policy: str, terms: Terms, outcomes: Sequence[Outcome], b
     )
 
 
-def _history(request: Request, series: Sequence[Demand]) -> list[Sequence[int]]:
+def _history(request: ReserveReplay, series: Sequence[Demand]) -> list[Sequence[int]]:
     """The history of each series, in their order."""
     if not request.history:
         return [()] * len(series)
@@ -124,7 +128,9 @@ def _history(request: Request, series: Sequence[Demand]) -> list[Sequence[int]]:
     return [demand.hours for demand in before]
 
 
-def _notes(request: Request, series: Sequence[Demand], before: Sequence[Sequence[int]], warm_up: int) -> list[str]:
+def _notes(
+    request: ReserveReplay, series: Sequence[Demand], before: Sequence[Sequence[int]], warm_up: int
+) -> list[str]:
     notes = [f"{demand.name}: {note}" for demand in series for note in demand.notes]
     if request.warm_up is None:
         notes.append(f"no --warmup: the first {warm_up} h of each series are history and cost nothing")
@@ -139,7 +145,7 @@ def _notes(request: Request, series: Sequence[Demand], before: Sequence[Sequence
     return notes
 
 
-def _check(request: Request) -> None:
+def _check(request: ReserveReplay) -> None:
     for policy in request.policies:
         if policy not in POLICIES:
             raise UnknownName("policy", policy, POLICIES)

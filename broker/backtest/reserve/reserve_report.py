@@ -1,4 +1,4 @@
-"""The result of a backtest of reserve rules; `Report.as_dict` is the JSON document.
+"""The result of a backtest of reserve rules.
 
 Costs are in on-demand unit-hours: multiply by the on-demand price of a unit for money.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.backtest.reserve.demand import Demand
-from broker.economics.reserve.replay import Outcome
+from broker.economics.reserve.replay import PurchaseOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReserveCell:
     """One rule on one series at one ratio. ``reserved`` and ``on_demand`` are the parts of the cost; ``idle``:
     reserved unit-hours that nothing used. ``outcome``: purchases and stock; None for a mean over several runs."""
 
@@ -23,7 +23,7 @@ class Cell:
     on_demand: float
     idle: float
     optimum: float
-    outcome: Outcome | None = None
+    outcome: PurchaseOutcome | None = None
 
     @property
     def cost(self) -> float:
@@ -36,21 +36,6 @@ class Cell:
             return self.cost / self.optimum
         return None if self.cost else 1.0
 
-    def as_dict(self) -> dict[str, object]:
-        over = self.cost_over_optimum
-        return {
-            "series": self.series,
-            "ratio": self.ratio,
-            "policy": self.policy,
-            "cost": round(self.cost, 6),
-            "cost_over_optimum": None if over is None else round(over, 6),
-            "reserved_cost": round(self.reserved, 6),
-            "on_demand_cost": round(self.on_demand, 6),
-            "idle_unit_hours": round(self.idle, 6),
-            "units_bought": None if self.outcome is None else sum(units for _, units in self.outcome.purchases),
-            "most_held": None if self.outcome is None else max(self.outcome.held),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Mean:
@@ -62,25 +47,16 @@ class Mean:
     mean: float
     worst: float
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ratio": self.ratio,
-            "policy": self.policy,
-            "series": self.series,
-            "mean_cost_over_optimum": round(self.mean, 6),
-            "worst_cost_over_optimum": round(self.worst, 6),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReserveReport:
     """Every cell, and how it was measured. ``term`` and ``warm_ups`` (one a series) in hours."""
 
     term: int
     end_known: bool
     series: tuple[Demand, ...]
     warm_ups: tuple[int, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[ReserveCell, ...]
     notes: tuple[str, ...] = ()
 
     def means(self) -> tuple[Mean, ...]:
@@ -94,25 +70,3 @@ class Report:
             Mean(ratio, policy, len(found), sum(found) / len(found), max(found))
             for (ratio, policy), found in groups.items()
         )
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "term_s": self.term * 3600,
-            "end": "known" if self.end_known else "unknown",
-            "unit": "on-demand unit-hours",
-            "cells": [cell.as_dict() for cell in self.cells],
-            "means": [mean.as_dict() for mean in self.means()],
-            "series": [
-                {
-                    "series": demand.name,
-                    "file": demand.where,
-                    "hours": len(demand.hours),
-                    "warmup_s": warm_up * 3600,
-                    "mean": round(sum(demand.hours[warm_up:]) / len(demand.hours[warm_up:]), 6),
-                    "peak": max(demand.hours[warm_up:]),
-                    "notes": list(demand.notes),
-                }
-                for demand, warm_up in zip(self.series, self.warm_ups, strict=True)
-            ],
-            "notes": list(self.notes),
-        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,9 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
-    from broker.app.advise.history import Usage
-    from broker.economics.buy_or_rent import Case, Verdict
-    from broker.economics.rules import RulesOfThumb
+    from broker.app.advise.history import PastUse
+    from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentVerdict
+    from broker.economics.rules import RuleCheck, RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise buy-or-rent --purchase-usd 12000 --rent-usd-per-hour 5.12 --years 3",
@@ -100,9 +100,9 @@ def buy_or_rent(
 
     Rules of thumb are compared with the arithmetic. Options that are not given count as 0 and are listed.
     """
+    from broker.app.results.advice import BuyOrRentAdvice
     from broker.cli.advise import view
-    from broker.cli.advise.document import document, fields_of
-    from broker.economics.buy_or_rent import Case, monthly_usd
+    from broker.economics.buy_or_rent import BuyOrRentInputs, monthly_usd
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
     from broker.economics.rules import changed
 
@@ -124,7 +124,7 @@ def buy_or_rent(
         raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give --gpu to use market prices")
     used = _history(terminal, days, gpu, team, notes, thumb) if from_history else None
     after, faster = _obsolescence(obsolescence, thumb)
-    case = Case(
+    case = BuyOrRentInputs(
         purchase_usd=purchase_usd,
         rent_usd_per_hour=rent_usd_per_hour,
         years=years,
@@ -146,14 +146,14 @@ def buy_or_rent(
     opinions = _opinions(case, found.verdict, thumb)
     if as_json:
         terminal.answer(
-            document(
+            BuyOrRentAdvice.of(
                 found,
                 inputs=case,
                 running_usd_per_month=monthly_usd(case)[0],
                 rent_usd_per_month=monthly_usd(case)[1],
                 opinions=opinions,
-                usage=used and fields_of(used),
-                assumptions=(*notes, *found.assumptions),
+                usage=used,
+                assumptions=[*notes, *found.assumptions],
             )
         )
     else:
@@ -201,7 +201,7 @@ def _looked_up(
 
 def _history(
     terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str], thumb: RulesOfThumb
-) -> Usage:
+) -> PastUse:
     from datetime import UTC, datetime, timedelta
 
     from broker.app.advise.history import known, usage
@@ -219,7 +219,9 @@ def _history(
     return found
 
 
-def _utilisation(hours_per_day: float | None, utilisation: float | None, used: Usage | None, notes: list[str]) -> float:
+def _utilisation(
+    hours_per_day: float | None, utilisation: float | None, used: PastUse | None, notes: list[str]
+) -> float:
     """The share of all hours in use. If hours per day and a share are given and differ, the share applies to those
     hours; if they are equal, it counts once."""
     from broker.economics.buy_or_rent import utilisation_of
@@ -247,13 +249,14 @@ def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, 
         raise InvalidInput(f"--obsolescence: expected years, or YEARS:TIMES such as 2:3; got {text[:40]!r}") from error
 
 
-def _opinions(case: Case, verdict: Verdict, thumb: RulesOfThumb) -> list[dict[str, Any]]:
+def _opinions(case: BuyOrRentInputs, verdict: BuyOrRentVerdict, thumb: RulesOfThumb) -> list[RuleCheck]:
     """The verdicts of the rules of thumb for this use, and whether the arithmetic agrees."""
-    from broker.economics.sourcing import Situation, opinions
+    from broker.economics.rules import RuleCheck
+    from broker.economics.sourcing import SourcingNeed, opinions
 
     bursty = case.peak_to_baseline > thumb.bursty_above_peak_to_baseline
-    situation = Situation(
+    situation = SourcingNeed(
         hours_per_day=24 * case.utilisation, months=12 * case.years, bursty=bursty, steady_baseline=bursty
     )
     said = opinions(situation, thumb)
-    return [{"rule": one.rule, "says": one.says, "holds": one.says == verdict.value} for one in said]
+    return [RuleCheck(one.rule, one.says, one.says == verdict.value) for one in said]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -16,11 +16,11 @@ from broker.economics.rules import RuleCheck
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.economics.buy_or_rent import Answer, Case
+    from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals
 
 
 def screen(
-    console: Console, case: Case, found: Answer, opinions: list[dict[str, Any]], notes: list[str]
+    console: Console, case: BuyOrRentInputs, found: BuyOrRentTotals, opinions: list[RuleCheck], notes: list[str]
 ) -> list[RenderableType]:
     """The verdict, both costs, their break-even, and the effect of falling rents."""
     running, rent = monthly_usd(case)
@@ -56,16 +56,13 @@ def screen(
         for one in found.sensitivity
     ]  # fmt: skip
     parts += view.table(console, columns, rows)
-    said = [
-        RuleCheck(f"{one['rule']}: {one['says']}", f"the arithmetic says {found.verdict}", one["holds"])
-        for one in opinions
-    ]
+    said = [RuleCheck(f"{one.rule}: {one.says}", f"the arithmetic says {found.verdict}", one.holds) for one in opinions]
     parts += view.rules((*found.rules_of_thumb, *said))
     parts += view.assumptions((*notes, *found.assumptions))
     return parts
 
 
-def _break_even(found: Answer) -> str:
+def _break_even(found: BuyOrRentTotals) -> str:
     if found.break_even_utilisation is None or found.break_even_hours_per_day is None:
         return "never: an hour costs more to run owned than to rent"
     if found.break_even_utilisation > 1:
@@ -73,7 +70,7 @@ def _break_even(found: Answer) -> str:
     return f"{found.break_even_utilisation:.1%}, {found.break_even_hours_per_day:.1f} h/day"
 
 
-def costs_by_hours(case: Case, found: Answer) -> Chart:
+def costs_by_hours(case: BuyOrRentInputs, found: BuyOrRentTotals) -> Chart:
     """Both present values over the hours in use per day."""
     hours = [1.0, *range(2, 25)]
     answers = [buy_or_rent(replace(case, utilisation=hour / 24)) for hour in hours]

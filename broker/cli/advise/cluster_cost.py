@@ -55,8 +55,8 @@ def cluster_cost(
 
     Shows the cost per hour of ownership and per hour in use, and compares it with the range that is often quoted.
     """
+    from broker.app.results.advice import ClusterCostAdvice
     from broker.cli.advise import view
-    from broker.cli.advise.document import document
     from broker.economics import cluster
 
     terminal = Terminal.of(context)
@@ -82,7 +82,7 @@ def cluster_cost(
     }  # fmt: skip
     notes = [f"{name}: 0" for name, value in zero.items() if not value] + [f"{years:g} years of 8,760 hours"]
     if as_json:
-        terminal.answer(document(found, rules_of_thumb=rules, assumptions=notes))
+        terminal.answer(ClusterCostAdvice.of(found, rules_of_thumb=list(rules), assumptions=notes))
         return
     named = (
         ("servers", found.hardware_usd_per_gpu_hour), ("building", found.facility_usd_per_gpu_hour),

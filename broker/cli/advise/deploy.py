@@ -93,13 +93,13 @@ def deploy(
     shows its rule and its figures.
     """
     from broker.app.advise.deploy.path import deploy as advise
-    from broker.app.advise.deploy.situation import Situation
+    from broker.app.advise.deploy.situation import DeployDemand
     from broker.app.advise.subject import subject
-    from broker.cli.advise.document import document, fields_of
+    from broker.app.results.advice import DeployAdvice
 
     terminal = Terminal.of(context)
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
-    situation = Situation(
+    situation = DeployDemand(
         goal=goal,
         model=model,
         name=_named(name or f"{goal.value}-{model.parameters / 1e9:.3g}b"),
@@ -123,7 +123,7 @@ def deploy(
             _write(path, text)
             terminal.say(f"wrote {path}")
     if as_json:
-        terminal.answer(document({name: value for name, value in fields_of(found).items() if name != "job"}))
+        terminal.answer(DeployAdvice.of_deployment(found))
     else:
         terminal.show(*_screen(found, written=(job_file is not None, policy_file is not None)))
 

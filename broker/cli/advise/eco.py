@@ -13,6 +13,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from broker.app.results.advice import CleanerLocation
     from broker.core.values.accelerators import Accelerator
     from broker.economics.energy import Footprint, Scorecard
     from broker.economics.rules import RulesOfThumb
@@ -63,7 +64,7 @@ def eco(
 
     kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e from the grid of the region.
     """
-    from broker.cli.advise.document import document
+    from broker.app.results.advice import EcoAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics.energy import default_pue, footprint
     from broker.economics.units import positive
@@ -101,24 +102,25 @@ def eco(
     card_of = scores(used, card, utilisation, not inference, units, parameters, smallest, thumb)
     if as_json:
         told = {"gpu": card.name, "gpus": gpus, "hours": hours, "utilisation": utilisation, "location": location}
-        terminal.answer(document(told, used, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
+        terminal.answer(EcoAdvice.of(used, **told, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
     else:
         terminal.show(*_screen(terminal, card, gpus, hours, used, card_of, elsewhere, notes))
 
 
-def cleaner(used: Footprint, location: str) -> list[dict[str, object]]:
+def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
     """The cleanest regions of the same provider (or countries), with the emissions of the same energy there."""
+    from broker.app.results.advice import CleanerLocation
     from broker.economics.energy import carbon_kg, grid_intensity, known_regions
 
     provider = location.split("/")[0].lower() + "/" if "/" in location else ""
     alike = [name for name in known_regions() if name.startswith(provider) and ("/" in name) == bool(provider)]
     found = sorted((grid_intensity(name) for name in alike), key=lambda grid: grid.grams_per_kwh)
     return [
-        {
-            "location": grid.region,
-            "kg_co2e": carbon_kg(used.kwh, grid.grams_per_kwh),
-            "grams_per_kwh": grid.grams_per_kwh,
-        }
+        CleanerLocation(
+            location=grid.region,
+            kg_co2e=carbon_kg(used.kwh, grid.grams_per_kwh),
+            grams_per_kwh=grid.grams_per_kwh,
+        )
         for grid in found[:_CLEANEST]
         if grid.grams_per_kwh < used.intensity.grams_per_kwh
     ]
@@ -162,7 +164,7 @@ def _screen(
     hours: float,
     used: Footprint,
     found: Scorecard,
-    elsewhere: list[dict[str, object]],
+    elsewhere: list[CleanerLocation],
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
@@ -192,6 +194,6 @@ def _screen(
     parts += view.table(terminal.out, columns, rows)
     if elsewhere:
         parts.append(view.heading("Cleaner locations", " for the same energy"))
-        parts.append(view.figures((str(one["location"]), f"{one['kg_co2e']:,.1f} kg CO2e") for one in elsewhere))
+        parts.append(view.figures((one.location, f"{one.kg_co2e:,.1f} kg CO2e") for one in elsewhere))
     parts += view.assumptions(notes)
     return parts

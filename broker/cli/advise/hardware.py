@@ -15,7 +15,7 @@ from broker.economics.hardware import BoundBy
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.app.advise.prices import Prices
+    from broker.app.advise.prices import CurrentPrices
     from broker.cli.render.charts.chart import Chart
     from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value
 
@@ -49,8 +49,8 @@ def hardware(
     Scores from 0 to 1 (best of those compared): cost, performance, energy efficiency, software maturity. Before buying,
     measure three or four candidates on your own work and compare the cost per unit of work (--trial).
     """
+    from broker.app.results.advice import HardwareAdvice
     from broker.cli.advise import view
-    from broker.cli.advise.document import document
     from broker.economics.hardware import compare, radar, rank
 
     terminal = Terminal.of(context)
@@ -68,7 +68,7 @@ def hardware(
     notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
     if as_json:
         told = {"bound_by": bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
-        terminal.answer(document(told, unpriced=unpriced, assumptions=notes))
+        terminal.answer(HardwareAdvice.of(**told, unpriced=unpriced, assumptions=notes))
     else:
         terminal.show(*_screen(terminal, bound_by, values, rows, trials, unit, notes))
     if chart or picture:
@@ -89,7 +89,7 @@ def _trials(texts: list[str]) -> list[Trial]:
     return found
 
 
-def _candidates(gpu: list[str] | None, prices: Prices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
+def _candidates(gpu: list[str] | None, prices: CurrentPrices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
     """Accelerators with a price, and the names of requested ones without a price."""
     from broker.core.market.offers import CapacityType
     from broker.economics.hardware import Candidate

@@ -11,7 +11,7 @@ import typer
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.advise.prices import Prices
+    from broker.app.advise.prices import CurrentPrices
     from broker.app.advise.subject import Architecture
     from broker.cli.terminal import Terminal
     from broker.core.values.accelerators import Accelerator
@@ -46,7 +46,7 @@ RULES = "gpubroker.advise.rules"  # where the file's name is kept in the context
 
 Parameters = Annotated[
     float | None,
-    typer.Option("--parameters", "-p", metavar="COUNT", parser=count, help="Number of model parameters, such as 7B."),
+    typer.Option("--parameters", metavar="COUNT", parser=count, help="Number of model parameters, such as 7B."),
 ]
 Config = Annotated[
     Path | None,
@@ -118,7 +118,7 @@ def accelerators(names: list[str] | None) -> list[Accelerator]:
     return [lookup(name) for name in names or known()]
 
 
-def market(terminal: Terminal, stated: list[str] | None = None, only: str | None = None) -> Prices:
+def market(terminal: Terminal, stated: list[str] | None = None, only: str | None = None) -> CurrentPrices:
     """Current prices; ``stated`` prices take precedence. ``only``: the accelerator of a price without a name.
 
     Raises `InvalidInput` for an invalid price, `UnknownName` for an unknown accelerator.

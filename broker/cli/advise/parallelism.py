@@ -57,7 +57,7 @@ def parallelism(
     """
     from broker.app.advise.machines import supply
     from broker.app.advise.subject import subject
-    from broker.cli.advise.document import document
+    from broker.app.results.advice import ParallelismAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics.memory import estimate
     from broker.economics.parallelism import choose
@@ -80,7 +80,11 @@ def parallelism(
     job = constraint(chosen)
     notes = (*model.notes, *needs.assumptions)
     if as_json:
-        terminal.answer(document(chosen, needs_gib=needs.total_gib, supply=found, constraint=job, assumptions=notes))
+        terminal.answer(
+            ParallelismAdvice.of(
+                chosen, needs_gib=needs.total_gib, supply=found, constraint=job, assumptions=list(notes)
+            )
+        )
     else:
         terminal.show(*_screen(chosen, found, job, notes))
 

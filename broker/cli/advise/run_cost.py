@@ -52,8 +52,8 @@ def run_cost(
     as_json: AsJson = False,
 ) -> None:
     """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
+    from broker.app.results.advice import RunCostAdvice
     from broker.cli.advise import view
-    from broker.cli.advise.document import document
     from broker.core.values.accelerators import canonical
     from broker.economics.unit_cost import per_quality_point, training_run
 
@@ -84,7 +84,7 @@ def run_cost(
     )
     point = None if quality is None else per_quality_point(found.total_usd, quality, baseline)
     if as_json:
-        terminal.answer(document(found, usd_per_quality_point=point, assumptions=notes))
+        terminal.answer(RunCostAdvice.of(found, usd_per_quality_point=point, assumptions=notes))
         return
     named = (
         ("compute", found.compute_usd), ("failed and repeated", found.failed_usd),

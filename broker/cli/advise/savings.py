@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.economics.rules import RuleCheck
-    from broker.economics.savings import Advice
+    from broker.economics.savings import SavingAdvice
 
 EXAMPLES = examples(
     "gpubroker advise savings --inference --parameters 7B --utilisation 0.2 --spare-hours 0.4 --monthly-usd 12000",
@@ -28,7 +28,7 @@ def savings(
     context: typer.Context,
     parameters: Annotated[
         float,
-        typer.Option("--parameters", "-p", parser=inputs.count, metavar="COUNT", help="Number of model parameters."),
+        typer.Option("--parameters", parser=inputs.count, metavar="COUNT", help="Number of model parameters."),
     ] = 7e9,
     inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False,
     exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False,
@@ -58,13 +58,13 @@ def savings(
 
     Savings multiply: each step applies to the cost that the earlier steps leave.
     """
-    from broker.cli.advise.document import document
+    from broker.app.results.advice import SavingsAdvice
     from broker.economics import savings as economics
     from broker.economics.units import fraction, positive
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    workload = economics.Described(
+    workload = economics.WorkloadDescription(
         inference=inference,
         parameters=parameters,
         exact_output=exact,
@@ -94,26 +94,15 @@ def savings(
         "expected savings are ranges from practice, relative to the GPU cost before each step",
     ]
     if as_json:
-        steps = [_priced(one, monthly_usd) for one in advice]
-        told = {"steps": steps, "fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}
-        terminal.answer(document(told, assumptions=notes))
+        told = {"fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}
+        terminal.answer(SavingsAdvice.of_steps(advice, monthly_usd, **told, assumptions=notes))
     else:
         terminal.show(*_screen(terminal, advice, monthly_usd, (now, goal, fewer), rules, notes))
 
 
-def _priced(one: Advice, monthly: float | None) -> dict[str, object]:
-    from broker.cli.advise.document import fields_of
-
-    prices = {
-        "remaining_low_usd": None if monthly is None else monthly * one.remaining_low,
-        "remaining_high_usd": None if monthly is None else monthly * one.remaining_high,
-    }
-    return fields_of(one) | prices
-
-
 def _screen(
     terminal: Terminal,
-    advice: tuple[Advice, ...],
+    advice: tuple[SavingAdvice, ...],
     monthly: float | None,
     use: tuple[float, float, float],
     rules: list[RuleCheck],
@@ -147,7 +136,7 @@ def _screen(
     return parts
 
 
-def _left(one: Advice, monthly: float | None) -> str:
+def _left(one: SavingAdvice, monthly: float | None) -> str:
     from broker.cli.advise import view
 
     if monthly is None:

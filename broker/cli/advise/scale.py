@@ -63,8 +63,8 @@ def scale(
 
     The scaling model is fitted to your measurements (--measured), if given.
     """
+    from broker.app.results.advice import ScaleAdvice
     from broker.cli.advise import view
-    from broker.cli.advise.document import document
     from broker.core.values.accelerators import lookup
     from broker.economics.scaling import curve
 
@@ -97,7 +97,7 @@ def scale(
         rules=thumb,
     )
     if as_json:
-        told = document(
+        told = ScaleAdvice.of(
             found, gpu=card.name, gpu_hours=gpu_hours, usd_per_gpu_hour=quote.usd_per_gpu_hour,
             deadline_hours=deadline, peak_gpus=model.peak, assumptions=notes,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
-    from broker.app.advise.prices import Prices
+    from broker.app.advise.prices import CurrentPrices
     from broker.app.advise.subject import Subject
     from broker.economics.routing import Routing, Tier
     from broker.economics.rules import RulesOfThumb
@@ -87,8 +87,8 @@ def serve(
     Latency is checked if --p95 and --batch are given. --idle-share evaluates scale to zero; --tier and --task find the
     smallest model that is good enough for each type of task.
     """
+    from broker.app.results.advice import ServeAdvice
     from broker.cli.advise import serve_view
-    from broker.cli.advise.document import document
     from broker.economics import serving
     from broker.economics.units import HOURS_PER_MONTH
 
@@ -137,7 +137,7 @@ def serve(
         monthly = rent_usd_per_hour * found.replicas * HOURS_PER_MONTH
     if as_json:
         terminal.answer(
-            document(
+            ServeAdvice.of(
                 found,
                 monthly_usd=monthly,
                 gpus_per_replica=gpus_per_replica,
@@ -164,11 +164,11 @@ def _options(
     batch: int | None,
     least: int,
     gpu: list[str] | None,
-    prices: Prices,
+    prices: CurrentPrices,
     notes: list[str],
     thumb: RulesOfThumb,
 ) -> tuple[ServingOption, ...]:
-    from broker.economics.serving import Prices as PerGpu
+    from broker.economics.serving import GpuHourPrices as PerGpu
     from broker.economics.serving import options
     from broker.economics.unit_cost import energy_usd_per_hour
     from broker.economics.units import HOURS_PER_YEAR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -80,8 +80,8 @@ def size(
     """
     from broker.app.advise.sizing import priced_fits
     from broker.app.advise.subject import subject
-    from broker.cli.advise.document import document
-    from broker.economics.memory import Layout, estimate, lower_bound_cards
+    from broker.app.results.advice import SizeAdvice, SizedAccelerator
+    from broker.economics.memory import ParallelLayout, estimate, lower_bound_cards
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
@@ -98,33 +98,28 @@ def size(
     )
     fixed = any(value is not None for value in (zero, gpus, tp, pp))
     splits = (1 if tp is None else tp, 1 if pp is None else pp)
-    layout = Layout(splits[0] * splits[1] if gpus is None else gpus, *splits, zero or 0)
+    layout = ParallelLayout(splits[0] * splits[1] if gpus is None else gpus, *splits, zero or 0)
     needs = estimate(workload, layout, rules)
     prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
     found = priced_fits(needs, inputs.accelerators(gpu), prices, fixed=fixed, rules=rules)
     cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
     notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")
     if as_json:
-        told = {"parameters": model.parameters, "method": method, "precision": workload.weights}
-        more = {"lower_bound_80gb_cards": cards, "layout": layout, "shape": model.shape, "assumptions": notes}
-        terminal.answer(document(told, _without(needs), more, fits=[_row(row) for row in found]))
+        terminal.answer(
+            SizeAdvice.of(
+                needs,
+                parameters=model.parameters,
+                method=method,
+                precision=workload.weights,
+                lower_bound_80gb_cards=cards,
+                layout=layout,
+                shape=model.shape,
+                fits=[SizedAccelerator.of(row) for row in found],
+                assumptions=list(notes),
+            )
+        )
     else:
         terminal.show(*_screen(terminal, needs, found, cards, notes, fixed=fixed))
-
-
-def _without(needs: MemoryEstimate) -> dict[str, Any]:
-    from broker.cli.advise.document import fields_of
-
-    return {name: value for name, value in fields_of(needs).items() if name not in ("workload", "layout")}
-
-
-def _row(row: PricedFit) -> dict[str, Any]:
-    """The fit with its prices."""
-    from broker.cli.advise.document import fields_of
-
-    prices = {"usd_per_hour": row.on_demand and row.on_demand.usd_per_hour,
-              "spot_usd_per_hour": row.spot and row.spot.usd_per_hour}  # fmt: skip
-    return fields_of(row.fit) | prices | {"on_demand": row.on_demand, "spot": row.spot}
 
 
 def _screen(

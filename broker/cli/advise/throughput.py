@@ -69,7 +69,7 @@ def throughput(
     With --tokens, also the training time; with --measured, the model FLOPs utilisation (MFU) of a running training.
     """
     from broker.app.advise.subject import subject
-    from broker.cli.advise.document import document
+    from broker.app.results.advice import ThroughputAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics import throughput as economics
     from broker.economics.units import GB, positive, whole
@@ -112,7 +112,9 @@ def throughput(
     notes = (*model.notes, *derived, *found.assumptions)
     if as_json:
         told = {"gpu": card.name, "gpus": gpus, "parameters": model.parameters, "precision": precision, "batch": batch}
-        terminal.answer(document(told, found, training=training, measured_mfu=achieved, assumptions=notes))
+        terminal.answer(
+            ThroughputAdvice.of(found, **told, training=training, measured_mfu=achieved, assumptions=list(notes))
+        )
         return
     from broker.cli.advise import view
 

@@ -61,7 +61,7 @@ def unit_cost(
 
     For the cost of a training run see `advise run-cost`; for the total cost of a cluster see `advise cluster-cost`.
     """
-    from broker.cli.advise.document import document
+    from broker.app.results.advice import UnitCostAdvice
     from broker.economics import unit_cost as economics
 
     terminal = Terminal.of(context)
@@ -96,11 +96,11 @@ def unit_cost(
     break_even, rules = _against_api(found, tokens_per_second, api_usd, thumb)
     if as_json:
         terminal.answer(
-            document(
+            UnitCostAdvice.of(
                 found,
                 usd_per_prediction=per_prediction,
                 break_even_utilisation=break_even,
-                rules_of_thumb=rules,
+                rules_of_thumb=list(rules),
                 assumptions=notes,
             )
         )

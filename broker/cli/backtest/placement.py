@@ -17,7 +17,7 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.market.strategy_backtest import JobBacktest
-    from broker.backtest.placement.run import Request
+    from broker.backtest.placement.run import PlacementReplay
 
 EXAMPLES = examples(
     "gpubroker backtest placement traces/ --work 48h --deadline 52h --deadline 70h",
@@ -87,11 +87,14 @@ def placement(
     from_fraction: Annotated[
         float,
         typer.Option(
-            "--from", metavar="PART", help="Windows start after this fraction of the trace; the part before is history."
+            "--from-part",
+            "--from",
+            metavar="PART",
+            help="Windows start after this fraction of the trace; the part before is history.",
         ),
     ] = 0.5,
     to_fraction: Annotated[
-        float, typer.Option("--to", metavar="PART", help="Windows end before this fraction of the trace.")
+        float, typer.Option("--to-part", "--to", metavar="PART", help="Windows end before this fraction of the trace.")
     ] = 1.0,
     policies: Annotated[
         str | None,
@@ -145,8 +148,8 @@ def placement(
     The same traces, options and seed give the same document. With --job the result depends on the store and the last
     full hour: the record ends there, and a deadline given as a point in time counts from there.
     """
-    from broker.backtest.placement.run import DEFAULT_POLICIES, Request, run_backtest
-    from broker.backtest.placement.trace_files import Prices
+    from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
+    from broker.backtest.placement.trace_files import TracePrices
     from broker.cli.backtest import placement_view as view
 
     terminal = Terminal.of(context)
@@ -158,7 +161,7 @@ def placement(
             hint="gpubroker backtest placement FOLDER, or gpubroker backtest placement --job JOB.yaml",
         )
     _refuse_what_means_nothing(context, with_job=job is not None, as_json=as_json)
-    request = Request(
+    request = PlacementReplay(
         traces=given,
         work=48 * 3600.0 if work is None else _seconds("--work", work),
         deadlines=_distinct("--deadline", deadline or ["60h"]),
@@ -170,7 +173,7 @@ def placement(
         to_fraction=to_fraction,
         together=zones is Zones.TOGETHER,
         zones=tuple(pools or ()),
-        prices=Prices.given(on_demand_price, spot_price, gang),
+        prices=TracePrices.given(on_demand_price, spot_price, gang),
     )
     check_picture(picture, force=force)
     processes = workers or _processors()
@@ -183,7 +186,9 @@ def placement(
             report = about.report
     draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
     if as_json:
-        terminal.answer((about or report).as_dict(per_window=per_window))
+        from broker.app.results.backtests import PlacementBacktest
+
+        terminal.answer(PlacementBacktest.of(report, about, per_window=per_window))
     else:
         if about is not None:
             terminal.show(*view.about_job(about))
@@ -217,7 +222,7 @@ def _refuse_what_means_nothing(context: typer.Context, *, with_job: bool, as_jso
 def _of_job(
     terminal: Terminal,
     path: Path,
-    request: Request,
+    request: PlacementReplay,
     days: int,
     deadlines: list[str] | None,
     progress: Progress | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.backtest.placement.report import Cell, Report, pooled
+from broker.backtest.placement.report import PlacementCell, PlacementReport, pooled
 from broker.backtest.placement.run import OMNISCIENT
 from broker.cli.render.charts.chart import Bars, Chart
 from broker.cli.render.formats import length, moment, percent, plural
@@ -24,7 +24,7 @@ _NOTE = "Mean cost over mean optimum; the optimum knows the whole window in adva
 _MOST_ROWS = 60
 
 
-def tables(console: Console, report: Report) -> list[RenderableType]:
+def tables(console: Console, report: PlacementReport) -> list[RenderableType]:
     """Cost over optimum of each policy by family and by pool, then totals: cost, missed deadlines, interruptions."""
     policies = list(dict.fromkeys(cell.policy for cell in report.cells))
     families = report.families()
@@ -43,7 +43,7 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
     return [*shown, *(Text(note, style="dim") for note in (_NOTE, paid, *report.notes) if note)]
 
 
-def _what(report: Report) -> str:
+def _what(report: PlacementReport) -> str:
     gang = f" on gangs of {report.gang}" if report.gang > 1 else ""
     return f"{_hours(report.work_s)} of work{gang}"
 
@@ -65,10 +65,10 @@ def _windows(about: JobBacktest) -> int:
     return max((len(cell.windows) for cell in about.report.cells), default=0)
 
 
-def _ratios(console: Console, cells: Sequence[Cell], policies: Sequence[str]) -> list[RenderableType]:
+def _ratios(console: Console, cells: Sequence[PlacementCell], policies: Sequence[str]) -> list[RenderableType]:
     compared = [policy for policy in policies if policy != OMNISCIENT]
     rows: list[list[str | Text]] = []
-    by: dict[tuple[str, str, float, float], dict[str, Cell]] = {}
+    by: dict[tuple[str, str, float, float], dict[str, PlacementCell]] = {}
     for cell in cells:
         by.setdefault((cell.family, cell.pool, cell.deadline_s, cell.changeover_s), {})[cell.policy] = cell
     for (family, pool, deadline, changeover), of in by.items():
@@ -90,7 +90,7 @@ def _ratios(console: Console, cells: Sequence[Cell], policies: Sequence[str]) ->
     return _fitted(console, columns, rows)
 
 
-def _totals(console: Console, cells: Sequence[Cell], policies: Sequence[str]) -> list[RenderableType]:
+def _totals(console: Console, cells: Sequence[PlacementCell], policies: Sequence[str]) -> list[RenderableType]:
     rows: list[list[str | Text]] = []
     for policy in policies:
         mine = [cell for cell in cells if cell.policy == policy]
@@ -125,10 +125,10 @@ def _fitted(console: Console, columns: list[Column], rows: list[list[str | Text]
     return [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
 
 
-def charts(report: Report) -> list[Chart]:
+def charts(report: PlacementReport) -> list[Chart]:
     """How far each policy is above the optimum over all pools: one bar per deadline (and changeover)."""
     policies = [policy for policy in dict.fromkeys(cell.policy for cell in report.cells) if policy != OMNISCIENT]
-    groups: dict[tuple[float, float], list[Cell]] = {}
+    groups: dict[tuple[float, float], list[PlacementCell]] = {}
     for cell in report.cells:
         groups.setdefault((cell.deadline_s, cell.changeover_s), []).append(cell)
     several = len({changeover for _, changeover in groups}) > 1
@@ -141,7 +141,7 @@ def charts(report: Report) -> list[Chart]:
     return [Chart(title, "policy", "% above the optimum's cost", bars=bars)]
 
 
-def _pools(report: Report) -> str:
+def _pools(report: PlacementReport) -> str:
     sizes = {(cell.family, cell.pool): cell.together for cell in report.cells}
     if len(sizes) == sum(sizes.values()):
         return plural(len(sizes), "pool")

@@ -21,7 +21,7 @@ EXAMPLES = examples(
 )
 
 
-class End(StrEnum):
+class SeriesEnd(StrEnum):
     """Whether the rules know where the series ends."""
 
     UNKNOWN = "unknown"
@@ -58,11 +58,11 @@ def reserve(
         typer.Option("--history", metavar="FILE", help="History before each series, in the same order. Repeatable."),
     ] = None,
     end: Annotated[
-        End,
+        SeriesEnd,
         typer.Option(
             "--end", help="unknown: the rules do not know where a series ends; the last terms are charged pro rata."
         ),
-    ] = End.UNKNOWN,
+    ] = SeriesEnd.UNKNOWN,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -82,17 +82,17 @@ def reserve(
     Every rule starts with nothing reserved, knows only the hours before the present one, and pays for reservations
     whether used or not. Costs are in on-demand unit-hours; the optimum knows the demand in advance.
     """
-    from broker.backtest.reserve.reserve import DEFAULT_POLICIES, Request, run_reserve_backtest
+    from broker.backtest.reserve.reserve import DEFAULT_POLICIES, ReserveReplay, run_reserve_backtest
     from broker.cli.backtest import reserve_view as view
 
     terminal = Terminal.of(context)
-    request = Request(
+    request = ReserveReplay(
         files=[*(files or []), *(demand or [])],
         term=_hours("--term", term),
         ratios=tuple(dict.fromkeys(ratio or [0.6])),
         warm_up=None if warmup is None else _hours("--warmup", warmup),
         history=tuple(history or []),
-        end_known=end is End.KNOWN,
+        end_known=end is SeriesEnd.KNOWN,
         policies=DEFAULT_POLICIES if policies is None else names(policies),
     )
     check_picture(picture, force=force)
@@ -100,7 +100,9 @@ def reserve(
         report = run_reserve_backtest(request, told)
     draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
     if as_json:
-        terminal.answer(report.as_dict())
+        from broker.app.results.backtests import ReserveBacktest
+
+        terminal.answer(ReserveBacktest.of(report))
     else:
         terminal.show(*view.tables(terminal.out, report))
 

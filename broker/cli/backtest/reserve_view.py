@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.backtest.reserve.reserve import OPTIMUM, POLICIES
-from broker.backtest.reserve.reserve_report import Cell, Report
+from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.tables import Column, fitting, left_out
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NOTE = "Costs are in on-demand unit-hours; 1 is the optimum, which knows the demand in advance."
 
 
-def tables(console: Console, report: Report) -> list[RenderableType]:
+def tables(console: Console, report: ReserveReport) -> list[RenderableType]:
     """Cost over optimum of each rule on each series, the mean over the series, and the assumptions."""
     shown: list[RenderableType] = []
     ratios = dict.fromkeys(cell.ratio for cell in report.cells)
@@ -30,7 +30,7 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
     return [*shown, Text(_NOTE, style="dim"), *(Text(note, style="dim") for note in report.notes)]
 
 
-def _table(console: Console, report: Report, cells: list[Cell], ratio: float) -> list[RenderableType]:
+def _table(console: Console, report: ReserveReport, cells: list[ReserveCell], ratio: float) -> list[RenderableType]:
     policies = list(dict.fromkeys(cell.policy for cell in cells))
     by = {(cell.series, cell.policy): cell for cell in cells}
     # On a narrow terminal the rules that matter least for the decision are hidden first.
@@ -61,7 +61,7 @@ def _over(value: float | None, least: float | None) -> Text:
     return Text("–" if value is None else f"{value:.3f}", style="bold" if value is not None and value == least else "")
 
 
-def charts(report: Report) -> list[Chart]:
+def charts(report: ReserveReport) -> list[Chart]:
     """The mean of each rule over all series; for a single series also its demand and what the rules held."""
     means = [mean for mean in report.means() if mean.policy != OPTIMUM]
     labels = list(dict.fromkeys(mean.policy for mean in means))
@@ -80,12 +80,12 @@ def _above(over: float | None) -> float | None:
     return None if over is None else round(100 * (over - 1), 1)
 
 
-def _title(report: Report) -> str:
+def _title(report: ReserveReport) -> str:
     what = report.series[0].name if len(report.series) == 1 else f"{len(report.series)} series"
     return f"{what}: cost of reserving for {report.term} h"
 
 
-def _stock(report: Report) -> Chart:
+def _stock(report: ReserveReport) -> Chart:
     demand, warm_up = report.series[0], report.warm_ups[0]
     counted = demand.hours[warm_up:]
     hours = list(range(warm_up, len(demand.hours)))

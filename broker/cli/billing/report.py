@@ -44,9 +44,9 @@ def spend(
         ),
     ] = "team",
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
+        str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End, exclusive.")] = None,
+    until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive.")] = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
     as_json: AsJson = False,
 ) -> None:

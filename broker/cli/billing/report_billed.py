@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,14 +12,12 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
 
-    from broker.app.billing.charges import Billed, Recorded
-    from broker.core.values.money import Money
-    from broker.reconciler.settlement.charges import Comparison
+    from broker.app.billing.charges import RecordedCharges
+    from broker.app.results.charges import BilledReport, ComparedSums
 
 BILLED_EXAMPLES = examples(
     "gpubroker report billed",
@@ -42,10 +40,12 @@ def billed(
     by: Annotated[str, typer.Option("--by", metavar="DIM", help="provider, job or attempt.")] = "provider",
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="WHEN", help="Attempts that ran since then: 2026-11-01, or 7d (ago)."),
+        typer.Option(
+            "--since", "--from", metavar="WHEN", help="Attempts that ran since then: 2026-11-01, or 7d (ago)."
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--to", metavar="WHEN", help="Attempts that ran before this time.")
+        str | None, typer.Option("--until", "--to", metavar="WHEN", help="Attempts that ran before this time.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,18 +56,20 @@ def billed(
     charges come from.
     """
     from broker.app.billing import charges as use_case
+    from broker.app.results.charges import BilledReport
 
     if by not in _DIMENSIONS:
         raise InvalidInput(f"unknown dimension {by!r}", where="--by", hint=f"one of {', '.join(_DIMENSIONS)}")
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    start, end = _when("--from", since, now), _when("--to", until, now)
+    start, end = _when("--since", since, now), _when("--until", until, now)
     found = use_case.billed(broker, start, end)
+    report = BilledReport.of(found, by, start, end)
     if as_json:
-        terminal.answer(_document(found, by, start, end))
+        terminal.answer(report)
     else:
-        terminal.show(*_table(terminal, found, by))
+        terminal.show(*_table(terminal, report))
 
 
 @charges.command(
@@ -124,41 +126,7 @@ def _when(option: str, text: str | None, now: datetime) -> datetime | None:
 # --- drawing --------------------------------------------------------------------------------------------------------
 
 
-def _group(row: Comparison, by: str) -> str:
-    return {"provider": row.provider, "job": row.job_id, "attempt": row.key}[by]
-
-
-def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
-    groups: dict[str, list[Comparison]] = {}
-    for row in rows:
-        groups.setdefault(_group(row, by), []).append(row)
-    return sorted(groups.items(), key=lambda item: (-_sum(one.metered for one in item[1]).micros, item[0]))
-
-
-def _sum(amounts: Any) -> Money:
-    from broker.core.values.money import Money
-
-    return sum(amounts, Money.ZERO)
-
-
-def _figures(rows: Sequence[Comparison]) -> dict[str, Any]:
-    """Sums over the rows. ``difference`` and ``compared_metered`` cover only the attempts that could be compared."""
-    compared = [row for row in rows if row.difference is not None]
-    known = [row.billed for row in rows if row.billed is not None]
-    return {
-        "attempts": len(rows),
-        "compared": len(compared),
-        "quoted": _sum(row.quoted for row in rows),
-        "metered": _sum(row.metered for row in rows),
-        "billed": _sum(known) if known else None,
-        "difference": _sum(row.difference for row in compared) if compared else None,
-        "compared_metered": _sum(row.metered for row in compared),
-        "adjusted": _sum(row.adjusted for row in rows),
-        "estimated": any(row.estimated for row in rows),
-    }
-
-
-def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
+def _table(terminal: Terminal, found: BilledReport) -> list[RenderableType]:
     from rich.text import Text
 
     from broker.cli.render import formats
@@ -171,7 +139,7 @@ def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
     if not found.rows:
         return ["no attempt paid in cash ran in this period", *others]
     columns = (
-        Column(by),
+        Column(found.by),
         Column("quoted", 2, align="right"),
         Column("metered", align="right"),
         Column("billed", align="right"),
@@ -180,33 +148,32 @@ def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
         Column("compared", 1, align="right"),
     )
     cells: list[list[str | Text]] = []
-    for group, rows in _grouped(found.rows, by):
-        it = _figures(rows)
-        billed = formats.money(it["billed"]) + (" est." if it["estimated"] else "")
+    for it in found.rows:
+        billed = formats.money(it.billed) + (" est." if it.estimated else "")
         cells.append(
             [
-                group,
-                formats.money(it["quoted"]),
-                formats.money(it["metered"]),
+                it.group,
+                formats.money(it.quoted),
+                formats.money(it.metered),
                 billed,
                 _difference(it),
-                formats.money(it["adjusted"]),
-                f"{it['compared']} of {it['attempts']}",
+                formats.money(it.adjusted),
+                f"{it.compared} of {it.attempts}",
             ]
         )
     table, hidden = fitting(terminal.out, columns, cells)
     parts: list[RenderableType] = [table]
     lines = [left_out(hidden)] if hidden else []
     lines += others
-    if any(row.billed is None for row in found.rows):
+    if any(one.billed is None for one in found.attempts):
         lines.append("–: no charges known yet; fetch them with gpubroker report charges fetch")
     return [*parts, *(Text(line, style="dim") for line in lines)]
 
 
-def _difference(figures: dict[str, Any]) -> str:
+def _difference(sums: ComparedSums) -> str:
     from broker.cli.render import formats
 
-    difference, metered = figures["difference"], figures["compared_metered"]
+    difference, metered = sums.difference, sums.compared_metered
     if difference is None:
         return formats.NOTHING
     sign = "+" if difference.micros > 0 else ""
@@ -214,50 +181,15 @@ def _difference(figures: dict[str, Any]) -> str:
     return f"{sign}{formats.money(difference)}{share}"
 
 
-def _document(found: Billed, by: str, since: datetime | None, until: datetime | None) -> dict[str, Any]:
-    return {
-        "by": by,
-        "from": since,
-        "to": until,
-        "rows": [{"group": group, **_figures(rows)} for group, rows in _grouped(found.rows, by)],
-        "total": _figures(found.rows),
-        "attempts": [
-            {
-                "key": row.key,
-                "job": row.job_id,
-                "attempt": row.attempt,
-                "provider": row.provider,
-                "standing": row.standing,
-                "gone_at": row.gone_at,
-                "quoted": row.quoted,
-                "metered": row.metered,
-                "billed": row.billed,
-                "difference": row.difference,
-                "adjusted": row.adjusted,
-                "estimated": row.estimated,
-            }
-            for row in found.rows
-        ],
-        "for_others": found.for_others,
-    }
-
-
-def _tell(terminal: Terminal, done: Recorded, *, as_json: bool) -> None:
+def _tell(terminal: Terminal, done: RecordedCharges, *, as_json: bool) -> None:
     from rich.text import Text
 
     from broker.cli.render import formats
 
     if as_json:
-        terminal.answer(
-            {
-                "changed": done.changed,
-                "adjusted": [{"key": one.key, "difference": one.difference} for one in done.adjusted],
-                "alerts": [notice.title for notice in done.alerts],
-                "trouble": done.trouble,
-                "without_login": done.without_login,
-                "unknown": done.unknown,
-            }
-        )
+        from broker.app.results.charges import ChargesResult
+
+        terminal.answer(ChargesResult.of(done))
     else:
         for name, count in sorted(done.changed.items()):
             terminal.show(f"{name}: {formats.plural(count, 'charge')} new or changed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.capacity import plan
+from broker.cli.capacity import plan, purchases
 from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -16,15 +16,15 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
 
-app = typer.Typer(no_args_is_help=True, help="List, record and plan owned machines, reservations and commitments.")
+app = typer.Typer(no_args_is_help=True, help="List, record, plan and buy owned machines, reservations and commitments.")
 
 
 @app.callback()
 def capacity() -> None:
-    """List, record and plan owned machines, reservations and commitments."""
+    """List, record, plan and buy owned machines, reservations and commitments."""
 
 
-class Kind(StrEnum):
+class CapacityKind(StrEnum):
     """The type of capacity."""
 
     OWNED = "owned"
@@ -64,7 +64,9 @@ def list_(
 )
 def add(
     context: typer.Context,
-    kind: Annotated[Kind, typer.Argument(help="A commitment is a promise to pay for a discount; it is not capacity.")],
+    kind: Annotated[
+        CapacityKind, typer.Argument(help="A commitment is a promise to pay for a discount; it is not capacity.")
+    ],
     machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators per machine, such as H100:8.")],
     machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="Number of machines.")] = 1,
     provider: Annotated[
@@ -80,14 +82,16 @@ def add(
     hourly: Annotated[
         str | None, typer.Option("--hourly", metavar="USD", help="Hourly payment for all machines, used or not.")
     ] = None,
-    start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help="Start. Default: now.")] = None,
+    start: Annotated[str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start. Default: now.")] = None,
     term: Annotated[
         str | None,
         typer.Option(
             "--term", "--life", metavar="TIME", help="Duration: 1y, 36mo, 720h; of owned machines the useful life."
         ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End, instead of --term.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, instead of --term.")
+    ] = None,
     power: Annotated[
         str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
     ] = "0",
@@ -106,10 +110,10 @@ def add(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    if kind is not Kind.OWNED and provider == "owned":
+    if kind is not CapacityKind.OWNED and provider == "owned":
         raise InvalidInput(f"a {kind} needs a provider", where="--provider", hint="--provider aws")
     begins, ends = _span(start, term, until, broker.clock.now())
-    provider, doubt = use_case.provider_of(broker, provider, owned=kind is Kind.OWNED)
+    provider, doubt = use_case.provider_of(broker, provider, owned=kind is CapacityKind.OWNED)
     holding = _holding(kind, machine, machines, provider, site, price or "0", hourly or "0", begins, ends, power, note)
     if price is None and hourly is None:
         raise InvalidInput(
@@ -149,10 +153,11 @@ def remove(
 
 
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+purchases.register(app)
 
 
 def _holding(
-    kind: Kind,
+    kind: CapacityKind,
     machine: str,
     machines: int,
     provider: str,
@@ -192,7 +197,7 @@ def _span(start: str | None, term: str | None, until: str | None, now: datetime)
     from broker.cli import filters
     from broker.cli.capacity.terms import length
 
-    begins = now if start is None else filters.moment("--from", start, now)
+    begins = now if start is None else filters.moment("--since", start, now)
     if term is None and until is None:
         raise InvalidInput("the duration is missing: give --term 1y (or --life 4y), or --until 2027-06-30")
     if term is not None and until is not None:

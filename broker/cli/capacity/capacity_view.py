@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.capacity.capacity import Capacity
+from broker.app.capacity.capacity import CapacityInventory
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.economics.reserve.holdings import RecordedHolding
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
-def table(console: Console, found: Capacity) -> list[RenderableType]:
+def table(console: Console, found: CapacityInventory) -> list[RenderableType]:
     """Recorded capacity, capacity reported by providers, and owned machines; then the providers that failed."""
     columns = (
         Column("#", align="right"),
@@ -45,7 +45,7 @@ def table(console: Console, found: Capacity) -> list[RenderableType]:
     return shown
 
 
-def _recorded(found: Capacity) -> list[list[str | Text]]:
+def _recorded(found: CapacityInventory) -> list[list[str | Text]]:
     rows: list[list[str | Text]] = []
     for recorded in found.recorded:
         held = recorded.holding
@@ -69,7 +69,7 @@ def _recorded(found: Capacity) -> list[list[str | Text]]:
     return rows
 
 
-def _reported(found: Capacity) -> list[list[str | Text]]:
+def _reported(found: CapacityInventory) -> list[list[str | Text]]:
     return [
         [
             "",
@@ -88,7 +88,7 @@ def _reported(found: Capacity) -> list[list[str | Text]]:
     ]
 
 
-def _machines(found: Capacity) -> list[list[str | Text]]:
+def _machines(found: CapacityInventory) -> list[list[str | Text]]:
     return [
         [
             "",

@@ -125,9 +125,9 @@ def plan(
     )
     draw(terminal, lambda: view.charts(planned), chart=chart, picture=picture, force=force)
     if as_json:
-        from broker.cli.capacity.plan_document import document
+        from broker.app.results.capacity_plan import CapacityPlanList
 
-        terminal.answer(document(planned))
+        terminal.answer(CapacityPlanList.of(planned))
     else:
         terminal.show(*view.tables(terminal.out, planned))
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.capacity.plan import Planned
+from broker.app.capacity.plan import CapacityPlans
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.tables import Column, fitting, left_out
-from broker.economics.reserve.capacity import CapacityPlan, Choice, Mix, Step
-from broker.economics.reserve.costs import Scenario
+from broker.economics.reserve.capacity import CapacityPlan, CapacityStep, EvaluatedOption, Mix
+from broker.economics.reserve.costs import SupplyScenario
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _SCENARIOS = {
-    Scenario.AS_IS: "as is",
-    Scenario.ALL_ON_DEMAND: "all on-demand",
-    Scenario.ALL_SPOT: "all spot",
-    Scenario.PLANNED: "planned",
+    SupplyScenario.AS_IS: "as is",
+    SupplyScenario.ALL_ON_DEMAND: "all on-demand",
+    SupplyScenario.ALL_SPOT: "all spot",
+    SupplyScenario.PLANNED: "planned",
 }
 _ACTIONS = {"buy": "buy", "renew": "renew", "let_lapse": "let lapse"}
 _MEANT = (
@@ -30,7 +30,7 @@ _MEANT = (
 )
 
 
-def tables(console: Console, planned: Planned) -> list[RenderableType]:
+def tables(console: Console, planned: CapacityPlans) -> list[RenderableType]:
     """The plan for each accelerator with its arithmetic."""
     shown: list[RenderableType] = []
     for plan in planned.plans:
@@ -40,7 +40,7 @@ def tables(console: Console, planned: Planned) -> list[RenderableType]:
     return [*shown, *(Text(note, style="dim") for note in planned.notes)]
 
 
-def _plan(console: Console, planned: Planned, plan: CapacityPlan) -> Iterator[RenderableType]:
+def _plan(console: Console, planned: CapacityPlans, plan: CapacityPlan) -> Iterator[RenderableType]:
     yield Text(f"{plan.accelerator}: {_headline(plan)}", style="bold")
     yield Text(
         f"{plan.hours:,} h of demand: {plan.mean:,.1f} GPUs on average, {plan.peak:,} at most, {plan.in_use:,} in use"
@@ -85,7 +85,7 @@ _CHOICES = (
 )
 
 
-def _choice(choice: Choice) -> list[str | Text]:
+def _choice(choice: EvaluatedOption) -> list[str | Text]:
     return [
         choice.option.name,
         f"{choice.option.usd:,.3f}",
@@ -96,7 +96,7 @@ def _choice(choice: Choice) -> list[str | Text]:
     ]
 
 
-def _arithmetic(plan: CapacityPlan, best: Choice) -> Iterator[Text]:
+def _arithmetic(plan: CapacityPlan, best: EvaluatedOption) -> Iterator[Text]:
     market = plan.market
     spot = "" if not market.spot_share else f" ({market.spot_share:.0%} of it on spot at ${market.spot:,.3f})"
     says = (
@@ -130,9 +130,9 @@ _COSTS = (
 )
 
 
-def _cost(plan: CapacityPlan, scenario: Scenario) -> list[str | Text]:
+def _cost(plan: CapacityPlan, scenario: SupplyScenario) -> list[str | Text]:
     cost = next(cost for cost in plan.scenarios if cost.scenario is scenario)
-    style = "bold" if scenario is Scenario.PLANNED else ""
+    style = "bold" if scenario is SupplyScenario.PLANNED else ""
     amounts = (cost.held, cost.reserved, cost.on_demand, cost.spot)
     spread = f"{cost.usd_per_month.low:,.0f} – {cost.usd_per_month.high:,.0f}"
     cells = [_SCENARIOS[scenario], f"{cost.usd_per_month.expected:,.0f}", spread, *(f"{a:,.0f}" for a in amounts)]
@@ -191,7 +191,7 @@ def _held(plan: CapacityPlan) -> list[Sequence[str | Text]]:
     return rows
 
 
-def _step(step: Step) -> str:
+def _step(step: CapacityStep) -> str:
     condition = f", {step.condition}" if step.condition else ""
     return f"{step.at.astimezone(UTC):%Y-%m-%d}  {_ACTIONS[step.action]} {step.gpus:,}: {step.what}{condition}"
 
@@ -205,12 +205,12 @@ def _fitting(
         yield Text(left_out(hidden), style="dim")
 
 
-def charts(planned: Planned) -> list[Chart]:
+def charts(planned: CapacityPlans) -> list[Chart]:
     """For each accelerator: demand with held capacity and capacity worth holding, and the cost of the scenarios."""
     return [chart for plan in planned.plans for chart in (_levels(planned, plan), _costs(plan))]
 
 
-def _levels(planned: Planned, plan: CapacityPlan) -> Chart:
+def _levels(planned: CapacityPlans, plan: CapacityPlan) -> Chart:
     demand = planned.demand[plan.accelerator]
     until = planned.now.replace(minute=0, second=0, microsecond=0)
     times = [until - timedelta(hours=len(demand) - hour) for hour in range(len(demand))]

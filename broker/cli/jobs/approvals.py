@@ -51,7 +51,9 @@ def list_(
     standing = approvals.standing_grants(broker, all_of_them=all_of_them)
     now = broker.clock.now()
     told = {
-        one.view.id: approvers.told_of(broker, one.view) for one in found if one.state is approvals.Standing.WAITING
+        one.view.id: approvers.told_of(broker, one.view)
+        for one in found
+        if one.state is approvals.ApprovalState.WAITING
     }
     if as_json:
         from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
@@ -95,7 +97,8 @@ def grant(
         str | None, typer.Option("--total", metavar="USD", help="Standing grant: total amount over all jobs.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Standing grant: end, 2027-01-31 or 30d (from now).")
+        str | None,
+        typer.Option("--until", "--to", metavar="WHEN", help="Standing grant: end, 2027-01-31 or 30d (from now)."),
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.jobs.approvals import Request, Standing
+from broker.app.jobs.approvals import ApprovalState, TrackedApproval
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.cli.service import notices_view
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from broker.store.outbox import Dispatch
 
 _STYLES = {
-    Standing.WAITING: "yellow",
-    Standing.APPROVED: "green",
-    Standing.REFUSED: "red",
-    Standing.EXPIRED: "red",
-    Standing.WITHDRAWN: "dim",
+    ApprovalState.WAITING: "yellow",
+    ApprovalState.APPROVED: "green",
+    ApprovalState.REFUSED: "red",
+    ApprovalState.EXPIRED: "red",
+    ApprovalState.WITHDRAWN: "dim",
 }
 _COLUMNS = (
     Column("Job"),
@@ -52,7 +52,7 @@ _STANDING = (
 
 def listing(
     console: Console,
-    found: Sequence[Request],
+    found: Sequence[TrackedApproval],
     standing: Sequence[StandingGrant],
     me: str,
     now: datetime,
@@ -61,7 +61,7 @@ def listing(
     """The requests, the standing grants, and the next command. ``told``: notices about each job's request."""
     parts: list[RenderableType] = []
     if found:
-        all_wait = all(one.state is Standing.WAITING for one in found)
+        all_wait = all(one.state is ApprovalState.WAITING for one in found)
         columns = [replace(c, rank=3) if all_wait and c.title == "State" else c for c in _COLUMNS]
         table, hidden = fitting(console, columns, [_cells(one, now) for one in found])
         parts.append(table)
@@ -69,7 +69,7 @@ def listing(
             parts.append(Text(left_out(hidden), style="dim"))
     else:
         parts.append("No approval requests.")
-    mine = [one for one in found if one.state is Standing.WAITING and one.asked.answerable_by(me, one.view.user)]
+    mine = [one for one in found if one.state is ApprovalState.WAITING and one.asked.answerable_by(me, one.view.user)]
     if mine:
         parts.append(f"You can decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
     parts += [
@@ -87,11 +87,11 @@ def listing(
     return parts
 
 
-def _cells(one: Request, now: datetime) -> list[str | Text]:
+def _cells(one: TrackedApproval, now: datetime) -> list[str | Text]:
     asked = one.asked
     who = ", ".join(one.decided_by) or asked.whom(one.view.user)
     because = "; ".join(question.because for question in asked.questions)
-    expires = formats.moment(asked.expires_at) if one.state in (Standing.WAITING, Standing.EXPIRED) else ""
+    expires = formats.moment(asked.expires_at) if one.state in (ApprovalState.WAITING, ApprovalState.EXPIRED) else ""
     return [
         one.view.id,
         asked.by or one.view.user,

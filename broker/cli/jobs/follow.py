@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.jobs import jobs
+from broker.app.jobs.logs import FollowedOutput
 from broker.app.results import reasons
 from broker.app.service import background
 from broker.app.wiring import Broker
+from broker.cli.jobs.follow_logs import line_of_job
 from broker.cli.jobs.job_view import come_back, state_text, step_words
 from broker.cli.render import formats
-from broker.cli.render.event_format import course_of, line
+from broker.cli.render.event_format import MachineContext, course_of, line
 from broker.cli.terminal import Terminal
+from broker.core.errors import RetryLater
+from broker.core.events.events import CommandStarted, Event
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 
@@ -43,13 +49,14 @@ def exit_code(view: JobView) -> int:
     return _EXIT_CODES.get(view.state, 0)
 
 
-def follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView | None:
-    """Print events until the job is closed or needs a person to continue. Returns its last view.
+def follow(terminal: Terminal, broker: Broker, job_id: str, *, output: bool = False) -> JobView | None:
+    """Print events until the job is closed or needs a person to continue. Returns its last view. ``output``: with what
+    the job's command prints between them.
 
     Returns None after Ctrl-C; the job continues. Restarts a background reconciler that stopped.
     """
     try:
-        return _follow(terminal, broker, job_id)
+        return _follow(terminal, broker, FollowedOutput(broker) if output else None, job_id)
     except KeyboardInterrupt:
         detached(terminal, broker, job_id)
         return None
@@ -60,16 +67,20 @@ def detached(terminal: Terminal, broker: Broker, job_id: str) -> None:
     terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
 
 
-def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:
+def _follow(terminal: Terminal, broker: Broker, output: FollowedOutput | None, job_id: str) -> JobView:
     told, looks, ended = 0, 0, 0
     with _live(terminal) as live:
         while True:
             view = jobs.find(broker, job_id)
-            happened = jobs.events(broker, view)
+            happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
             course = course_of(happened)
-            for event in happened[told:]:
-                if (text := line(event, view.submitted_at, course)) is not None:
-                    terminal.show(text)
+            # The output was read after the events: it comes between the start of the command and what followed.
+            started = [n for n, event in enumerate(happened) if isinstance(event.body, CommandStarted)]
+            before = max(told, started[-1] + 1 if started else 0)
+            _tell(terminal, view, course, happened[told:before])
+            if output is not None:
+                _print_output(terminal, live, output, view)
+            _tell(terminal, view, course, happened[before:])
             told = len(happened)
             ended += view.state.final
             if view.closed or jobs.waiting_for_people(view) or ended > _SETTLING:
@@ -81,6 +92,28 @@ def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:
                 live.update(_status(view, jobs.bill(broker, view), jobs.progress(broker, view), now), refresh=True)
             looks += 1
             broker.clock.sleep(_LOOK_EVERY)
+
+
+def _tell(terminal: Terminal, view: JobView, course: MachineContext, happened: Sequence[Event]) -> None:
+    for event in happened:
+        if (text := line(event, view.submitted_at, course)) is not None:
+            terminal.show(text)
+
+
+def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput, view: JobView) -> None:
+    """What the command has printed since the last look, unchanged; to stderr where stdout is for the JSON document."""
+    fresh: list[str] = []
+    with suppress(RetryLater):  # the rest comes with the next look
+        fresh.extend(line_of_job(one) for one in output.new(view, None))
+    if not fresh:
+        return
+    if live is not None:
+        live.stop()  # Rich would fold each line, which takes long and changes it
+    stream = sys.stderr if terminal.as_json else sys.stdout
+    stream.writelines(fresh)
+    stream.flush()
+    if live is not None:
+        live.start()
 
 
 def _live(terminal: Terminal) -> Live | nullcontext[None]:

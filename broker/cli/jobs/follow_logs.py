@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 import typer
 
-from broker.app.jobs.logs import Line, follow
+from broker.app.jobs.logs import LogLine, follow
 from broker.app.wiring import Broker
 from broker.cli.terminal import Terminal
 from broker.core.events.views import JobView
@@ -16,22 +17,29 @@ def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int 
     """Print the last ``tail`` lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
     shown = 0
 
-    def show(line: Line) -> None:
+    def show(line: LogLine) -> None:
         nonlocal shown
         if line.attempt != shown:
             if shown or line.attempt > 1:
                 terminal.say(f"--- attempt {line.attempt}")
             shown = line.attempt
-        rank = "" if line.rank is None else f"[{line.rank}] "
-        print(f"{rank}{line.text}", flush=True)  # noqa: T201  # the job's own output, unchanged
+        sys.stdout.write(line_of_job(line))
 
     lines = follow(broker, view.id, attempt)
     try:
         before = iter(lines.__next__, None)  # up to None, which marks the start of new output
         for line in before if tail is None else deque(before, maxlen=tail):
             show(line)
+        sys.stdout.flush()
         for new in lines:
-            if new is not None:
+            if new is None:
+                sys.stdout.flush()  # after each look, not after each line: there may be millions
+            else:
                 show(new)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def line_of_job(line: LogLine) -> str:
+    """The line as it is printed: unchanged, but behind the rank that printed it on a job of several nodes."""
+    return f"{line.text}\n" if line.rank is None else f"[{line.rank}] {line.text}\n"

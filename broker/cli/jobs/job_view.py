@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -39,8 +40,18 @@ _STATES = {
 
 def state_text(view: JobView) -> Text:
     """The state in its colour."""
-    stopping = view.cancel_requested and not view.state.final
-    return Text("stopping" if stopping else view.state.value.replace("_", " "), style=_STATES.get(view.state, ""))
+    return Text(_state_words(view), style=_STATES.get(view.state, ""))
+
+
+def _state_words(view: JobView) -> str:
+    if view.cancel_requested and not view.state.final:
+        return "stopping"
+    if view.state is JobState.PAUSED_BUDGET:  # the code for every pause that needs a person
+        if view.failed_launches >= view.job.retry.launches:
+            return "paused: launches failed"
+        if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
+            return "paused by policy"
+    return view.state.value.replace("_", " ")
 
 
 def come_back(view: JobView) -> str:
@@ -91,9 +102,15 @@ _LIST = (
 )
 
 
+_REASON = 60  # characters of a reason to wait, where no terminal folds it
+
+
 def job_table(console: Console, listed: Sequence[tuple[JobView, Bill]], now: datetime) -> list[RenderableType]:
     """One row per job."""
-    built, hidden = fitting(console, _LIST, [_list_cells(view, bill, now) for view, bill in listed])
+    cells = [_list_cells(view, bill, now) for view, bill in listed]
+    if not console.is_terminal:  # a line a job, for grep and less; `jobs show` has the whole reason
+        cells = [[*row[:-1], shorten(str(row[-1]), _REASON, placeholder=" …")] for row in cells]
+    built, hidden = fitting(console, _LIST, cells)
     footer = "; ".join(filter(None, [formats.plural(len(listed), "job"), left_out(hidden)]))
     return [built, Text(footer, style="dim")]
 
@@ -220,8 +237,12 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
         )
         parts.append(Text(f"on-demand would have cost {formats.money(bill.on_demand)}; {more}"))
     parts += [Text(hint) for hint in _what_helps(view)]
+    if view.job.outputs:
+        parts.append(Text(f"results: {program()} jobs files {view.id}"))
     if view.state is JobState.FAILED:
         parts.append(Text(f"output: {program()} jobs logs {view.id}"))
+        if view.checkpoint is not None:
+            parts.append(Text(f"to go on from its last checkpoint: {program()} jobs resume {view.id}"))
     return parts
 
 
@@ -246,7 +267,7 @@ def attempt_table(
 ) -> list[RenderableType]:
     """One row per attempt."""
     if not attempts:
-        return [Text(f"{view.id} has not been launched yet; state: {view.state.value.replace('_', ' ')}")]
+        return [Text(f"{view.id} has not been launched yet; state: {_state_words(view)}")]
     built, hidden = fitting(console, _ATTEMPTS, [_attempt_cells(attempt, now) for attempt in attempts])
     footer = "; ".join(filter(None, [formats.plural(len(attempts), "attempt"), left_out(hidden)]))
     return [built, Text(footer, style="dim")]

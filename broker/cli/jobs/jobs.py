@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.jobs import prune
+from broker.cli.jobs import kept_files, prune, resume
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.core.events.views import JobView
 
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
@@ -79,7 +83,12 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command(
-    epilog=examples("gpubroker jobs show bert", "gpubroker jobs show bert --wait", "gpubroker jobs show bert --json")
+    epilog=examples(
+        "gpubroker jobs show bert",
+        "gpubroker jobs show bert --wait",
+        "gpubroker jobs show bert --files",
+        "gpubroker jobs show bert --json",
+    )
 )
 def show(
     context: typer.Context,
@@ -87,6 +96,9 @@ def show(
     wait: Annotated[
         bool,
         typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled."),
+    ] = False,
+    files: Annotated[
+        bool, typer.Option("--files", help="Show the files that the job was submitted with instead.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -99,6 +111,9 @@ def show(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view = jobs.find(broker, job)
+    if files:
+        _show_files(terminal, broker, view)
+        return
     followed = wait and not view.closed
     if followed:
         last = follow(terminal, broker, view.id)
@@ -121,11 +136,23 @@ def show(
         raise typer.Exit(code)
 
 
+def _show_files(terminal: Terminal, broker: Broker, view: JobView) -> None:
+    from broker.app.jobs.job_sources import sources
+    from broker.cli.jobs import kept_files_view
+
+    found = sources(broker, view)
+    if terminal.as_json:
+        terminal.answer(found)
+    else:
+        terminal.show(*kept_files_view.sources(terminal.out, found))
+
+
 @app.command(
     epilog=examples(
         "gpubroker jobs logs bert",
         "gpubroker jobs logs bert --follow",
         "gpubroker jobs logs bert --attempt 2 --tail 100",
+        "gpubroker jobs logs bert --node 1",
     )
 )
 def logs(
@@ -133,6 +160,7 @@ def logs(
     job: JobReference,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
     attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")] = None,
+    node: Annotated[int | None, typer.Option("--node", min=0, help="Only this node; 0 is the first.")] = None,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last N lines.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,12 +176,14 @@ def logs(
     if follow:
         if as_json:
             raise InvalidInput("--follow and --json cannot be combined")
+        if node is not None:
+            raise InvalidInput("--follow prints all nodes, each line with its number", hint="leave out --node")
         from broker.cli.jobs.follow_logs import follow_logs
 
         follow_logs(terminal, broker, view, attempt, tail)
         return
     numbers = [attempt] if attempt else [one.number for one in view.attempts]
-    printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n))
+    printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n, node))
     if tail is not None:
         printed = deque(printed, maxlen=tail)  # keeps only these in memory
     if as_json:
@@ -253,4 +283,10 @@ def extend(
         raise typer.Exit(6)
 
 
+app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)
+app.command(epilog=resume.RETRY_EXAMPLES)(resume.retry)
+app.command(epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
+app.command(epilog=kept_files.GET_EXAMPLES)(kept_files.get)
+app.command(epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
+app.command(epilog=kept_files.DIFF_EXAMPLES)(kept_files.diff)
 app.command(epilog=prune.EXAMPLES)(prune.prune)

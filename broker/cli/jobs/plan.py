@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -17,7 +18,10 @@ EXAMPLES = examples(
     "gpubroker plan A.yaml B.yaml",
     "gpubroker plan JOB.yaml --rank carbon",
     "gpubroker plan JOB.yaml --policy stricter.yaml --json",
+    "gpubroker plan JOB.yaml --env MODEL=llama --secret HF_TOKEN",
+    "gpubroker plan --gpu H100:8 -- python train.py",
 )
+COMMAND_CLASS = given_job.TakesCommand
 
 
 class Rank(StrEnum):
@@ -30,12 +34,13 @@ class Rank(StrEnum):
 def plan(
     context: typer.Context,
     job: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
-            metavar="JOB.yaml...",
+            metavar="JOB.yaml",
             help="Job file or SkyPilot task file. Several jobs are placed together with the waiting jobs.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", "-x", help="Show every cost term, and every rejection with its fix.")
     ] = False,
@@ -49,20 +54,27 @@ def plan(
         Rank, typer.Option("--rank", help="Rank by expected cost, or by expected CO2 (what-if only).")
     ] = Rank.COST,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 8,
+    gpu: given_job.JobGpu = None,
+    env: given_job.Envs = None,
+    secret: given_job.Secrets = None,
+    name: given_job.JobName = None,
+    workdir: given_job.JobFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where a job would run, at what cost and until when. Holds no money and launches nothing.
+    """Show where a job would run, at what cost and until when. Holds no money and launches nothing. The job is a file,
+    or a command after `--`.
 
     Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3 denied by a policy, 4 no feasible capacity,
     6 approval needed.
     """
-    from broker.app.jobs.submit import preview, read_job
+    from broker.app.jobs.submit import preview
     from broker.app.policy.policies import check
     from broker.cli.jobs import plan_view as view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    wanted, *others = [read_job(path, broker.clock.now()) for path in job]
+    beside = given_job.overrides(env, secret, name, gpu)
+    wanted, *others = given_job.given_jobs(context, job or [], beside, workdir, broker.clock.now())
     terminal.adopt()
     if others:
         from broker.cli.jobs.queue_view import plan_together

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.jobs.nearest import as_text
+from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
 from broker.app.results.remedies import REMEDIES
 from broker.cli.jobs import held_view
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, hanging, left_out
-from broker.core.job.placements import Placement
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import MISSING_SETUP
 from broker.core.policy.policy import Answer, Verdict
 from broker.placement.planner import explain
 from broker.placement.pricing.estimate import effective_price
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from broker.core.values.money import Money
     from broker.reconciler.admission.admission import Admission
 
+_WARNING = "warning: "  # how a note begins that is one
 _NAMED = 4  # machines in the heading
 
 _COLUMNS = (
@@ -64,16 +68,29 @@ def screen(
         parts += _placements(console, seen, limit)
         if explained:
             parts += _terms(console, seen, limit, value_of_time(seen.job, explained.defaults))
+    elif seen.estimate is not None:
+        parts += _estimate(console, seen, seen.estimate, limit)
     if explained or not seen.plan.placements:
-        parts += list(_rejections(seen, examples=3 if explained else 1))
+        parts += list(_rejections(seen, every=explained is not None))
     parts += _verdict(seen, judged)
-    parts += [Text.assemble(("note: ", "cyan"), note) for note in seen.plan.notes]
+    parts += [_note(note) for note in seen.plan.notes]
     if seen.waits:
         parts.append(Text("waiting: other jobs use the matching capacity; this job starts when a machine is free"))
     if not explained and seen.plan.placements and seen.plan.rejections:
         rejected = sum(seen.counts.values())
         parts.append(Text(f"{formats.plural(rejected, 'offer')} rejected; use --explain for the reasons", style="dim"))
     return parts
+
+
+def _estimate(console: Console, seen: Preview, estimate: Plan, limit: int) -> list[RenderableType]:
+    """What the job would cost where nothing can be started as things are, and what is missing."""
+    lacking = [reason for reason in seen.counts if reason in MISSING_SETUP]
+    missing = "; ".join(f"{reason.text}: {REMEDIES[reason]}" for reason in lacking)
+    return [
+        Text("Estimate only: nothing can be started there as things are.", style="yellow"),
+        *_placements(console, replace(seen, plan=estimate), limit),
+        Text.assemble(("missing: ", "yellow"), missing),
+    ]
 
 
 def judged_by(broker: Broker, what_if: PolicySet | None = None) -> str:
@@ -177,15 +194,26 @@ def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[Re
     return parts
 
 
-def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
+def _note(note: str) -> Text:
+    if note.startswith(_WARNING):
+        return Text.assemble((_WARNING, "yellow"), note.removeprefix(_WARNING))
+    return Text.assemble(("note: ", "cyan"), note)
+
+
+def _rejections(seen: Preview, *, every: bool) -> Iterator[RenderableType]:
+    """First what can be changed, by count; then what the job itself excludes, folded into one line unless ``every``
+    rejection is shown, or there is nothing else."""
     total = sum(seen.counts.values())
     if not total:
         if not seen.plan.placements:
             yield Text("No offers are known. Run `gpubroker prices poll`.", style="yellow")
         return
     yield Text(f"\nRejected: {total:,} of {formats.plural(seen.plan.offers_seen, 'offer')}", style="bold")
-    shown = {counted.reason: counted.examples for counted in explain(seen.plan, examples)}
-    for reason, count in seen.counts.items():
+    shown = {counted.reason: counted.examples for counted in explain(seen.plan, 3 if every else 1)}
+    excluded = {reason: count for reason, count in seen.counts.items() if reason in EXCLUDED_BY_THE_JOB}
+    decisive = {reason: count for reason, count in seen.counts.items() if reason not in excluded}
+    folded = excluded if decisive and not every else {}
+    for reason, count in (decisive if folded else decisive | excluded).items():
         number = f"{count:>8,} × "
         counted = Text.assemble((f"{number.strip()} ", "bold"), reason.text, (f"  [{reason.value}]", "dim"))
         yield hanging(counted, len(number) - len(number.strip()) - 1)
@@ -193,6 +221,10 @@ def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
             detail = f": {rejection.detail}" if rejection.detail else ""
             yield hanging(Text(f"e.g. {rejection.offer_id}{detail}", style="dim"), len(number))
         yield hanging(Text.assemble(("fix: ", "cyan"), REMEDIES[reason]), len(number))
+    if folded:
+        kinds = ", ".join(f"{count:,} {reason.value}" for reason, count in folded.items())
+        text = f"{sum(folded.values()):,} × excluded by the job itself ({kinds}); use --explain for examples"
+        yield hanging(Text(text, style="dim"), 2)
 
 
 def _verdict(seen: Preview, judged: str) -> list[RenderableType]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.results import reasons
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitting, hanging, left_out
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
@@ -18,7 +18,8 @@ from broker.core.values.money import Money
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.jobs.queue import Queue, Waiting
+    from broker.app.jobs.queue import Queue, QueuedJob
+    from broker.app.jobs.submit import Preview
     from broker.app.wiring import Broker
     from broker.cli.terminal import Terminal
     from broker.core.job.jobs import Job
@@ -51,7 +52,7 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
     return [built, Text("; ".join(filter(None, [told, left_out(hidden)])), style="dim")]
 
 
-def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
+def _cells(number: int, one: QueuedJob, found: Queue) -> list[str | Text]:
     view, option = one.view, one.turn.option
     what, kind = (formats.NOTHING, "") if option is None else _offer(option.name)
     note = Text("late", style="red") if one.turn.late and option else Text("")
@@ -94,8 +95,9 @@ def _usd(amount: float) -> Money:
 def plan_together(
     terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
 ) -> int:
-    """Show the plan of several jobs, placed together with the waiting jobs. Returns the exit code: 4 if one of them has
-    no placement or would be late, else 0. ``alone``: values of the options that apply to a single job only."""
+    """Show the plan of several jobs, placed together with the waiting jobs, and why those could not be submitted that
+    could not. Returns the exit code: 4 if one of them has no placement or would be late, else that of a submission of
+    the first that is refused. ``alone``: values of the options that apply to a single job only."""
     if given := [option for option, value in alone.items() if value]:
         raise InvalidInput("applies to a single job only", where=given[0], hint="plan the jobs one by one")
     if unsized := [job.name for job in jobs if job.model is not None and not job.resources]:
@@ -103,19 +105,34 @@ def plan_together(
             f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone: then it is sized"
         )
     from broker.app.jobs.queue import as_if_submitted, queue  # other views of the queue come with one
+    from broker.app.jobs.submit import preview
 
     found = queue(broker, as_if_submitted(broker, jobs, by=terminal.actor))
+    refused = [seen for job in jobs if (seen := preview(broker, job, by=terminal.actor)).exit_code]
     if as_json:
-        from broker.app.results.queue import QueueResult
+        from broker.app.results.queue import PlannedTogether
 
-        terminal.answer(QueueResult.of(found))
+        terminal.answer(PlannedTogether.of_plan(found, refused))
     else:
         terminal.show(*table(terminal.out, found))
         others = sum(not one.planned for one in found.waiting)
         beside = f" with {formats.plural(others, 'waiting job')}" if others else ""
         terminal.show(Text(f"{len(jobs)} jobs planned together{beside}: {_cost_of(found)}; no money is held"))
+        for seen in refused:
+            terminal.show(*_refusal(seen))
     failed = any(one.planned and (one.turn.option is None or one.turn.late) for one in found.waiting)
-    return 4 if failed else 0
+    return 4 if failed else next((seen.exit_code for seen in refused), 0)
+
+
+def _refusal(seen: Preview) -> Iterator[RenderableType]:
+    """Why a job cannot be submitted as it is, and what would pass."""
+    from broker.app.jobs.submit import refusal
+
+    error = refusal(seen)
+    label = "Approval needed" if seen.exit_code == 6 else "Refused"
+    yield Text.assemble((f"{label}: ", "bold red"), (seen.job.name, "bold"), f", by itself: {error.message}")
+    if error.hint:
+        yield hanging(Text(error.hint, style="cyan"), 2)
 
 
 def _cost_of(found: Queue) -> str:

@@ -2,51 +2,92 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, JobFile, examples
+from broker.cli.jobs import given_job
+from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
+from broker.core.errors import ApprovalNeeded, InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.jobs.submit import Preview
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
+    from broker.core.job.jobs import Job
 
 EXAMPLES = examples(
     "gpubroker submit JOB.yaml",
     "gpubroker submit JOB.yaml --yes --detach",
     "gpubroker submit JOB.yaml --yes --json",
+    "gpubroker submit JOB.yaml --name second-try --env LEARNING_RATE=0.001 --secret HF_TOKEN",
+    "gpubroker submit --gpu L4 -- python train.py --epochs 3",
 )
+Events = Annotated[bool, typer.Option("--events", help="Follow its events alone, without what it prints.")]
+COMMAND_CLASS = given_job.TakesCommand
 
 
 def submit(
     context: typer.Context,
-    job: JobFile,
+    job: Annotated[
+        Path | None, typer.Argument(metavar="JOB.yaml", help="Job file or SkyPilot task file.", show_default=False)
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return at once; the job continues in the background.")
     ] = False,
+    gpu: given_job.JobGpu = None,
+    env: given_job.Envs = None,
+    secret: given_job.Secrets = None,
+    name: given_job.JobName = None,
+    workdir: given_job.JobFolder = None,
+    events: Events = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job to its end.
+    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job to its end, with what it
+    prints. The job is a file, or a command after `--`.
 
     The money is held before the launch. The job continues when this command, terminal or login session ends. Exits
     with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or its money is used up, 4 if
     no capacity is feasible, 6 if it is waiting for approval.
     """
-    from broker.app.jobs.submit import preview, read_job
-
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    wanted = read_job(job, broker.clock.now())
-    if not yes and not terminal.asks:
+    beside = given_job.overrides(env, secret, name, gpu)
+    (wanted,) = given_job.given_jobs(context, [job] if job else [], beside, workdir, broker.clock.now())
+    submit_job(terminal, broker, wanted, Manner(yes, detach, events))
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a job is submitted: without asking, without following it, and with its events alone (see the options)."""
+
+    yes: bool
+    detach: bool
+    events: bool
+
+
+def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> None:
+    """From a job to its end, or to where `gpubroker submit` leaves it. Raises `typer.Exit` with the exit code."""
+    from broker.app.jobs.resume import with_resume_point
+    from broker.app.jobs.snapshots import survey
+    from broker.app.jobs.submit import preview
+    from broker.cli.jobs import snapshot_view
+
+    wanted = with_resume_point(broker, wanted)
+    if not how.yes and not terminal.asks:
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
+    if (files := survey(broker, wanted)) is not None:
+        terminal.say(*snapshot_view.about(files))
+    if (point := wanted.resume_from) is not None:
+        which = f"the checkpoint at step {point.step:,}" if point.step is not None else "the newest checkpoint"
+        terminal.say(f"Resumes from {which} of {point.job}.")
     terminal.adopt()
-    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=yes)
-    _afterwards(terminal, broker, view, detach=detach, left=left)
+    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=how.yes)
+    _afterwards(terminal, broker, view, how, left=left)
 
 
 def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> tuple[JobView, bool]:
@@ -59,7 +100,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
     from broker.app.jobs.submit import DearerNow
     from broker.app.jobs.submit import submit as admit
     from broker.app.service import background
-    from broker.cli.jobs import held_view, plan_view
+    from broker.cli.jobs import held_view, plan_view, snapshot_view
     from broker.cli.keyboard import ctrl_c_waits
 
     while True:
@@ -70,9 +111,10 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
         if not yes and not typer.confirm("Submit this job?", default=False, err=True):
             terminal.say("Nothing was submitted.")
             raise typer.Exit(0)
+        wanted = snapshot_view.taken(terminal, broker, seen.job)
         try:
             with ctrl_c_waits() as pressed:
-                view = admit(broker, seen.job, agreed=None if yes else seen, by=terminal.actor)
+                view = admit(broker, wanted, agreed=None if yes else seen, by=terminal.actor)
                 background.ensure(broker, for_secrets_of=view)
                 terminal.say(f"Submitted as {view.id}.")
                 terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, view).shares)))
@@ -84,7 +126,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
             seen = error.preview
 
 
-def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool, left: bool) -> None:
+def _afterwards(terminal: Terminal, broker: Broker, view: JobView, how: Manner, *, left: bool) -> None:
     from broker.app.jobs import details, jobs
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import detached, exit_code, follow
@@ -93,7 +135,8 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
     tell_approvers(terminal, broker, view)
     if left:
         detached(terminal, broker, view.id)
-    followed = None if detach or waits or left else follow(terminal, broker, view.id)
+    detach = how.detach
+    followed = None if detach or waits or left else follow(terminal, broker, view.id, output=not how.events)
     last = followed or jobs.find(broker, view.id)
     bill = jobs.bill(broker, last)
     if terminal.as_json:
@@ -141,17 +184,12 @@ def approval_needed(view: JobView) -> ApprovalNeeded:
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     """Print why the job cannot be submitted. Raises `typer.Exit`."""
-    from broker.app.jobs.refusals import denied, denied_everywhere
-    from broker.app.jobs.submit import NoFeasibleCapacity, record_refusal
+    from broker.app.jobs.submit import record_refusal, refusal
     from broker.cli.jobs import plan_view
 
-    error: BrokerError
-    if seen.exit_code == 4:
-        error = NoFeasibleCapacity(seen)
-    else:
+    if seen.exit_code != 4:
         record_refusal(broker, seen)
-        passing = seen.alternatives if terminal.as_json else None  # else the plan shows them
-        error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission, passing)
+    error = refusal(seen if terminal.as_json else replace(seen, alternatives=None))  # else the plan shows them
     if terminal.as_json:
         from broker.app.results.errors import ErrorDetails
         from broker.app.results.plans import PlanResult, RefusedSubmission

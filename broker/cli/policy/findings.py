@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,7 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.app.capacity.findings import Found
-    from broker.economics.reserve.capacity_findings import Finding
+    from broker.app.capacity.findings import CapacityFindings
 
 EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json")
 
@@ -45,50 +44,14 @@ def findings(
         raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
     found = capacity_findings(broker, start)
     if as_json:
-        terminal.answer(_document(found))
+        from broker.app.results.capacity_plan import CapacityFindingList
+
+        terminal.answer(CapacityFindingList.of(found))
     else:
         terminal.show(*_screen(found))
 
 
-def _document(found: Found) -> dict[str, Any]:
-    return {
-        "since": found.since,
-        "now": found.now,
-        "findings": [_finding(one) for one in found.findings],
-        "enough_use": found.enough,
-        "uses": [
-            {
-                "accelerator": use.accelerator,
-                "hours": len(use.demand),
-                "gpu_hours": sum(use.demand),
-                "rented_gpu_hours": sum(use.rented),
-                "owned": use.owned,
-                "reserved": use.reserved,
-                "rent_usd_per_gpu_hour": use.rent,
-                "held_usd_per_gpu_hour": use.held_usd,
-                "reserve_usd_per_gpu_hour": use.reserve_usd,
-                "own_usd_per_gpu_hour": use.own_usd,
-                "energy_usd_per_gpu_hour_at_work": use.energy_usd,
-            }
-            for use in found.uses
-        ],
-        "notes": found.notes,
-    }
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    return {
-        "kind": one.kind,
-        "accelerator": one.accelerator,
-        "gpus": one.gpus,
-        "sentence": one.sentence,
-        "because": one.because,
-        "saves_usd_per_month": None if one.saves is None else f"{one.saves:.2f}",
-        "arithmetic": one.arithmetic,
-    }
-
-
-def _too_little(found: Found) -> str:
+def _too_little(found: CapacityFindings) -> str:
     """Why there is not enough data, and what is needed."""
     from broker.economics.reserve.capacity_findings import SHORTEST
 
@@ -101,7 +64,7 @@ def _too_little(found: Found) -> str:
     )
 
 
-def _screen(found: Found) -> list[RenderableType]:
+def _screen(found: CapacityFindings) -> list[RenderableType]:
     from rich.text import Text
 
     from broker.cli.render.tables import hanging

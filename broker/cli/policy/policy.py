@@ -181,7 +181,9 @@ def explain(
     if not job.exists() and job.suffix not in (".yaml", ".yml"):
         decisions = policies.decisions_about(broker, str(job))
         if as_json:
-            terminal.answer(trial.recorded_json(decisions))
+            from broker.app.results.trials import RecordedDecisions
+
+            terminal.answer(RecordedDecisions.of(decisions))
         else:
             terminal.show(*trial.recorded(terminal.out, decisions))
         return
@@ -218,7 +220,9 @@ def try_cases(
     terminal = Terminal.of(context)
     tried = policies.try_cases(terminal.broker(look_after=False), files)
     if as_json:
-        terminal.answer(trial.tried_json(tried))
+        from broker.app.results.trials import PolicyTestResult
+
+        terminal.answer(PolicyTestResult.of(tried))
     else:
         terminal.show(*trial.tried(tried))
     if any(result.wrong for one in tried for result in one.results):
@@ -234,8 +238,10 @@ def try_cases(
 def backtest(
     context: typer.Context,
     files: PolicyFiles,
-    since: Annotated[str, typer.Option("--from", "--since", metavar="WHEN", help="Start: 2026-11-01, or 30d (ago).")],
-    until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End, exclusive. Default: now.")] = None,
+    since: Annotated[str, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 30d (ago).")],
+    until: Annotated[
+        str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive. Default: now.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
@@ -246,9 +252,11 @@ def backtest(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    found = backtested(broker, files, _when("--from", since, now), _when("--to", until, now) if until else now)
+    found = backtested(broker, files, _when("--since", since, now), _when("--until", until, now) if until else now)
     if as_json:
-        terminal.answer(trial.backtested_json(found))
+        from broker.app.results.trials import PolicyBacktest
+
+        terminal.answer(PolicyBacktest.of(found))
     else:
         terminal.show(*trial.backtested(terminal.out, found))
 

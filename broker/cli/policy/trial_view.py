@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.verdicts import VerdictResult
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
 from broker.core.policy.policy import Action, Answer, Facts
@@ -15,7 +14,7 @@ from broker.core.policy.policy import Action, Answer, Facts
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.policy.backtest import Backtest, Outcome, Totals
+    from broker.app.policy.backtest import Backtest, ReplayedDecision, Totals
     from broker.app.policy.policies import Tried
     from broker.core.policy.decisions import Decision
 
@@ -71,27 +70,6 @@ def tried(files: Sequence[Tried]) -> list[Text]:
     return [*lines, Text(said, style="bold red" if failed else "green")]
 
 
-def tried_json(files: Sequence[Tried]) -> dict[str, Any]:
-    """The document of `gpubroker policy test --json`."""
-    results = [result for one in files for result in one.results]
-    return {
-        "passed": sum(not result.wrong for result in results),
-        "failed": sum(bool(result.wrong) for result in results),
-        "cases": [
-            {
-                "name": result.name,
-                "source": str(result.source),
-                "passed": not result.wrong,
-                "expected": result.expected,
-                "answer": result.answer,
-                "wrong": result.wrong,
-                "verdicts": [VerdictResult.of(verdict) for verdict in result.verdicts],
-            }
-            for result in results
-        ],
-    }
-
-
 # --- recorded decisions ---------------------------------------------------------------------------------------------
 
 
@@ -111,26 +89,6 @@ def recorded(console: Console, decisions: Sequence[Decision]) -> list[Renderable
         ]
         parts += [heading, *([fitting(console, columns, cells)[0]] if cells else [])]
     return parts
-
-
-def recorded_json(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """The document of `gpubroker policy explain JOB --json` for a submitted job."""
-    return {
-        "decisions": [
-            {
-                "at": one.at,
-                "action": one.action,
-                "answer": one.answer,
-                "attempt": one.attempt,
-                "pool": one.pool,
-                "policy_version": one.policy_version,
-                "facts_hash": one.facts_hash,
-                "verdicts": [VerdictResult.of(verdict) for verdict in one.verdicts],
-                "seen": dict(one.seen),
-            }
-            for one in decisions
-        ]
-    }
 
 
 # --- policy backtest ------------------------------------------------------------------------------------------------
@@ -177,7 +135,7 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     return parts
 
 
-def _difference(one: Outcome) -> list[str | Text]:
+def _difference(one: ReplayedDecision) -> list[str | Text]:
     objections = [v for v in one.verdicts if v.answer is not Answer.ALLOW]
     moved = f"{one.decision.pool} → {one.pool}" if one.pool != one.decision.pool and one.pool else ""
     if one.answer is None:
@@ -204,46 +162,3 @@ def _totals(name: str, totals: Totals) -> list[str | Text]:
         None
     )
     return [name, str(totals.allowed), str(totals.asked), str(totals.denied), str(totals.late), cost]
-
-
-def backtested_json(found: Backtest) -> dict[str, Any]:
-    """The document of `gpubroker policy backtest --json`."""
-    return {
-        "decisions": len(found.outcomes),
-        "same": len(found.outcomes) - len(found.differences),
-        "unknown": found.unknown,
-        "before": _totals_json(found.before),
-        "after": _totals_json(found.after),
-        "differences": [
-            {
-                "at": one.decision.at,
-                "job_id": one.decision.job_id,
-                "job_name": one.decision.job_name,
-                "user": one.decision.user,
-                "action": one.decision.action,
-                "before": one.decision.answer,
-                "after": one.answer,
-                "pool_before": one.decision.pool,
-                "pool_after": one.pool,
-                "money": one.money,
-                "cost_before": one.cost_before,
-                "cost_after": one.cost_after,
-                "money_after": one.money_after,
-                "cost_after_by": one.basis,
-                "late_before": one.late_before,
-                "late_after": one.late_after,
-                "objections": [VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW],
-            }
-            for one in found.differences
-        ],
-    }
-
-
-def _totals_json(totals: Totals) -> dict[str, Any]:
-    return {
-        "allowed": totals.allowed,
-        "asked": totals.asked,
-        "denied": totals.denied,
-        "late": totals.late,
-        "cost": {kind.value: amount for kind, amount in totals.cost.items()},
-    }

@@ -35,9 +35,12 @@ def history(
     region: filters.Regions = None,
     capacity_type: filters.CapacityTypes = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago).")
+        str | None,
+        typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago)."),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End of the period. Default: now.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--until", "--to", metavar="WHEN", help="End of the period. Default: now.")
+    ] = None,
     last: Annotated[
         str | None, typer.Option("--last", metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
     ] = None,
@@ -69,6 +72,7 @@ def history(
     this store are known, so poll regularly with `gpubroker serve` or `gpubroker prices poll`.
     """
     from broker.app.market.price_history import over
+    from broker.app.results.price_history import PriceHistoryList
     from broker.cli.prices import history_view as view
     from broker.core.market.offers import OfferQuery
 
@@ -82,7 +86,7 @@ def history(
     )
 
     if at is not None:
-        _no_others({"--from": start, "--to": end, "--last": last, "--chart": chart, "--picture": picture})
+        _no_others({"--since": start, "--until": end, "--last": last, "--chart": chart, "--picture": picture})
         _show_moment(terminal, query, machines, at, known_at, limit)
         return
     if known_at is not None:
@@ -101,7 +105,7 @@ def history(
         if chart:
             terminal.show(view.drawn(terminal.err if as_json else terminal.out, figure))
     if as_json:
-        terminal.answer(view.document(period))
+        terminal.answer(PriceHistoryList.of(period))
     elif not chart:
         terminal.show(*view.table(terminal.out, period))
 
@@ -115,6 +119,7 @@ def _show_moment(
     limit: int | None,
 ) -> None:
     from broker.app.market.price_history import at as offered_at
+    from broker.app.results.price_history import PastOfferList
     from broker.cli.prices import history_view as view
 
     broker = terminal.broker()
@@ -123,17 +128,17 @@ def _show_moment(
     known = None if known_at is None else filters.moment("--known-at", known_at, now)
     found = offered_at(broker, query, when, lambda offer: filters.fits(offer, machines), known)
     if terminal.as_json:
-        terminal.answer(view.moment_document(found[:limit], len(found), when, known))
+        terminal.answer(PastOfferList.of(found[:limit], len(found), when, known))
     else:
         terminal.show(*view.moment_table(terminal.out, found[: limit or _ROWS], len(found), when, known))
 
 
 def _bounds(now: datetime, start: str | None, end: str | None, last: str | None) -> tuple[datetime, datetime]:
     if last is not None and (start is not None or end is not None):
-        raise InvalidInput("give --last, or --from and --to", where="--last")
-    until = now if end is None else filters.moment("--to", end, now)
+        raise InvalidInput("give --last, or --since and --until", where="--last")
+    until = now if end is None else filters.moment("--until", end, now)
     if start is not None:
-        return filters.moment("--from", start, now), until
+        return filters.moment("--since", start, now), until
     return until - filters.duration("--last", last or _PERIOD), until
 
 

@@ -1,4 +1,4 @@
-"""Price histories as tables, as charts and as JSON."""
+"""Price histories as tables and as charts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.market.price_history import Period, PriceHistory
-from broker.app.results.offers import machine_of
+from broker.app.market.price_history import PriceHistories, PriceHistory
+from broker.app.results.price_history import unit_price
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import Column, fitting, left_out
@@ -34,12 +34,7 @@ _PLACE = (
 )
 
 
-def unit_price(offer: Offer, price: Money | None) -> Money | None:
-    """The price of a GPU-hour; of a machine-hour if the machine has no GPU."""
-    return price if price is None or not offer.count else price.share(1, offer.count)
-
-
-def table(console: Console, period: Period) -> list[RenderableType]:
+def table(console: Console, period: PriceHistories) -> list[RenderableType]:
     """One row per series; if only one series matches, also each of its changes."""
     if not period.histories:
         return [Text(_nothing(period), style="dim")]
@@ -122,7 +117,7 @@ def _changes(console: Console, one: PriceHistory) -> RenderableType:
     return fitting(console, columns, cells[-_CHANGES:])[0]
 
 
-def _footer(period: Period, hidden: Sequence[str]) -> list[RenderableType]:
+def _footer(period: PriceHistories, hidden: Sequence[str]) -> list[RenderableType]:
     shown = len(period.histories)
     unpriced = f"; {period.unpriced:,} without a price in this period" if period.unpriced else ""
     tail = "" if shown + period.unpriced == period.matching else "; use --limit to show more"
@@ -136,7 +131,7 @@ def _footer(period: Period, hidden: Sequence[str]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in lines if line]
 
 
-def _nothing(period: Period) -> str:
+def _nothing(period: PriceHistories) -> str:
     span = f"{formats.moment(period.start)} to {formats.moment(period.end)}"
     if period.began is None:
         return "no prices are known yet; run `gpubroker prices poll`"
@@ -150,7 +145,7 @@ def title(gpus: Sequence[str], kinds: Sequence[str]) -> str:
     return f"{', '.join(gpus) or 'Prices'} {' or '.join(kinds)}".strip()
 
 
-def chart(period: Period, about: str, most: int) -> Chart:
+def chart(period: PriceHistories, about: str, most: int) -> Chart:
     """The cheapest ``most`` series as lines, in USD per GPU-hour (per hour of machines without)."""
     chosen = period.histories[:most]
     note = f"The cheapest {len(chosen)} of {period.matching} series. " if len(chosen) < period.matching else ""
@@ -206,47 +201,6 @@ def drawn(console: Console, figure: Chart) -> Text:
     return Text.from_ansi(in_terminal(figure, width=min(width, 200), colour=colour))
 
 
-def document(period: Period) -> dict[str, Any]:
-    """The document of a period."""
-    return {
-        "as_of": period.now,
-        "from": period.start,
-        "to": period.end,
-        "matching": period.matching,
-        "series": [_json(one) for one in period.histories],
-    }
-
-
-def _json(one: PriceHistory) -> dict[str, Any]:
-    known = one.known
-    return _identity(one.offer) | {
-        "known_until": one.known_until,
-        "ended": one.ended,
-        "first_price_per_hour": known[0] if known else None,
-        "last_price_per_hour": known[-1] if known else None,
-        "lowest_price_per_hour": min(known, default=None),
-        "highest_price_per_hour": max(known, default=None),
-        "mean_price_per_hour": one.mean,
-        "price_changes": one.changes,
-        "available_part": one.available_part,
-        "prices": [
-            {
-                "at": point.at,
-                "learned": point.learned,
-                "price_per_hour": point.price,
-                "price_per_gpu_hour": unit_price(one.offer, point.price) if one.offer.count else None,
-            }
-            for point in one.prices
-        ],
-        "availability": [{"at": point.at, "availability": point.availability} for point in one.availability],
-        "signals": one.signals,
-    }
-
-
-def _identity(offer: Offer) -> dict[str, Any]:
-    return {**machine_of(offer), "source": offer.source, "reference": offer.reference}
-
-
 def moment_table(
     console: Console, shown: Sequence[PastOffer], matching: int, when: datetime, known: datetime | None
 ) -> list[RenderableType]:
@@ -282,25 +236,3 @@ def _past_cells(past: PastOffer) -> list[str | Text]:
         formats.moment(past.seen),
         offer.source,
     ]
-
-
-def moment_document(
-    shown: Sequence[PastOffer], matching: int, when: datetime, known: datetime | None
-) -> dict[str, Any]:
-    """The document of a point in time."""
-    offers = [
-        _identity(past.offer)
-        | {
-            "price_per_hour": past.offer.price,
-            "price_per_gpu_hour": past.offer.price_per_gpu,
-            "availability": past.offer.availability,
-            "score": past.offer.score,
-            "interruption_rate": past.offer.interruption_rate,
-            "as_of": past.offer.as_of,
-            "since": past.since,
-            "learned": past.learned,
-            "seen": past.seen,
-        }
-        for past in shown
-    ]
-    return {"at": when, "known_at": known, "matching": matching, "offers": offers}

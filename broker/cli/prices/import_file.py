@@ -46,7 +46,9 @@ def import_(
 
     done = import_catalogue(broker, file, provider, _moment(dated, broker.clock.now()))
     if as_json:
-        terminal.answer(_document(done))
+        from broker.app.results.price_history import ImportedPrices
+
+        terminal.answer(ImportedPrices.of(done))
     else:
         terminal.show(*_told(done))
     if done.meant:
@@ -91,21 +93,3 @@ def _told(done: Imported) -> list[Any]:
             Text(f"  {formats.plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")
         )
     return lines
-
-
-def _document(done: Imported) -> dict[str, Any]:
-    return {
-        "provider": done.provider,
-        "file": done.file,
-        "layout": done.layout,
-        "as_of": done.dated,
-        "as_of_from": "file" if done.by_file else "option",
-        "age_seconds": done.finished - done.dated,
-        "sources": done.sources,
-        "offers_seen": done.offers_seen,
-        "offers_changed": done.offers_changed,
-        "offers_stale": done.stale,
-        "rows_skipped": dict(done.rows_skipped),
-        "samples": dict(done.samples),
-        "seconds": done.finished - done.started,
-    }

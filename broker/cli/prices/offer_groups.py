@@ -21,7 +21,7 @@ from broker.core.values.money import Money
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.market.market import Listing
+    from broker.app.market.market import OfferListing
 
 _DIMENSIONS: dict[str, Callable[[Offer], str]] = {
     "gpu": lambda offer: offer.accelerator or "cpu",
@@ -84,7 +84,7 @@ def _group(key: tuple[str, ...], grouped: Sequence[ListedOffer]) -> Group:
 
 
 def table(
-    console: Console, shown: Sequence[Group], by: Sequence[str], total: int, matching: int, found: Listing
+    console: Console, shown: Sequence[Group], by: Sequence[str], total: int, matching: int, found: OfferListing
 ) -> list[RenderableType]:
     """The table of groups and its footer."""
     columns = (
@@ -115,7 +115,7 @@ def _group_cells(group: Group) -> list[str | Text]:
 
 
 def result(
-    listed: Sequence[ListedOffer], grouped: Sequence[Group], by: Sequence[str], found: Listing
+    listed: Sequence[ListedOffer], grouped: Sequence[Group], by: Sequence[str], found: OfferListing
 ) -> OfferGroupList:
     """The groups as a result. ``listed``: every matching row."""
     return OfferGroupList(

@@ -15,7 +15,7 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.market.market import Listing
+    from broker.app.market.market import OfferListing
 
 
 _COLUMNS = (
@@ -37,7 +37,7 @@ _COLUMNS = (
 )
 
 
-def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: Listing) -> list[RenderableType]:
+def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: OfferListing) -> list[RenderableType]:
     """The table and its footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row) for row in shown])
     parts: list[RenderableType] = [built] if shown else []
@@ -48,7 +48,7 @@ def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: 
     return [*parts, *footer(len(shown), matching, "offers", hidden, found)]
 
 
-def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: Listing) -> list[RenderableType]:
+def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: OfferListing) -> list[RenderableType]:
     """How many rows (``what``: offers or groups) of how many are shown, and the hidden columns."""
     lines = [left_out(hidden)] if hidden else []
     tail = "" if shown == matching else "; use --all to show all"
@@ -101,11 +101,13 @@ def _available(offer: Offer) -> Text:
 
 
 def note(row: ListedOffer) -> Text:
-    """The kind of price: reference, stale, simulated, or live (the ones that ``--live`` keeps)."""
+    """The kind of price: reference, stale, simulated, imported, or live (the ones that ``--live`` keeps)."""
     if row.offer.reference:
         return Text("ref", style="dim")
     if row.stale:
         return Text("stale", style="yellow")
     if row.offer.money == "sandbox":
         return Text("simulated", style="magenta")
+    if row.offer.imported:
+        return Text("imported", style="cyan")
     return Text("live", style="green")

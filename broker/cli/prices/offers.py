@@ -43,7 +43,7 @@ def offers(
         bool, typer.Option("--available", help="Only offers that the provider reports as available.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Only live prices: no reference prices, no stale prices.")
+        bool, typer.Option("--live", help="Only live prices: no reference, imported or stale prices.")
     ] = False,
     max_price: Annotated[
         str | None, typer.Option("--max-price", metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")

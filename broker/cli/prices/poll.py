@@ -37,6 +37,8 @@ def poll(
     the results of finished providers are stored. Exits with 5 if a provider failed, or if a provider named with
     --provider has no login.
     """
+    from rich.text import Text
+
     from broker.app.market.polling import poll_now, providers_to_poll
 
     terminal = Terminal.of(context)
@@ -49,12 +51,14 @@ def poll(
             for result in poll_now(broker, names, watch=watch):
                 results.append(result)
                 if watch is None:
-                    terminal.show(*told(result))
+                    terminal.show(*outcome(result))
     except KeyboardInterrupt:
         interrupted = True
     if watch is not None:
         for result in results:
-            terminal.show(*told(result))
+            terminal.show(*outcome(result))
+    for hint in dict.fromkeys(result.hint for result in results if result.error and result.hint):
+        terminal.show(Text(f"hint: {hint}", style="cyan"))
     done = {result.provider for result in results}
     undone = [name for name in names if name not in done] if interrupted else []
     if as_json:
@@ -104,7 +108,15 @@ NOT_ASKED = {"login_missing": "no login", "login_refused": "login refused", "ext
 
 
 def told(result: PollResult) -> list[Text]:
-    """The result of one poll as text."""
+    """The result of one poll as text, with its hint."""
+    from rich.text import Text
+
+    hint = [Text(f"  hint: {result.hint}", style="cyan")] if result.error and result.hint else []
+    return [*outcome(result), *hint]
+
+
+def outcome(result: PollResult) -> list[Text]:
+    """The result of one poll as text, without its hint: that of several is often the same."""
     from rich.text import Text
 
     from broker.cli.render import formats
@@ -122,8 +134,6 @@ def told(result: PollResult) -> list[Text]:
     if result.error:
         style = "red" if result.failed else "dim"
         lines += [Text(f"  {failure}", style=style) for failure in failures(result.provider, result.error)]
-        if result.hint:
-            lines.append(Text(f"  hint: {result.hint}", style="cyan"))
     return lines
 
 

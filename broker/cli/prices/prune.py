@@ -39,16 +39,9 @@ def prune(
     before = broker.clock.now() - kept
     done = broker.store.market.prune(before, dry_run=dry_run)
     if as_json:
-        terminal.answer(
-            {
-                "before": before,
-                "dry_run": dry_run,
-                "price_changes": done.prices,
-                "signal_changes": done.signals,
-                "poll_runs": done.polls,
-                "protected": done.protected,
-            }
-        )
+        from broker.app.results.price_history import PrunedPriceHistory
+
+        terminal.answer(PrunedPriceHistory.of(done, before, dry_run=dry_run))
         return
     counts = ", ".join(
         (

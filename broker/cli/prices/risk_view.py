@@ -13,12 +13,12 @@ from broker.cli.prices import offer_view
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
 from broker.core.market.offers import CapacityType
-from broker.placement.pricing.hazard import Basis, Risk, Risks, Seen
+from broker.placement.pricing.hazard import HazardBasis, ObservedTime, Risk, Risks
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.market.market import Listing
+    from broker.app.market.market import OfferListing
 
 _COLUMNS = (
     Column("location", folds=True),
@@ -34,15 +34,15 @@ _COLUMNS = (
     Column("note"),
 )
 _BASIS = {
-    Basis.FAMILY: "similar pools",
-    Basis.PROVIDER: "the provider",
-    Basis.ASSUMED: "assumed",
+    HazardBasis.FAMILY: "similar pools",
+    HazardBasis.PROVIDER: "the provider",
+    HazardBasis.ASSUMED: "assumed",
 }
 _LONG = 100 * 365 * 24.0  # hours; a longer lifetime is shown as unknown
 
 
 def table(
-    console: Console, shown: Sequence[ListedOffer], matching: int, found: Listing, risks: Risks
+    console: Console, shown: Sequence[ListedOffer], matching: int, found: OfferListing, risks: Risks
 ) -> list[RenderableType]:
     """The table, the meaning of its columns, and the footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
@@ -79,12 +79,12 @@ def _life(hours: float) -> str:
 
 
 def _estimated_from(risk: Risk) -> str:
-    if risk.basis is Basis.OWN:
+    if risk.basis is HazardBasis.OWN:
         return _seen(risk.own)
-    if risk.basis is Basis.FAMILY:
+    if risk.basis is HazardBasis.FAMILY:
         return f"{_BASIS[risk.basis]}: {_seen(risk.family)}"
     return _BASIS[risk.basis]
 
 
-def _seen(seen: Seen) -> str:
+def _seen(seen: ObservedTime) -> str:
     return f"{seen.losses:,} in {seen.hours:,.0f} h"

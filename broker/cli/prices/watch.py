@@ -82,7 +82,9 @@ def add(
     watch = replace(watch, name=use_case.name_for(broker, watch) if name is None else name)
     looked = use_case.add(broker, watch)
     if as_json:
-        terminal.answer(view.watch_json(watch, looked.state, ()) | {"now": looked.seen.words})
+        from broker.app.results.watches import AddedWatch
+
+        terminal.answer(AddedWatch.of_look(looked))
     else:
         terminal.show(*view.added(looked))
     terminal.say(*view.warnings(broker, watch))
@@ -164,8 +166,9 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     broker = terminal.broker()
     found = listed(broker)
     if as_json:
-        watches = [view.watch_json(one.watch, one.state, one.dispatches) for one in found]
-        terminal.answer({"watches": watches, "targets": view.targets_json(broker)})
+        from broker.app.results.watches import WatchList
+
+        terminal.answer(WatchList.of(found, broker.settings.notify))
     else:
         terminal.show(*view.table(terminal.out, found, broker))
 
@@ -178,7 +181,9 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     terminal = Terminal.of(context)
     use_case.remove(terminal.broker(), name)
     if as_json:
-        terminal.answer({"removed": name})
+        from broker.app.results.watches import RemovedWatch
+
+        terminal.answer(RemovedWatch(removed=name))
     else:
         terminal.show(f"removed {name}")
 
@@ -193,7 +198,9 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
     broker = terminal.broker()
     checked = use_case.check(broker)
     if as_json:
-        terminal.answer(view.checked_json(checked))
+        from broker.app.results.watches import WatchCheckResult
+
+        terminal.answer(WatchCheckResult.of(checked))
     else:
         terminal.show(*view.checked(checked, broker))
     if not all(delivery.ok for delivery in checked.deliveries):
@@ -222,7 +229,9 @@ def trial(
     body = "If you can read this, gpubroker can send you alerts about prices and budgets."
     sent = notify.try_out(chosen, Notice("test", "gpubroker: test alert", body))
     if as_json:
-        terminal.answer({"deliveries": [view.delivery_json(one) for one in sent]})
+        from broker.app.results.watches import AlertTest
+
+        terminal.answer(AlertTest.of(sent))
     else:
         terminal.show(*(line for one in sent for line in view.delivery(one, targets)))
     if not all(one.ok for one in sent):

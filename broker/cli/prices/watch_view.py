@@ -1,15 +1,15 @@
-"""Watches as text and as JSON."""
+"""Watches as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.alerts import notify
-from broker.app.alerts.watches import Checked, Listed, Looked
+from broker.app.alerts.watches import Listed, Looked, WatchCheck
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.market.watches import Watch, WatchState
@@ -108,7 +108,7 @@ def _delivered(dispatches: Sequence[Dispatch], targets: notify.Targets, now: dat
     return Text("yes" if dispatches else "")
 
 
-def checked(found: Checked, broker: Broker) -> list[RenderableType]:
+def checked(found: WatchCheck, broker: Broker) -> list[RenderableType]:
     """The state of each watch, one line each, and the deliveries."""
     if not found.looked:
         return [Text("no watches; see gpubroker prices watch add --help", style="dim")]
@@ -140,72 +140,3 @@ def delivery(one: notify.Delivery, targets: notify.Targets) -> list[RenderableTy
         return [Text(f"  sent to {one.target}{address}", style="green")]
     again = f"; next try in {formats.length(one.next_try_in)}" if one.next_try_in else ""
     return [Text(f"  not sent to {one.target}{address}: {one.error}{again}", style="red")]
-
-
-def checked_json(found: Checked) -> dict[str, Any]:
-    """The document of `gpubroker prices watch check --json`."""
-    looked = [
-        watch_json(one.watch, one.state, ())
-        | {"noticed": one.notice is not None, "details": list(one.seen.details) if one.notice else []}
-        for one in found.looked
-    ]
-    return {"watches": looked, "deliveries": [delivery_json(one) for one in found.deliveries]}
-
-
-def watch_json(watch: Watch, state: WatchState, dispatches: Sequence[Dispatch]) -> dict[str, Any]:
-    """A watch with its state and its deliveries."""
-    return {
-        "name": watch.name,
-        "waits_for": watch.sentence,
-        "trigger": watch.trigger,
-        "machines": watch.machines,
-        "providers": watch.providers,
-        "regions": watch.regions,
-        "capacity_types": watch.capacity_types,
-        "price_per_gpu_hour": watch.price,
-        "rises_by": watch.part,
-        "within_seconds": watch.within,
-        "stale_after_seconds": watch.age,
-        "targets": watch.targets,
-        "pause_seconds": watch.pause,
-        "made_at": watch.made_at,
-        "made_by": watch.made_by,
-        "holds": bool(state.firing) if state.known else None,
-        "holds_for": [name for name in state.firing if name],
-        "seen": state.seen,
-        "since": state.since,
-        "checked_at": state.checked_at,
-        "noticed_at": state.noticed_at,
-        "notices": state.number,
-        "deliveries": [_dispatch_json(one) for one in dispatches],
-    }
-
-
-def _dispatch_json(one: Dispatch) -> dict[str, Any]:
-    status = "delivered" if one.delivered_at else "given_up" if one.given_up else "waiting"
-    return {
-        "target": one.target,
-        "status": status,
-        "made_at": one.made_at,
-        "delivered_at": one.delivered_at,
-        "tries": one.tries,
-        "next_try": one.next_try,
-        "error": one.error,
-    }
-
-
-def delivery_json(one: notify.Delivery) -> dict[str, Any]:
-    """One delivery attempt."""
-    return {
-        "target": one.target,
-        "ok": one.ok,
-        "title": one.title,
-        "error": one.error,
-        "next_try_in_seconds": one.next_try_in,
-    }
-
-
-def targets_json(broker: Broker) -> list[dict[str, str]]:
-    """The recipients, without the secret parts of their addresses."""
-    found = broker.settings.notify.items()
-    return [{"name": name, "address": notify.shown(it), "setting": notify.variable(name)} for name, it in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from rich.text import Text
@@ -64,7 +64,7 @@ def where(placement: Placement) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class MachineContext:
     """What the sentences about machines depend on. ``free``: attempts on capacity without extra cost. ``launched``:
     whether any launch was requested; ``paid``: whether one of billed capacity was."""
 
@@ -73,10 +73,10 @@ class Course:
     paid: bool = True
 
 
-def course_of(happened: Sequence[Event]) -> Course:
+def course_of(happened: Sequence[Event]) -> MachineContext:
     """The course of a job, from all its events so far."""
     rates = {e.attempt or 0: e.body.placement.rate for e in happened if isinstance(e.body, ev.LaunchRequested)}
-    return Course(frozenset(n for n, rate in rates.items() if not rate), bool(rates), any(rates.values()))
+    return MachineContext(frozenset(n for n, rate in rates.items() if not rate), bool(rates), any(rates.values()))
 
 
 def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
@@ -94,7 +94,7 @@ def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
     return told
 
 
-def line(event: Event, start: datetime, course: Course | None = None) -> Text | None:
+def line(event: Event, start: datetime, course: MachineContext | None = None) -> Text | None:
     """The event with its time since ``start``; None for events that are not shown."""
     told = sentence(event, course)
     return None if told is None else _dated(event, start, *told)
@@ -104,15 +104,15 @@ def _dated(event: Event, start: datetime, text: str, style: str) -> Text:
     return Text.assemble((f"{formats.length(event.at - start):>8}  ", "dim"), (text, style))
 
 
-def sentence(event: Event, course: Course | None = None) -> tuple[str, str] | None:
+def sentence(event: Event, course: MachineContext | None = None) -> tuple[str, str] | None:
     """The event's sentence and its colour; None for events that are not shown."""
-    seen = course or Course()
+    seen = course or MachineContext()
     if event.attempt is None:
         return _about_the_job(event.body, seen)
     return _about_an_attempt(event.attempt, event.body, free=event.attempt in seen.free)
 
 
-def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None:
+def _about_the_job(body: ev.EventBody, course: MachineContext) -> tuple[str, str] | None:
     match body:
         case ev.Submitted():
             by = f", deadline {formats.moment(body.deadline)}" if body.deadline else ""
@@ -134,8 +134,6 @@ def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None
             if body.max_cost is not None:
                 given.append(f"{formats.money(body.max_cost)} in total")
             if body.max_duration_seconds is not None:
-                from datetime import timedelta
-
                 given.append(f"{formats.length(timedelta(seconds=body.max_duration_seconds))} in total")
             return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", GOOD
         case ev.NothingFeasible():
@@ -185,7 +183,7 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
                 PLAIN,
             )
         case ev.HoldDated():
-            because = f" ({body.because})" if body.because else ""
+            because = f" ({reasons.judged_again(body.trigger)})" if body.trigger else ""
             held = f"{formats.money(body.amount)} held, used at up to {formats.rate(body.rate)}/h"
             return f"{held}: may run until {formats.moment(body.until)}{because}", PLAIN
         case ev.MachineUp():
@@ -203,6 +201,12 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
             return f"checkpoint{_saved(body)} saved", PLAIN
         case ev.CheckpointTrouble():
             return f"a checkpoint could not be saved, the agent retries: {body.because}", ODD
+        case ev.CheckpointsMissing():
+            return checkpoints_missing(body), ODD
+        case ev.OutputsSaved():
+            return f"{formats.plural(body.files, 'result')} saved, {gigabytes(body.size)}", PLAIN
+        case ev.OutputTrouble():
+            return f"results could not be saved: {body.because}", ODD
         case ev.NoticeTooShort():
             needed = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
             given = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
@@ -211,7 +215,7 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
             return f"interruption notice ({body.source}); saving a checkpoint", ODD
         case ev.StopRequested():
             who = f" by {body.by}" if body.by else ""
-            return f"stop requested{who}: {body.why or cause_words(body.cause)}", ODD
+            return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", ODD
         case ev.AttemptEnded():
             return _ended(body)
         case ev.RemovalDelayed():
@@ -220,6 +224,18 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
             return ("machine gone" if free else "machine gone, billing ended", PLAIN) if body.gone_at else None
         case _:
             return body.kind.replace("_", " "), PLAIN
+
+
+def checkpoints_missing(body: ev.CheckpointsMissing) -> str:
+    """What is missing, and what the program has to do."""
+    ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
+    when = "ended" if body.ended else "is running"
+    seen = f"; there now, and not finished: {', '.join(body.unfinished)}" if body.unfinished else ""
+    return (
+        f"{when} without a checkpoint after {formats.length(ran)}, although the job file promises one every"
+        f" {formats.length(every)}: an interruption loses all of it. The program has to write each checkpoint into"
+        f" $GPUBROKER_CHECKPOINT_DIR under a temporary name, and rename it{seen}"
+    )
 
 
 def _ended(body: ev.AttemptEnded) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.rule import Rule
@@ -53,7 +53,9 @@ def demo(
         raise typer.Exit(130) from None
     summary = story.summary()
     if as_json:
-        terminal.answer(_document(summary))
+        from broker.app.results.service import DemoReport
+
+        terminal.answer(DemoReport.of(summary))
     else:
         _bill(terminal, story, summary)
     if summary.job_state is not JobState.SUCCEEDED:
@@ -161,27 +163,3 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
             style="dim",
         ),
     )
-
-
-def _document(summary: Summary) -> dict[str, Any]:
-    return {
-        "simulated": True,
-        "job_id": summary.job_id,
-        "job_state": summary.job_state,
-        "attempts": summary.attempts,
-        "interruptions": summary.interruptions,
-        "failures": summary.failures,
-        "resumed_from_step": summary.resumed_from_step,
-        "steps": summary.steps,
-        "steps_redone": summary.steps_redone,
-        "cost": summary.cost,
-        "on_demand_cost": summary.on_demand_cost,
-        "savings": summary.savings,
-        "savings_percent": summary.savings_percent,
-        "held": summary.held,
-        "ledger_balanced": summary.ledger_balanced,
-        "seed": summary.seed,
-        "speed": summary.speed,
-        "simulated_seconds": summary.simulated_seconds,
-        "home": str(summary.home),
-    }

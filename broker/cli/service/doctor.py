@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from broker.app.doctor.providers import Setup
-    from broker.app.doctor.result import Finding
+    from broker.app.doctor.result import DoctorFinding
     from broker.app.wiring import Broker
 
 _PLAIN_LOGINS = ("api_key", "client_id")  # names that only say that it is a login
@@ -73,7 +73,9 @@ def doctor(
     healthy = use_case.healthy(found)
     setups = [setup for finding in found if (setup := finding.facts.get("setup")) is not None]
     if as_json:
-        terminal.answer({"healthy": healthy, "findings": found, "providers": [_setup_json(setup) for setup in setups]})
+        from broker.app.results.service import DoctorReport
+
+        terminal.answer(DoctorReport.of(found, setups))
     else:
         terminal.show(_table(found))
         terminal.show(*_logins(setups), *_endpoints(setups, every=verbose))
@@ -84,7 +86,7 @@ def doctor(
         raise typer.Exit(2)
 
 
-def _optional_parts(findings: Sequence[Finding]) -> list[str]:
+def _optional_parts(findings: Sequence[DoctorFinding]) -> list[str]:
     adds: dict[str, str] = next((f.facts["adds"] for f in findings if "adds" in f.facts), {})
     return [f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items()]
 
@@ -124,18 +126,7 @@ def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
     return lines
 
 
-def _setup_json(setup: Setup) -> dict[str, Any]:
-    return {
-        "provider": setup.provider,
-        "ready": setup.ready,
-        "problem": setup.problem,
-        "endpoints": setup.endpoints,
-        "logins_found": [login for login in setup.logins if login.found],
-        "logins_missing": [login for login in setup.logins if not login.found],
-    }
-
-
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[DoctorFinding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -26,6 +26,8 @@ def reconcile(
     log_to_file(broker.settings.home)
     did = run(broker, forever=forever)
     if as_json:
-        terminal.answer({"reconciled": did, "log": broker.settings.home / "reconciler.log"})
+        from broker.app.results.service import ReconcileReport
+
+        terminal.answer(ReconcileReport(reconciled=did, log=broker.settings.home / "reconciler.log"))
     elif not did:
         terminal.say("another process already reconciles this store")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.app.service.health import Pulses
-    from broker.app.service.metrics import Page
+    from broker.app.service.metrics import MetricsPage
     from broker.app.wiring import Broker
     from broker.market.poller import PollResult
 
@@ -50,6 +50,7 @@ def serve(
     from broker.app.market.polling import Polling
     from broker.app.service.background import log_to_file
     from broker.app.service.health import Pulses
+    from broker.app.service.purchase_duty import Purchasing
     from broker.app.service.reconcile_duty import Reconciling
     from broker.app.service.serve import Duty
     from broker.app.service.serve import serve as run
@@ -79,7 +80,7 @@ def serve(
     watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
     health = Pulses()
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    duties += [Sweeping(broker, say=say), Charging(broker, say=say)]
+    duties += [Sweeping(broker, say=say), Charging(broker, say=say), Purchasing(broker, say=say)]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, say)
     if page is not None:
@@ -88,14 +89,20 @@ def serve(
     run(duties, stop)
     say("stopped")
     if as_json:
+        from broker.app.results.service import PolledTotals, ReconciledTotals, ServiceReport
+
         jobs = health.pulses()[Reconciling.name]
-        providers = [{"provider": name, **counts} for name, counts in sorted(polls.items())]
-        terminal.answer({"providers": providers, "jobs": {"looks": jobs.looks, "steps": jobs.steps}})
+        terminal.answer(
+            ServiceReport(
+                providers=[PolledTotals(provider=name, **counts) for name, counts in sorted(polls.items())],
+                jobs=ReconciledTotals(looks=jobs.looks, steps=jobs.steps),
+            )
+        )
 
 
-def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str], None]) -> Page | None:
+def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str], None]) -> MetricsPage | None:
     """The health and metrics page. A second instance on this machine runs without one, unless an address was given."""
-    from broker.app.service.metrics import Page
+    from broker.app.service.metrics import MetricsPage
     from broker.settings import ServeSettings
 
     asked = broker.settings.serve
@@ -103,7 +110,7 @@ def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str
     if where == "off":
         return None
     try:
-        page = Page(broker, health, where, asked.token.get_secret_value() if asked.token else None)
+        page = MetricsPage(broker, health, where, asked.token.get_secret_value() if asked.token else None)
     except InvalidInput as error:
         if listen or where != ServeSettings().listen:
             raise

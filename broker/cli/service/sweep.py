@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from broker.app.service.sweep import Ended, Swept
-    from broker.reconciler.sweep import Leftover
+    from broker.app.service.sweep import EndedLeftover, Swept
 
 _KINDS = {
     "machine_without_attempt": "machine",
@@ -32,17 +31,18 @@ _STANDINGS = {
 def sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
     """Show what a sweep finds; with ``end``, end the orphans after confirmation, or at once with ``yes``. Returns the
     exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
+    from broker.app.results.service import SweepReport
     from broker.app.service import sweep as use_case
 
     broker = terminal.broker(look_after=False)
     swept = use_case.sweep(broker)
     if not as_json:
         terminal.show(*_shown(terminal, swept))
-    ended: list[Ended] = []
+    ended: list[EndedLeftover] = []
     if end and swept.orphans and _agreed(terminal, swept, yes=yes):
         ended = use_case.end(broker, swept)
     if as_json:
-        terminal.answer(document(swept, ended))
+        terminal.answer(SweepReport.of(swept, ended))
     else:
         terminal.show(*_told(ended))
         if swept.orphans and not end:
@@ -66,6 +66,7 @@ def _agreed(terminal: Terminal, swept: Swept, *, yes: bool) -> bool:
 def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
     from rich.text import Text
 
+    from broker.app.results.service import about
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitting, left_out
 
@@ -85,7 +86,7 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
                 one.id,
                 Text(_STANDINGS[one.standing], style="bold red" if one.standing == "orphan" else ""),
                 formats.age(swept.at - one.since if one.since else None),
-                _about(one),
+                about(one),
                 one.why,
             ]
             for one in swept.found
@@ -103,13 +104,7 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
     return parts
 
 
-def _about(one: Leftover) -> str:
-    if one.held is not None:
-        return f"{one.held.amount} {one.held.money}"
-    return one.machine.about if one.machine is not None else f"attempt {one.attempt}"
-
-
-def _told(ended: Sequence[Ended]) -> list[str]:
+def _told(ended: Sequence[EndedLeftover]) -> list[str]:
     return [
         f"✗ {one.leftover.id}: {one.error}"
         if one.error
@@ -118,34 +113,3 @@ def _told(ended: Sequence[Ended]) -> list[str]:
         else f"✓ {one.leftover.id}: ended"
         for one in ended
     ]
-
-
-def document(swept: Swept, ended: Sequence[Ended]) -> dict[str, Any]:
-    """The document of `gpubroker doctor --sweep --json`."""
-    errors = {one.leftover.id: one.error for one in ended}
-    return {
-        "at": swept.at,
-        "store": swept.store,
-        "asked": swept.asked,
-        "trouble": swept.trouble,
-        "without_login": swept.without_login,
-        "orphans": len(swept.orphans),
-        "found": [
-            {
-                "id": one.id,
-                "kind": one.kind,
-                "standing": one.standing,
-                "job": one.job_id,
-                "key": one.key or None,
-                "since": one.since,
-                "why": one.why,
-                "about": _about(one),
-                "place": one.machine.place if one.machine else None,
-                "store": one.machine.store or None if one.machine else None,
-                "amount": one.held.amount if one.held else None,
-                "ended": one.id in errors and not errors[one.id],
-                "error": errors.get(one.id) or None,
-            }
-            for one in swept.found
-        ],
-    }

@@ -1,7 +1,8 @@
 """Converts records of earlier versions to the current events and views.
 
 Up to format 2 a sentence gave the reason why jobs wait and end. It becomes `EarlierWords`, which decides nothing; the
-command line prints it unchanged. Up to format 3 the name of a cost told what it moves. Documents are JSON objects
+command line prints it unchanged. Up to format 3 the name of a cost told what it moves. Up to format 5 sentences gave
+the reason of a stop, and why a hold was judged again. Documents are JSON objects
 without their format number; current ones stay unchanged.
 """
 
@@ -14,9 +15,16 @@ from broker.core.job.placements import Moved
 # Ends that were constant sentences.
 _ENDS = {("succeeded", "completed"): "completed", ("cancelled", "cancelled"): "cancelled"}
 
+# Why a hold was judged again.
+_TRIGGERS = {
+    "its money nears its end": "ends",
+    "it is used up faster than was judged": "faster",
+    "the clock was set back since it was judged": "clock_rewind",
+}
+
 
 def event(document: dict[str, Any]) -> dict[str, Any]:
-    """An event's body of format 1 to 3 as this version writes it."""
+    """An event's body of format 1 to 5 as this version writes it."""
     kept = dict(document)
     match document.get("kind"):
         case "nothing_feasible" if "reasons" in kept:
@@ -28,11 +36,15 @@ def event(document: dict[str, Any]) -> dict[str, Any]:
             kept["reason"] = _end(kept.get("state"), kept.pop("because", ""))
         case "launch_requested":
             kept["placement"] = _placement(kept.get("placement"))
+        case "stop_requested" if "why" in kept:
+            kept["reason"] = _words(kept.pop("why"))
+        case "hold_dated" if "because" in kept:
+            kept["trigger"] = _TRIGGERS.get(kept.pop("because"))
     return kept
 
 
 def view(document: dict[str, Any]) -> dict[str, Any]:
-    """A kept view of format 1 to 3 as this version keeps it."""
+    """A kept view of format 1 to 5 as this version keeps it."""
     kept = dict(document)
     if "waiting_because" in kept:
         kept["waiting"] = _words(kept.pop("waiting_because"))
@@ -45,7 +57,10 @@ def view(document: dict[str, Any]) -> dict[str, Any]:
 def _attempt(attempt: Any) -> Any:
     if not isinstance(attempt, dict):
         return attempt  # the reader reports the error
-    return attempt | {"placement": _placement(attempt.get("placement"))}
+    kept = attempt | {"placement": _placement(attempt.get("placement"))}
+    if "stop_why" in kept:
+        kept["stop_reason"] = _words(kept.pop("stop_why"))
+    return kept
 
 
 def _placement(placement: Any) -> Any:

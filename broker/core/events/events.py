@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from broker.core.events import earlier_records
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.record_format import read_stamped, stamped
-from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.events.wait_reasons import EndReason, HoldTrigger, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
@@ -199,7 +199,7 @@ class HoldDated(Body):
     amount: Money
     rate: Money
     until: datetime
-    because: str = ""
+    trigger: HoldTrigger | None = None
 
 
 class LaunchDelayed(Body):
@@ -270,6 +270,33 @@ class CheckpointTrouble(Body):
     because: str
 
 
+class CheckpointsMissing(Body):
+    """The job promises a checkpoint every ``every`` seconds, and the attempt has saved none although its command ran
+    for ``seconds``. Said once, while it runs or at its end (``ended``). ``unfinished``: what lies in the folder that
+    is looked at."""
+
+    kind: Literal["checkpoints_missing"] = "checkpoints_missing"
+    every: float
+    seconds: float
+    ended: bool = False
+    unfinished: tuple[str, ...] = ()
+
+
+class OutputsSaved(Body):
+    """The attempt is over, and its results are in the run folder: ``files`` of ``size`` bytes in all."""
+
+    kind: Literal["outputs_saved"] = "outputs_saved"
+    files: int
+    size: int
+
+
+class OutputTrouble(Body):
+    """Results could not be brought to the run folder; it is retried while the attempt lasts."""
+
+    kind: Literal["output_trouble"] = "output_trouble"
+    because: str
+
+
 class NoticeTooShort(Body):
     """Said before anything is taken back: bringing a checkpoint to the store took ``seconds``, and that is more than
     there will be after a notice of ``source``, which comes ``notice_seconds`` before the end of the machine. An
@@ -297,7 +324,7 @@ class StopRequested(Body):
     kind: Literal["stop_requested"] = "stop_requested"
     cause: Cause
     by: str = ""
-    why: str = ""
+    reason: StopReason | None = None
 
 
 class AttemptEnded(Body):
@@ -359,6 +386,9 @@ EventBody = Annotated[
     | CommandStarted
     | CheckpointSaved
     | CheckpointTrouble
+    | CheckpointsMissing
+    | OutputsSaved
+    | OutputTrouble
     | NoticeTooShort
     | NoticeReceived
     | StopRequested
@@ -369,7 +399,18 @@ EventBody = Annotated[
 ]
 
 # Entries of the agent's journal; the broker observes or decides all others.
-FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived)
+FROM_AGENT = (
+    Claimed,
+    Restored,
+    CommandStarted,
+    CheckpointSaved,
+    CheckpointTrouble,
+    CheckpointsMissing,
+    OutputsSaved,
+    OutputTrouble,
+    NoticeTooShort,
+    NoticeReceived,
+)
 
 
 @cache

@@ -24,7 +24,7 @@ from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import ApprovalEnded, AwaitsApproval
-from broker.core.policy.approvals import Asked, Question
+from broker.core.policy.approvals import Question, RequestedApproval
 from broker.core.policy.policy import Grant
 
 
@@ -57,6 +57,19 @@ def every_attempt(events: Iterable[Event]) -> list[AttemptView]:
         if event.attempt is not None and (attempt := view.attempt(event.attempt)) is not None:
             found[event.attempt] = attempt
     return list(found.values())
+
+
+def request_after(asked: RequestedApproval | None, event: Event) -> RequestedApproval | None:
+    """The request for approval that is open after one more event of its job; ``asked``: the one that was before."""
+    match event.body:
+        case ev.ApprovalAsked() as body:
+            return _request(event, body)
+        case ev.ApprovalGiven() as body if body.standing is None and asked is not None:
+            answered = _answered(asked, body)
+            return answered if answered.open else None
+        case ev.ApprovalRefused() | ev.JobEnded():
+            return None
+    return asked
 
 
 def advance(view: JobView | None, event: Event) -> JobView:
@@ -153,9 +166,9 @@ def _job_event(view: JobView, event: Event) -> JobView:
             raise ImpossibleSequence(event, "concerns an attempt, and names none")
 
 
-def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
+def _request(event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
     longer, lasts = body.max_duration_seconds, body.lasts_seconds
-    asked = Asked(
+    return RequestedApproval(
         at=event.at,
         questions=body.questions or (Question(rule="", approvers=body.approvers, because=body.because),),
         expires_at=body.expires_at,
@@ -168,6 +181,14 @@ def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -
         max_duration=None if longer is None else timedelta(seconds=longer),
         by=body.by,
     )
+
+
+def _answered(asked: RequestedApproval, body: ev.ApprovalGiven) -> RequestedApproval:
+    return asked.answered(body.by, body.rules or [question.rule for question in asked.open])
+
+
+def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
+    asked = _request(event, body)
     if not idle:
         return replace(view, asked=asked)
     waiting = AwaitsApproval(rules=tuple(question.rule for question in body.questions), because=body.because)
@@ -180,8 +201,7 @@ def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
         lasts = None if body.lasts_seconds is None else timedelta(seconds=body.lasts_seconds)
         grant = Grant(body.by, body.rules, body.total, lasts, body.gpus or None, facts=body.facts)
         return replace(view, grants=(*view.grants, grant))
-    asked = view.asked or Asked(view.submitted_at, ())
-    asked = asked.answered(body.by, body.rules or [question.rule for question in asked.open])
+    asked = _answered(view.asked or RequestedApproval(view.submitted_at, ()), body)
     if asked.open:
         return replace(view, asked=asked)
     after = replace(view, asked=None, grants=(*view.grants, *asked.grants()))
@@ -309,6 +329,8 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
         case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
             return attempt
+        case ev.OutputsSaved() | ev.OutputTrouble() | ev.CheckpointsMissing():
+            return attempt
         case ev.NoticeReceived():
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
         case ev.StopRequested():
@@ -318,7 +340,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
                 attempt,
                 stop_requested=body.cause,
                 stop_requested_at=at,
-                stop_why=body.why,
+                stop_reason=body.reason,
                 state=_forward(attempt, AttemptState.STOPPING),
             )
         case ev.AttemptEnded():

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-FORMAT = 4
-_TYPED = 4  # since then reasons and costs are codes and fields, not sentences
+FORMAT = 6
+_TYPED = 6  # since then every reason and cost is a code with fields, not a sentence
 _UNSTAMPED = 1  # records without a format number
 
 _STAMP = re.compile(r'\{"format":(\d+),')

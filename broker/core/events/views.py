@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from broker.core.events import events as ev
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
-from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.policy.approvals import Asked
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.policy import Grant
 from broker.core.values.money import Money
 
@@ -44,7 +44,7 @@ class AttemptView:
     notice_at: datetime | None = None
     stop_requested: Cause | None = None
     stop_requested_at: datetime | None = None
-    stop_why: str = ""
+    stop_reason: StopReason | None = None
     ended_at: datetime | None = None
     cause: Cause | None = None
     evidence: str = ""
@@ -135,7 +135,7 @@ class JobView:
     ending: EndReason | None = None
     closed: bool = False
     extended_after: int | None = None  # how many attempts there were when more money or time was last granted
-    asked: Asked | None = None  # the pending request for it, or for more money
+    asked: RequestedApproval | None = None  # the pending request for it, or for more money
     grants: tuple[Grant, ...] = ()  # its approvals
     folded: int = 0
     failed_launches: int = 0

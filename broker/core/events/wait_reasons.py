@@ -1,4 +1,5 @@
-"""Why a job waits, was refused or is paused, and why it ended: two closed unions in events and views.
+"""Why a job waits, was refused or is paused, why an attempt is stopped, and why a job ended: three closed unions in
+events and views.
 
 Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line renders
 them (`broker.app.results.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` are for
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -150,17 +152,92 @@ class MoneyTooLittle(_Reason):
     least: Money
 
 
+class HoldTrigger(StrEnum):
+    """Why held money must be judged again: it ends, it is used faster than was judged, or the clock was set back."""
+
+    ENDS = "ends"
+    FASTER = "faster"
+    CLOCK_REWIND = "clock_rewind"
+
+
+class HoldEnded(_Reason):
+    """The money that was held for the attempt ended at this time (UTC)."""
+
+    kind: Literal["hold_ended"] = "hold_ended"
+    at: datetime
+
+
+class MoreMoneyDenied(_Reason):
+    """The hold had to be judged again and was denied. ``paid_until`` (UTC): when the present hold ends."""
+
+    kind: Literal["more_money_denied"] = "more_money_denied"
+    trigger: HoldTrigger
+    paid_until: datetime
+    objections: tuple[RuleObjection, ...]
+
+
+class RulesDeny(_Reason):
+    """Rules deny that it goes on."""
+
+    kind: Literal["rules_deny"] = "rules_deny"
+    objections: tuple[RuleObjection, ...]
+
+
+class MoveAdvantage(StrEnum):
+    """Why another place is better: the strategy decides so, the queue would miss the deadline, or it is worth it."""
+
+    STRATEGY = "strategy"
+    QUEUE_TOO_LONG = "queue_too_long"
+    BETTER_VALUE = "better_value"
+
+
+class MovesElsewhere(_Reason):
+    """The job moves ``to`` capacity of this type, of ``pool`` where one is known; None: nowhere for now. ``because``:
+    what the strategy notes.
+    """
+
+    kind: Literal["moves_elsewhere"] = "moves_elsewhere"
+    advantage: MoveAdvantage
+    to: CapacityType | None
+    pool: str = ""
+    because: str = ""
+
+
+class Cancelled(_Reason):
+    """A user stopped it for good."""
+
+    kind: Literal["cancelled"] = "cancelled"
+
+
+class EarlierWords(_Reason):
+    """The sentence of a version without typed reasons. It decides nothing."""
+
+    kind: Literal["earlier_words"] = "earlier_words"
+    text: str
+
+
+StopReason = Annotated[
+    Cancelled | MaxDurationUsed | HoldEnded | MoreMoneyDenied | RulesDeny | MovesElsewhere | EarlierWords,
+    Field(discriminator="kind"),
+]
+"""Why the broker stops an attempt."""
+
+
 class StoppedByPolicy(_Reason):
-    """A rule stopped what ran."""
+    """A rule stopped what ran: for the reason of the broker's stop, or by ``evidence`` of the node."""
 
     kind: Literal["stopped_by_policy"] = "stopped_by_policy"
+    stop: StopReason | None = None
     evidence: str = ""
 
 
 class MoneyEnded(_Reason):
-    """The money that was held for the attempt was used up, and no more was granted."""
+    """The money that was held for the attempt was used up, and no more was granted: for the reason of the broker's
+    stop, or by ``evidence`` of the node.
+    """
 
     kind: Literal["money_ended"] = "money_ended"
+    stop: StopReason | None = None
     evidence: str = ""
 
 
@@ -195,23 +272,10 @@ class LaunchTrouble(_Reason):
     hint: str = ""
 
 
-class EarlierWords(_Reason):
-    """The sentence of a version without typed reasons. It decides nothing."""
-
-    kind: Literal["earlier_words"] = "earlier_words"
-    text: str
-
-
 class Completed(_Reason):
     """The job's command ended well."""
 
     kind: Literal["completed"] = "completed"
-
-
-class Cancelled(_Reason):
-    """A user stopped it for good."""
-
-    kind: Literal["cancelled"] = "cancelled"
 
 
 WaitReason = Annotated[

@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 
 
-class Part(BaseModel):
+class JobPart(BaseModel):
     """Base of the parts of a job: immutable, nothing unknown let through, durations as seconds in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
@@ -40,29 +41,56 @@ class Priority(StrEnum):
     URGENT = "urgent"
 
 
-class MachineRequest(Part):
-    """One acceptable machine: accelerators of one kind (none for a CPU job) and minima for the rest.
+class DiskTier(StrEnum):
+    """Speed of the machine's disk, in SkyPilot's steps."""
 
-    ``infra`` narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image``: required machine or container
-    image, in the form of SkyPilot's ``image_id``.
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    ULTRA = "ultra"
+    BEST = "best"
+
+
+class NetworkTier(StrEnum):
+    """The network between machines: the usual one, or the fastest that the provider has for them."""
+
+    STANDARD = "standard"
+    BEST = "best"
+
+
+class MachineRequest(JobPart):
+    """One acceptable machine: accelerators of one kind (none for a CPU job, or one that names an instance type), and
+    minima for the rest.
+
+    ``count``: exactly so many on a rented machine, and ``at_least`` so many where the file says ``4+``. ``infra``
+    narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image``: required machine or container image, in the
+    form of SkyPilot's ``image_id``. ``ports``: to be reached from outside, single ones or ranges. ``labels``: for the
+    machine, beside our own.
     """
 
     accelerator: str | None = None
     count: int = 0
+    at_least: bool = False
     cpus: float | None = None
     memory_gib: float | None = None
     instance_type: str | None = None
     infra: str | None = None
     capacity_types: tuple[CapacityType, ...] = ()
     disk_gib: float | None = None
+    disk_tier: DiskTier | None = None
+    network_tier: NetworkTier | None = None
     image: str | None = None
+    ports: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def machine(self) -> str:
-        return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
+        if self.accelerator is None:
+            return self.instance_type or "cpu"
+        return f"{self.accelerator}:{self.count}{'+' if self.at_least else ''}"
 
 
-class Work(Part):
+class Work(JobPart):
     """The amount of work: ``duration`` of useful work on a reference machine. ``accelerator`` None: on whatever machine
     the job gets.
     """
@@ -72,7 +100,7 @@ class Work(Part):
     count: int = 0
 
 
-class CheckpointPlan(Part):
+class CheckpointPlan(JobPart):
     """The job's checkpoints: interval, size in bytes, time to restart from one, number to keep."""
 
     every: timedelta | None = None
@@ -81,7 +109,7 @@ class CheckpointPlan(Part):
     keep: int = Field(default=3, ge=1)
 
 
-class Retry(Part):
+class Retry(JobPart):
     """How often a *failure* of the job is retried (interruptions are not failures), and after how long.
 
     ``launches``: failed launches in a row until the job is paused: machines that did not come up, or whose agent did
@@ -93,7 +121,7 @@ class Retry(Part):
     launches: int = Field(default=10, ge=1)
 
 
-class Data(Part):
+class Data(JobPart):
     """The location of the job's data (``provider/region``), its size in bytes, and whether it is sensitive."""
 
     location: str | None = None
@@ -101,7 +129,7 @@ class Data(Part):
     sensitive: bool = False
 
 
-class Constraints(Part):
+class Constraints(JobPart):
     """Limits of the job's own; names may be shell-style patterns (``us-*``)."""
 
     providers: tuple[str, ...] = ()
@@ -110,7 +138,7 @@ class Constraints(Part):
     interconnect: Interconnect | None = None
 
 
-class Model(Part):
+class Model(JobPart):
     """A model to be sized instead of resources; `broker.economics` computes its needs."""
 
     parameters: float
@@ -120,14 +148,37 @@ class Model(Part):
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
-class Job(Part):
+class SecretsSeal(JobPart):
+    """Where the job's secrets lie sealed: ``pool``, a folder beside the run folders; ``id``: the seal's name in it."""
+
+    pool: str
+    id: str
+
+
+class ResumePoint(JobPart):
+    """Where a job starts from instead of the beginning: a checkpoint of ``job`` (in a job file, as people name it), the
+    newest unless there is a ``step``. ``checkpoint``: its id, found at submission where there is a step.
+    """
+
+    job: str
+    step: int | None = None
+    checkpoint: str | None = None
+
+    def __str__(self) -> str:
+        return self.job if self.step is None else f"{self.job}@{self.step}"
+
+
+class Job(JobPart):
     """Desired work, with exactly one of ``resources`` (acceptable machines, best first) and ``model``.
 
     ``deadline``: a duration from submission, or a time (UTC). ``max_duration``: billed time over all attempts; None for
     the policy's default. ``value_of_time``: USD per hour of an earlier finish, for a job without a deadline; None for
     the policy's. ``max_unattended``: rented machines stop, checkpoint first, after this time without a broker; the
     shorter of this and the policy's applies. ``envs`` values reach the command verbatim; ``secrets`` names variables
-    taken from the submitting environment at launch and never stored.
+    taken from the submitting environment and kept sealed (``seal``) until the job is closed; those of them in
+    ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's own settings of the task, for its engine
+    alone. ``snapshot``: what ``workdir`` and local ``file_mounts`` held at submission, from which every attempt starts;
+    a job file has none. ``outputs``: results that are kept: paths and patterns relative to the working folder.
     """
 
     name: str
@@ -144,7 +195,12 @@ class Job(Part):
     workdir: str | None = None
     envs: dict[str, str] = Field(default_factory=dict)
     secrets: tuple[str, ...] = ()
+    optional_secrets: tuple[str, ...] = ()
     file_mounts: dict[str, Any] = Field(default_factory=dict)
+    snapshot: FileSnapshot | None = None
+    outputs: tuple[str, ...] = ()
+    resume_from: ResumePoint | None = None
+    seal: SecretsSeal | None = None
     work: Work | None = None
     deadline: timedelta | datetime | None = None
     max_duration: timedelta | None = None
@@ -156,6 +212,7 @@ class Job(Part):
     data: Data = Data.model_construct()
     constraints: Constraints = Constraints.model_construct()
     priority: Priority = Priority.NORMAL
+    skypilot_config: dict[str, Any] = Field(default_factory=dict)
 
     def deadline_at(self, submitted_at: datetime) -> datetime | None:
         """The deadline as a time (UTC), for a job submitted then."""
@@ -168,8 +225,13 @@ class Job(Part):
             "several_nodes": self.num_nodes > 1,
             "workdir": self.workdir is not None,
             "setup": self.setup is not None,
-            "file_mounts": bool(self.file_mounts),
+            "file_mounts": any(
+                not (is_local(source) and in_workdir(place)) for place, source in self.file_mounts.items()
+            ),
             "secrets": bool(self.secrets),
             "image": any(request.image for request in self.resources),
+            "disk_tier": any(request.disk_tier not in (None, DiskTier.BEST) for request in self.resources),
+            "network_tier": any(request.network_tier is NetworkTier.BEST for request in self.resources),
+            "skypilot_config": bool(self.skypilot_config),
         }
         return frozenset(need for need, asked in wanted.items() if asked)

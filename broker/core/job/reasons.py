@@ -24,6 +24,7 @@ class Reason(StrEnum):
 
     WRONG_ACCELERATOR = "wrong_accelerator"
     TOO_FEW_ACCELERATORS = "too_few_accelerators"
+    TOO_MANY_ACCELERATORS = "too_many_accelerators"
     NOT_A_CPU_OFFER = "not_a_cpu_offer"
     TOO_FEW_CPUS = "too_few_cpus"
     TOO_LITTLE_MEMORY = "too_little_memory"
@@ -64,9 +65,13 @@ class Reason(StrEnum):
 # Reference prices are turned down because the policy does not allow them, so the policy owner can change that.
 _BY_POLICY = frozenset({Reason.REFERENCE_PRICE, Reason.DENIED_BY_POLICY})
 
+# What an installation lacks, so that the offer would do once it is set up.
+MISSING_SETUP = frozenset({Reason.ENGINE_NOT_INSTALLED, Reason.RUNS_OUT_OF_REACH, Reason.REFERENCE_PRICE})
+
 _TEXTS = {
     Reason.WRONG_ACCELERATOR: "another accelerator than requested",
     Reason.TOO_FEW_ACCELERATORS: "fewer accelerators per machine than requested",
+    Reason.TOO_MANY_ACCELERATORS: "more accelerators per machine than requested",
     Reason.NOT_A_CPU_OFFER: "a GPU machine, and the job needs none",
     Reason.TOO_FEW_CPUS: "fewer CPUs than requested",
     Reason.TOO_LITTLE_MEMORY: "less memory than requested",

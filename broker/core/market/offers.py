@@ -19,6 +19,12 @@ class CapacityType(StrEnum):
     ON_DEMAND = "on_demand"
     SPOT = "spot"
 
+    @classmethod
+    def _missing_(cls, value: object) -> CapacityType | None:
+        """``on-demand``, as it is shown, means the same, in any case."""
+        plain = value.strip().lower().replace("-", "_") if isinstance(value, str) else None
+        return next((kind for kind in cls if kind.value == plain), None)
+
 
 class Availability(StrEnum):
     """Whether the capacity is available now, as its provider reports."""
@@ -119,6 +125,11 @@ class Offer:
     def location(self) -> str:
         """``provider/region``, as data locations and egress tables write it."""
         return f"{self.provider}/{self.region}"
+
+    @property
+    def imported(self) -> bool:
+        """Whether its price is from a table that somebody gathered and imported, so that nobody was asked for it."""
+        return self.source.startswith("csv:")
 
     @property
     def price_per_gpu(self) -> Money | None:

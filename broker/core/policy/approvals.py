@@ -42,7 +42,7 @@ class Question(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedApproval:
     """A pending request. Amounts are USD.
 
     ``total``: maximum total cost of the job if approved; ``held``: held for this request alone. ``max_cost``,
@@ -93,7 +93,7 @@ class Asked:
         """The open questions that this user may answer."""
         return tuple(question for question in self.open if question.may_answer(who, requester))
 
-    def answered(self, who: str, rules: Iterable[str]) -> Asked:
+    def answered(self, who: str, rules: Iterable[str]) -> RequestedApproval:
         """With these rules' questions approved."""
         return replace(self, yes=(*self.yes, *((rule, who) for rule in rules)))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from broker.core.policy.approvals import Asked
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.facts import Aspect, Fact, Value
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 
 
-def covered(asked: Asked) -> str:
+def covered(asked: RequestedApproval) -> str:
     """The coverage once all approvers agree. For requests of earlier versions only the limits are known."""
     facts = {(f.aspect, f.of): f for question in asked.questions for f in question.facts or ()}
     limits = [f"{asked.gpus} GPUs"] if asked.gpus else []

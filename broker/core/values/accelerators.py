@@ -85,7 +85,7 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     """
     found = _find(name)
     if found is None:
-        raise UnknownName("accelerator", name, _every_name())
+        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name))
     if memory_gib is not None and found.family and not _close(found.memory_gb, memory_gib):
         for other in _table().values():
             if other.family == found.family and _close(other.memory_gb, memory_gib):
@@ -97,8 +97,21 @@ def lookup(name: str) -> Accelerator:
     """The accelerator of a canonical name or alias. Raises UnknownName."""
     found = _find(name)
     if found is None:
-        raise UnknownName("accelerator", name, _every_name())
+        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name))
     return found
+
+
+_COUNTED = re.compile(
+    r"(?:(?P<first>\d{1,4})\s*[x×*]\s*)?(?P<name>.+?)(?:\s*[x×*]\s*(?P<last>\d{1,4}))?", re.IGNORECASE
+)
+
+
+def _with_count(text: str) -> str:
+    """``H100x8`` and ``8xH100`` as they are written here, ``H100:8``; empty for anything else."""
+    found = _COUNTED.fullmatch(text.strip())
+    if found is None or bool(found["first"]) == bool(found["last"]) or (card := _find(found["name"])) is None:
+        return ""
+    return f"{card.name}:{found['first'] or found['last']}"
 
 
 def known() -> tuple[str, ...]:

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.errors import InvalidInput
-from broker.economics.reserve.costs import QUARTER, WEEK, Held, Market, Range, Scenario, ScenarioCost, scenario_cost
+from broker.economics.reserve.costs import (
+    QUARTER,
+    WEEK,
+    BurstPrices,
+    HeldCapacity,
+    Range,
+    ScenarioCost,
+    SupplyScenario,
+    scenario_cost,
+)
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 from broker.economics.reserve.planner import HORIZONS, LONGEST_TERM, PATIENCE, Memory, Planner, memories, share_asked
-from broker.economics.reserve.replay import Terms, replay
+from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive
 
 RECENT = 4 * WEEK
@@ -25,7 +34,7 @@ RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PurchaseOption:
     """Capacity for sale: ``term`` in hours, ``usd`` per GPU-hour, used or not. ``name``: seller and place."""
 
     name: str
@@ -35,14 +44,14 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EvaluatedOption:
     """One option evaluated. ``ratio``: its price over that of bursts. ``share_asked``: the share of hours in which
     demand must reach a GPU; None if no demand makes it worth its price. ``baseline``: GPUs worth holding in total.
     ``buy_now``: missing from it and in use. ``usd_per_month``: of all the demand, with that bought. ``known_enough``:
     demand is known for at least a quarter of the term, a year for the longest.
     """
 
-    option: Option
+    option: PurchaseOption
     ratio: float
     share_asked: float | None
     baseline: int
@@ -79,7 +88,7 @@ class HeldUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CapacityStep:
     """An action ``at`` a time (UTC): ``buy``, ``renew`` or ``let_lapse``. ``condition``: empty if unconditional."""
 
     at: datetime
@@ -111,18 +120,18 @@ class CapacityPlan:
     mean: float
     in_use: int
     held_gpus: int
-    market: Market
-    choices: tuple[Choice, ...]
+    market: BurstPrices
+    choices: tuple[EvaluatedOption, ...]
     mixes: tuple[Mix, ...]
     held: tuple[HeldUse, ...]
     scenarios: tuple[ScenarioCost, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[CapacityStep, ...]
     hindsight: Hindsight | None
     sensitivity: Mapping[float, int]
     notes: tuple[str, ...]
 
     @property
-    def best(self) -> Choice | None:
+    def best(self) -> EvaluatedOption | None:
         """The choice to follow; None when nothing can be reserved, or bursts are cheaper than anything held."""
         return self.choices[0] if self.choices and self.choices[0].baseline else None
 
@@ -131,8 +140,8 @@ def plan_capacity(
     accelerator: str,
     demand: Sequence[int],
     now: datetime,
-    market: Market,
-    options: Iterable[Option] = (),
+    market: BurstPrices,
+    options: Iterable[PurchaseOption] = (),
     holdings: Iterable[RecordedHolding] = (),
     *,
     kwh_usd: float = 0.0,
@@ -145,7 +154,7 @@ def plan_capacity(
     if not demand:
         raise InvalidInput(f"{accelerator}: no demand to plan with")
     stacked = _stacked(recorded for recorded in holdings if recorded.holding.ends > now)
-    held = Held.of((recorded.holding for _, recorded in stacked), now, kwh_usd, pue)
+    held = HeldCapacity.of((recorded.holding for _, recorded in stacked), now, kwh_usd, pue)
     weighed = [_weigh(demand, option, market, held) for option in options]
     choices = tuple(sorted(weighed, key=_merit))
     best = choices[0] if choices and choices[0].baseline else None
@@ -175,7 +184,7 @@ def _memory(term: int, demand: Sequence[int]) -> Memory:
     return Memory(term, demand[-max(*memories(term), *HORIZONS) :])
 
 
-def _merit(choice: Choice) -> tuple[bool, float, int]:
+def _merit(choice: EvaluatedOption) -> tuple[bool, float, int]:
     return not choice.known_enough, choice.usd_per_month.expected, choice.option.term
 
 
@@ -190,41 +199,45 @@ def _stacked(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHol
     return found
 
 
-def _weigh(demand: Sequence[int], option: Option, market: Market, held: Held) -> Choice:
+def _weigh(demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity) -> EvaluatedOption:
     ratio = positive("reserved price", option.usd, "USD") / market.burst
     memory = _memory(option.term, demand)
     baseline = memory.level(ratio)
     buy = max(min(baseline, memory.in_use) - held.gpus, 0)
-    cost = scenario_cost(Scenario.PLANNED, demand, market, held, buy, option.usd)
+    cost = scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
-    return Choice(option, ratio, share_asked(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough)
+    return EvaluatedOption(
+        option, ratio, share_asked(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough
+    )
 
 
-def _mixes(demand: Sequence[int], option: Option, market: Market, held: Held) -> Iterable[Mix]:
+def _mixes(demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity) -> Iterable[Mix]:
     if market.spot is None:
         return
     for spot_share in SPOT_SHARES:
-        mixed = Market(market.on_demand, market.spot, spot_share)
+        mixed = BurstPrices(market.on_demand, market.spot, spot_share)
         choice = _weigh(demand, option, mixed, held)
         yield Mix(spot_share, mixed.burst, choice.baseline, choice.usd_per_month)
 
 
-def _scenarios(demand: Sequence[int], market: Market, held: Held, best: Choice | None) -> Iterable[ScenarioCost]:
-    nothing = Held(0, 0.0, 0.0, 0.0)
-    yield scenario_cost(Scenario.AS_IS, demand, market, held)
-    yield scenario_cost(Scenario.ALL_ON_DEMAND, demand, Market(market.on_demand, market.spot), nothing)
+def _scenarios(
+    demand: Sequence[int], market: BurstPrices, held: HeldCapacity, best: EvaluatedOption | None
+) -> Iterable[ScenarioCost]:
+    nothing = HeldCapacity(0, 0.0, 0.0, 0.0)
+    yield scenario_cost(SupplyScenario.AS_IS, demand, market, held)
+    yield scenario_cost(SupplyScenario.ALL_ON_DEMAND, demand, BurstPrices(market.on_demand, market.spot), nothing)
     if market.spot is not None:
-        yield scenario_cost(Scenario.ALL_SPOT, demand, Market(market.on_demand, market.spot, 1.0), nothing)
+        yield scenario_cost(SupplyScenario.ALL_SPOT, demand, BurstPrices(market.on_demand, market.spot, 1.0), nothing)
     buy, usd = (best.buy_now, best.option.usd) if best else (0, 0.0)
-    yield scenario_cost(Scenario.PLANNED, demand, market, held, buy, usd)
+    yield scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, usd)
 
 
 def _use(
     demand: Sequence[int],
     unit: int,
     recorded: RecordedHolding,
-    market: Market,
-    best: Choice | None,
+    market: BurstPrices,
+    best: EvaluatedOption | None,
     kwh_usd: float,
     pue: float,
 ) -> HeldUse:
@@ -243,46 +256,52 @@ def _use(
 
 
 def _steps(
-    demand: Sequence[int], now: datetime, best: Choice | None, uses: Sequence[HeldUse], held: Held
-) -> list[Step]:
+    demand: Sequence[int], now: datetime, best: EvaluatedOption | None, uses: Sequence[HeldUse], held: HeldCapacity
+) -> list[CapacityStep]:
     """The schedule: buy what is missing now, review, and decide on each holding before it ends."""
     steps = []
     if best is not None:
         name, have = best.option.name, held.gpus + best.buy_now
         if best.buy_now:
-            steps.append(Step(now, "buy", best.buy_now, name))
+            steps.append(CapacityStep(now, "buy", best.buy_now, name))
         memory = _memory(best.option.term, demand)
         for days, patience in RECHECKS:
             more = memory.level(best.ratio, patience) - have
             if more > 0:
                 have += more
                 condition = f"if demand has stayed at {have:,} GPUs or more until then"
-                steps.append(Step(now + timedelta(days=days), "buy", more, name, condition))
+                steps.append(CapacityStep(now + timedelta(days=days), "buy", more, name, condition))
     for use in uses:
         what = f"{use.recorded.holding.kind.value} #{use.recorded.number} of {use.recorded.holding.provider}"
         ends = use.recorded.holding.ends
         if use.renew:
-            steps.append(Step(ends, "renew", use.renew, f"{what}, by {use.renew_by}", "if demand is then as now"))
+            steps.append(
+                CapacityStep(ends, "renew", use.renew, f"{what}, by {use.renew_by}", "if demand is then as now")
+            )
         if use.lapse:
-            steps.append(Step(ends, "let_lapse", use.lapse, what, "if demand is then as now"))
+            steps.append(CapacityStep(ends, "let_lapse", use.lapse, what, "if demand is then as now"))
     return sorted(steps, key=lambda step: step.at)
 
 
-def _hindsight(demand: Sequence[int], market: Market, best: Choice | None) -> Hindsight | None:
+def _hindsight(demand: Sequence[int], market: BurstPrices, best: EvaluatedOption | None) -> Hindsight | None:
     """Over the last quarter at most, with earlier demand as history; None with less than two weeks of demand."""
     if best is None or len(demand) < 2 * WEEK:
         return None
     counted = min(QUARTER, len(demand) - WEEK)
     before = max(*memories(best.option.term), *HORIZONS)
     known = demand[-counted - before :]
-    terms = Terms(best.option.term, best.ratio)
+    terms = ReserveTerms(best.option.term, best.ratio)
     followed = replay(Planner(terms.term, terms.ratio), known, terms, warm_up=len(known) - counted)
     to_month = HOURS_PER_MONTH / counted * market.burst
     return Hindsight(counted, followed.cost * to_month, sum(demand[-counted:]) * to_month)
 
 
 def _notes(
-    demand: Sequence[int], market: Market, choices: Sequence[Choice], best: Choice | None, held: Held
+    demand: Sequence[int],
+    market: BurstPrices,
+    choices: Sequence[EvaluatedOption],
+    best: EvaluatedOption | None,
+    held: HeldCapacity,
 ) -> Iterable[str]:
     if len(demand) < WEEK:
         yield f"only {len(demand)} h of demand are known: plan again with at least a week"

@@ -34,7 +34,7 @@ class FindingKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class AcceleratorUse:
     """One accelerator's hours: ``demand``: all working GPUs, ``rented``: those on demand or spot. ``owned`` and
     ``reserved``: GPUs held now; commitments count as reserved. ``owned_for`` and ``reserved_for``: for how many of the
     last hours each was held, longest first; None: all.
@@ -84,7 +84,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CapacityFinding:
     """``gpus`` of them, in a ``sentence``; ``saves``: USD a month, None where a price is not known. ``arithmetic``:
     each figure by its name, ``because``: the calculation in words."""
 
@@ -97,7 +97,7 @@ class Finding:
     arithmetic: dict[str, float] = field(default_factory=dict)
 
 
-def findings(use: Use, rules: RulesOfThumb = DEFAULTS) -> tuple[Finding, ...]:
+def findings(use: AcceleratorUse, rules: RulesOfThumb = DEFAULTS) -> tuple[CapacityFinding, ...]:
     """All findings, largest first. None from less than a week of hours: that allows no conclusion about years."""
     if len(use.demand) < SHORTEST:
         return ()
@@ -122,7 +122,7 @@ def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[floa
     return [share_at(demand[-age:], level) for level, age in enumerate(ages, start=below + 1) if age >= SHORTEST]
 
 
-def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
+def _stop_renting(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
     """Rented while as many held GPUs were idle, in more hours than tolerated. Counts the hours with any holdings, each
     with those of its time.
     """
@@ -139,7 +139,7 @@ def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
         return
     gpu_hours = sum(min(n, gpus) for n in needless)
     a_month = gpu_hours * use.rent * HOURS_PER_MONTH / hours
-    yield Finding(
+    yield CapacityFinding(
         FindingKind.STOP_RENTING,
         use.accelerator,
         gpus,
@@ -159,7 +159,7 @@ def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
     )
 
 
-def _over_committed(use: Use) -> Iterable[Finding]:
+def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
     """Reserved GPUs needed in a smaller share of hours than the ratio of their price to renting. Owned ones come first:
     they are paid for, and reserved ones serve the rest.
     """
@@ -171,7 +171,7 @@ def _over_committed(use: Use) -> Iterable[Finding]:
         return
     gpus, used = len(weak), sum(weak) / len(weak)
     saves = sum(use.held_usd - often * use.rent for often in weak) * HOURS_PER_MONTH
-    yield Finding(
+    yield CapacityFinding(
         FindingKind.OVER_COMMITTED,
         use.accelerator,
         gpus,
@@ -186,7 +186,7 @@ def _over_committed(use: Use) -> Iterable[Finding]:
     )
 
 
-def _rent_instead(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
+def _rent_instead(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
     """Owned GPUs that are needed for fewer hours a day than renting is for: not to be replaced when their life ends."""
     weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < rules.rent_below_hours_per_day]
     if not weak:
@@ -202,7 +202,7 @@ def _rent_instead(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
             f", here: {gpus} × {HOURS_PER_MONTH:g} h × (${use.own_usd:.4g} used or not{power} − {often:.1%} ×"
             f" ${use.rent:.4g} rented) = ${saves:,.2f} a month"
         )
-    yield Finding(
+    yield CapacityFinding(
         FindingKind.RENT_INSTEAD,
         use.accelerator,
         gpus,
@@ -217,7 +217,7 @@ def _rent_instead(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
+def _hold_more(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
     """GPUs beyond those that are held, and needed often enough: bought where they run for years, else reserved."""
     peak, hours = max(use.demand), len(use.demand)
     beyond = list(_levels(use.demand, use.held + 1, peak))
@@ -238,8 +238,8 @@ def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
 
 
 def _more(
-    kind: FindingKind, use: Use, shares: Sequence[float], usd: float | None, how: str, energy: float = 0.0
-) -> Finding | None:
+    kind: FindingKind, use: AcceleratorUse, shares: Sequence[float], usd: float | None, how: str, energy: float = 0.0
+) -> CapacityFinding | None:
     """``usd``: cost of one, used or not; ``energy``: extra cost per working hour."""
     if not shares:
         return None
@@ -259,10 +259,10 @@ def _more(
     else:
         because += "; add a price of owning to compute the saving: `gpubroker capacity add owned`"
     figures = _figures(use, gpus, saves, held=use.held, used_share=often, hours_per_day=often * 24, **prices)
-    return Finding(kind, use.accelerator, gpus, f"{verb} {gpus} {use.accelerator}", because, saves, figures)
+    return CapacityFinding(kind, use.accelerator, gpus, f"{verb} {gpus} {use.accelerator}", because, saves, figures)
 
 
-def _figures(use: Use, gpus: int, saves: float | None, **more: float | None) -> dict[str, float]:
+def _figures(use: AcceleratorUse, gpus: int, saves: float | None, **more: float | None) -> dict[str, float]:
     """The figures of a finding: common ones and ``more``; unknown ones are left out."""
     said = {"gpus": gpus, **more, "rent_usd": use.rent}
     if saves is not None:

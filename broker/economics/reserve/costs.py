@@ -20,7 +20,7 @@ DAY, WEEK, QUARTER = 24, 168, 13 * 168
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class BurstPrices:
     """Prices of bursts. ``spot``: None if unavailable. ``spot_share``: the part of bursts on spot."""
 
     on_demand: float
@@ -49,7 +49,7 @@ class Range:
     high: float
 
 
-class Scenario(StrEnum):
+class SupplyScenario(StrEnum):
     """Ways to serve the same demand."""
 
     AS_IS = "as_is"
@@ -62,7 +62,7 @@ class Scenario(StrEnum):
 class ScenarioCost:
     """``usd_per_month`` in parts: holdings, new reservations, bursts on demand and on spot."""
 
-    scenario: Scenario
+    scenario: SupplyScenario
     usd_per_month: Range
     held: float
     reserved: float
@@ -71,7 +71,7 @@ class ScenarioCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldCapacity:
     """Current holdings: GPUs, their hourly cost, the extra cost per GPU-hour in use, and the hourly commitment for
     bursts.
     """
@@ -82,7 +82,7 @@ class Held:
     promised: float
 
     @classmethod
-    def of(cls, holdings: Iterable[Holding], now: datetime, kwh_usd: float, pue: float) -> Held:
+    def of(cls, holdings: Iterable[Holding], now: datetime, kwh_usd: float, pue: float) -> HeldCapacity:
         active = [holding for holding in holdings if holding.active(now)]
         serving = [holding for holding in active if holding.kind is not HoldingKind.COMMITMENT]
         gpus = sum(holding.gpus for holding in serving)
@@ -93,7 +93,12 @@ class Held:
 
 
 def scenario_cost(
-    scenario: Scenario, demand: Sequence[int], market: Market, held: Held, reserved: int = 0, usd: float = 0.0
+    scenario: SupplyScenario,
+    demand: Sequence[int],
+    market: BurstPrices,
+    held: HeldCapacity,
+    reserved: int = 0,
+    usd: float = 0.0,
 ) -> ScenarioCost:
     """The monthly cost of the last quarter's demand, block by block."""
     recent = demand[-QUARTER:]

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from broker.core.errors import GiveUp, InvalidInput, MissingExtra
-from broker.economics.reserve.replay import Outcome, Terms, charge, checked
+from broker.economics.reserve.replay import PurchaseOutcome, ReserveTerms, charge, checked
 
 
-def optimum(demand: Sequence[float], terms: Terms) -> Outcome:
+def optimum(demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
     """The cheapest purchases for a ``demand`` of whole units, all hours of which count. Raises `MissingExtra` without
     SciPy, and InvalidInput for fractions: of them the programme would buy fractions, too."""
     checked(demand)

@@ -23,7 +23,7 @@ from functools import cache
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.stock import Stock
-from broker.economics.reserve.windows import Window
+from broker.economics.reserve.windows import SlidingWindow
 from broker.economics.units import positive, whole
 
 PATIENCE = 0.8
@@ -61,7 +61,7 @@ class Memory:
 
     def __init__(self, term: int, history: Iterable[float] = ()) -> None:
         self.term = whole("term", term, most=LONGEST_TERM)
-        self._windows = {hours: Window(hours) for hours in (IN_USE_HOURS, *HORIZONS, *memories(term))}
+        self._windows = {hours: SlidingWindow(hours) for hours in (IN_USE_HOURS, *HORIZONS, *memories(term))}
         self.extend(history)
 
     def extend(self, history: Iterable[float]) -> None:

@@ -37,7 +37,7 @@ class Buyer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReserveTerms:
     """``term``: hours a purchase lasts. ``ratio``: price of a reserved unit-hour over that of an on-demand one."""
 
     term: int
@@ -54,7 +54,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PurchaseOutcome:
     """``purchases``: (hour, units), hours counted from the first one that costs. ``held``: units per hour.
 
     ``reserved`` and ``on_demand``: the two parts of the cost. ``idle``: reserved unit-hours that nothing used.
@@ -71,7 +71,7 @@ class Outcome:
         return self.reserved + self.on_demand
 
 
-def replay(buyer: Buyer, demand: Sequence[float], terms: Terms, *, warm_up: int = 0) -> Outcome:
+def replay(buyer: Buyer, demand: Sequence[float], terms: ReserveTerms, *, warm_up: int = 0) -> PurchaseOutcome:
     """Run ``buyer`` over ``demand`` from hour ``warm_up`` on. Raises InvalidInput for demand that is negative or no
     number, and for a warm-up that leaves nothing to measure."""
     checked(demand, warm_up)
@@ -87,7 +87,7 @@ def replay(buyer: Buyer, demand: Sequence[float], terms: Terms, *, warm_up: int 
     return charge(purchases, counted, terms)
 
 
-def charge(purchases: Iterable[tuple[int, int]], demand: Sequence[float], terms: Terms) -> Outcome:
+def charge(purchases: Iterable[tuple[int, int]], demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
     """The cost of ``purchases`` on ``demand``; every hour counts."""
     bought = tuple(purchases)
     stock = Stock()
@@ -100,7 +100,7 @@ def charge(purchases: Iterable[tuple[int, int]], demand: Sequence[float], terms:
     for hour, units in enumerate(starts):
         future -= units
         held.append(stock.held(hour) - future)
-    return Outcome(
+    return PurchaseOutcome(
         reserved=sum(units * terms.fee(hour, len(demand)) for hour, units in bought),
         on_demand=sum(max(wanted - has, 0) for wanted, has in zip(demand, held, strict=True)),
         idle=sum(max(has - wanted, 0) for wanted, has in zip(demand, held, strict=True)),

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 
-class Window:
+class SlidingWindow:
     """The last ``hours`` values, fewer as long as fewer were seen. Adding one costs a search and a shift, which for
     windows of weeks is a microsecond or two."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from broker.economics.reserve.replay import Outcome, Terms, charge
+from broker.economics.reserve.replay import PurchaseOutcome, ReserveTerms, charge
 from broker.economics.reserve.stock import Stock
-from broker.economics.reserve.windows import Window
+from broker.economics.reserve.windows import SlidingWindow
 
 STAGGERED_EVERY = 24
 STAGGERED_HOURS = 168
@@ -31,7 +31,7 @@ class StaggeredQuantile:
 
     def __init__(self, ratio: float) -> None:
         self._ratio = ratio
-        self._week = Window(STAGGERED_HOURS)
+        self._week = SlidingWindow(STAGGERED_HOURS)
 
     def remember(self, history: Iterable[float]) -> None:
         self._week.extend(list(history))
@@ -56,7 +56,9 @@ class BreakEven:
 
     def __init__(self, term: int, threshold: float) -> None:
         self._bearable = math.floor(threshold)
-        self._uncovered = Window(term)  # demand above what was held, each as it was plus `_bought` of that moment
+        self._uncovered = SlidingWindow(
+            term
+        )  # demand above what was held, each as it was plus `_bought` of that moment
         self._bought = 0
 
     def remember(self, history: Iterable[float]) -> None:
@@ -72,12 +74,12 @@ class BreakEven:
         self._uncovered.add(demand - held + self._bought)
 
 
-def wang(terms: Terms) -> BreakEven:
+def wang(terms: ReserveTerms) -> BreakEven:
     """The deterministic rule."""
     return BreakEven(terms.term, terms.ratio * terms.term)
 
 
-def wang_randomised(terms: Terms, draws: int = 16) -> list[BreakEven]:
+def wang_randomised(terms: ReserveTerms, draws: int = 16) -> list[BreakEven]:
     """The randomised rule as ``draws`` equally likely ones, whose mean cost is its expected cost: thresholds z in
     [0, β] of density e^(z/β) / (β (e − 1)), β = ρ · term, taken at the middles of equal shares."""
     break_even = terms.ratio * terms.term
@@ -85,7 +87,7 @@ def wang_randomised(terms: Terms, draws: int = 16) -> list[BreakEven]:
     return [BreakEven(terms.term, break_even * math.log1p(share * (math.e - 1))) for share in shares]
 
 
-def static_best(demand: Sequence[float], terms: Terms) -> Outcome:
+def static_best(demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
     """The one level that, held all the time, would have been cheapest on ``demand``: known only afterwards.
 
     Another unit pays as long as demand exceeds the level in more hours than its terms cost on-demand hours.

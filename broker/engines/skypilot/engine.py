@@ -35,7 +35,7 @@ from broker.engines.skypilot.aftermath import UNKNOWN, folder_of, from_record, r
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
-from broker.engines.skypilot.sdk import Cluster, Request, Sdk
+from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, key_of, task_config, waits_in_line
 from broker.runfolder.agent_bundle import write_agent
 
@@ -76,8 +76,8 @@ class _Seen:
 
     at: float
     keys: frozenset[str]
-    requests: Mapping[str, Request]
-    clusters: Mapping[str, Cluster]
+    requests: Mapping[str, SkyRequest]
+    clusters: Mapping[str, SkyCluster]
     ends: Ends
 
 
@@ -85,7 +85,19 @@ class Skypilot:
     """The engine. Its handles are ``skypilot:<which API server>:<key>``."""
 
     name = "skypilot"
-    honours = frozenset({"several_nodes", "workdir", "setup", "file_mounts", "secrets", "image"})
+    honours = frozenset(
+        {
+            "several_nodes",
+            "workdir",
+            "setup",
+            "file_mounts",
+            "secrets",
+            "image",
+            "disk_tier",
+            "network_tier",
+            "skypilot_config",
+        }
+    )
     Settings: ClassVar = SkypilotSettings
 
     def __init__(
@@ -234,7 +246,7 @@ class Skypilot:
         gone = self._slot(parts["key"]).read("gone.json")
         return from_record(gone) if gone else None
 
-    def _requests(self, slots: Mapping[str, Slot]) -> dict[str, Request]:
+    def _requests(self, slots: Mapping[str, Slot]) -> dict[str, SkyRequest]:
         """The launches that are not known to have ended, by key."""
         ids = {}
         for key, slot in slots.items():
@@ -291,7 +303,7 @@ class Skypilot:
         state = EngineState.PENDING if since is None else EngineState.UP
         return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))
 
-    def _since(self, slot: Slot, cluster: Cluster) -> datetime:
+    def _since(self, slot: Slot, cluster: SkyCluster) -> datetime:
         """Start of billing: when the cloud was asked for machines, as any may exist from then on. SkyPilot truncates to
         seconds, so never before the launch.
         """

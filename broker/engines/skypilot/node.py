@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from broker.runfolder.agent_bundle import OBSTORE
+from broker.runfolder.agent_requirements import OBSTORE, requirements
 
 # A folder of each attempt's own, and in it of each rank's: nodes, and attempts, may share one home.
 _FOLDER = ".gpubroker"
@@ -38,10 +38,12 @@ if [ -z "$found" ]; then
 fi
 version="$("$found" -c 'import sys; print("%d%02d" % sys.version_info[:2])')"
 {pins}
+printf '%s\\n' "$requirements" > "$own/requirements.txt"
+set -- --require-hashes --only-binary :all: --requirement "$own/requirements.txt"
 if "$found" -m pip --version >/dev/null 2>&1; then
-  "$found" -m pip install --quiet --disable-pip-version-check --target "$own/lib" --upgrade "$obstore"
+  "$found" -m pip install --quiet --disable-pip-version-check --target "$own/lib" --upgrade "$@"
 else
-  PATH="$HOME/.local/bin:$PATH" uv pip install --quiet --python "$found" --target "$own/lib" "$obstore"
+  PATH="$HOME/.local/bin:$PATH" uv pip install --quiet --python "$found" --target "$own/lib" "$@"
 fi
 ln -sf ../agent.pyz "$own/agent.pyz"
 printf %s "$found" > "$own/python"
@@ -59,7 +61,7 @@ def setup_script(key: str) -> str:
     """Installs obstore for the node's own Python into the attempt's folder. May be repeated."""
     words = ["if", *["elif"] * (len(OBSTORE) - 1)]
     pins = [
-        f'{word} [ "$version" -ge {major}{minor:02d} ]; then obstore={shlex.quote(pin)}'
+        f'{word} [ "$version" -ge {major}{minor:02d} ]; then requirements={shlex.quote(requirements(pin))}'
         for word, ((major, minor), pin) in zip(words, OBSTORE, strict=True)
     ]
     return _SETUP.format(folder=_FOLDER, key=key, pins="\n".join([*pins, "fi"]))

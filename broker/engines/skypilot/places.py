@@ -17,7 +17,8 @@ CLOUDS: Mapping[str, str] = {
 BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
 _WITHOUT_ZONES = frozenset({"azure", "lambda", "nebius", "kubernetes", "ssh"})
 # Prices that are the same everywhere are listed under a name that is no region; SkyPilot chooses one.
-_NO_REGIONS = frozenset({("runpod", "secure"), ("oci", "global")})
+_NO_REGION = "global"
+_NO_REGIONS_OF = frozenset({("runpod", "secure")})
 # ``use1-az6``, ``usw2-lax1-az1``: the same place for every account; its name, ``us-east-1a``, is the account's own.
 _ZONE_ID = re.compile(r"[a-z0-9-]+-az[0-9]+")
 
@@ -30,7 +31,7 @@ def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
     is called for AWS offers with a zone ID only. Raises `TryAnotherOffer` if the account lacks that zone, and what
     ``aws_zones`` raises.
     """
-    if (cloud, offer.region) in _NO_REGIONS:
+    if offer.region == _NO_REGION or (cloud, offer.region) in _NO_REGIONS_OF:
         return cloud
     zone = None if cloud in _WITHOUT_ZONES else offer.zone
     if cloud == "aws" and zone and _ZONE_ID.fullmatch(zone):

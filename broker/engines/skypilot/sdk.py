@@ -45,7 +45,8 @@ _CLOUDS = "`sky check` lists the clouds its API server may use, and what is miss
 # Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
 # sky/exceptions.py of 0.14.
 _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
-    "ResourcesUnavailableError": (NoCapacity, ""),
+    # SkyPilot does not pass on which refusal it was: no capacity, no quota, or a right that is missing.
+    "ResourcesUnavailableError": (NoCapacity, "`sky logs --provision CLUSTER` has the cloud's own words"),
     "ProvisionPrechecksError": (TryAnotherOffer, _CLOUDS),
     "NotSupportedError": (TryAnotherOffer, ""),
     "ProvisionUnsupportedError": (TryAnotherOffer, ""),
@@ -83,7 +84,7 @@ _PRINTING = threading.Lock()  # where standard output goes is one thing for all 
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SkyRequest:
     """A request at the API server. ``status``: pending, running, succeeded, failed, cancelled."""
 
     id: str
@@ -96,7 +97,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class SkyCluster:
     """A cluster as the API server last saw it. ``status``: init, up, stopped. ``since``: when it was last launched."""
 
     name: str
@@ -144,14 +145,14 @@ class Sdk:
             task = sky.Task.from_yaml_config(dict(config))
             return str(sky.launch(task, cluster_name=cluster, down=True))
 
-    def requests(self, ids: Sequence[str]) -> dict[str, Request]:
+    def requests(self, ids: Sequence[str]) -> dict[str, SkyRequest]:
         """The requests that the server still knows, by id."""
         if not ids:
             return {}
         with _ours():
             return {one.id: one for one in _requests(self._sky.api_status(request_ids=list(ids)))}
 
-    def launches(self, cluster: str) -> list[Request]:
+    def launches(self, cluster: str) -> list[SkyRequest]:
         """Every request to launch that cluster that the server remembers, oldest first."""
         with _ours():
             found = list(self._sky.api_status(cluster_name=cluster, all_status=True))
@@ -167,7 +168,7 @@ class Sdk:
             return error
         return None
 
-    def clusters(self, names: Sequence[str] | None) -> dict[str, Cluster]:
+    def clusters(self, names: Sequence[str] | None) -> dict[str, SkyCluster]:
         """The clusters that the server lists, by name, as last seen; None: all."""
         if names is not None and not names:
             return {}
@@ -233,16 +234,16 @@ def _ours(secrets: Iterable[str] = ()) -> Iterator[None]:
         raise GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
 
 
-def _requests(payloads: Iterable[Any]) -> Iterator[Request]:
+def _requests(payloads: Iterable[Any]) -> Iterator[SkyRequest]:
     for one in payloads:
-        yield Request(str(one.request_id), str(one.name), str(getattr(one.status, "value", one.status)).lower())
+        yield SkyRequest(str(one.request_id), str(one.name), str(getattr(one.status, "value", one.status)).lower())
 
 
-def _cluster(row: Mapping[str, Any]) -> Cluster:
+def _cluster(row: Mapping[str, Any]) -> SkyCluster:
     status = row["status"]
     why = row.get("init_status_reason") or row.get("last_event") or ""
     since = datetime.fromtimestamp(int(row["launched_at"]), UTC)
-    return Cluster(
+    return SkyCluster(
         str(row["name"]), str(getattr(status, "value", status)).lower(), since, " ".join(str(why).split())[:200]
     )
 

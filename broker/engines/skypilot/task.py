@@ -13,11 +13,13 @@ from typing import Any
 
 from broker.core.errors import TryAnotherOffer
 from broker.core.job.jobs import MachineRequest
+from broker.core.job.snapshots import is_local
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
 from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra
+from broker.placement.feasibility import request_served
 
 
 def cluster_name(key: str) -> str:
@@ -44,19 +46,27 @@ def task_config(
     and what `places.infra` raises.
     """
     job, key = launch.job, launch.key
-    mounts = {place: _absolute(source) for place, source in job.file_mounts.items()}
+    # Of a job with a snapshot the agent brings what was local; nothing is read from this machine's disk for it.
+    copied = job.workdir if job.snapshot is None else None
+    mounts = {
+        place: _absolute(source)
+        for place, source in job.file_mounts.items()
+        if job.snapshot is None or not is_local(source)
+    }
     config: dict[str, Any] = {
         "name": cluster_name(key),
         "num_nodes": launch.placement.nodes,
         "resources": resources(launch, clouds, aws_zones),
         "file_mounts": {**mounts, archive_path(key): str(archive)},
         "setup": setup_script(key),
-        "run": run_script(key, launch.run_folder, workdir=job.workdir is not None),
+        "run": run_script(key, launch.run_folder, workdir=copied is not None),
     }
-    if job.workdir is not None:
-        config["workdir"] = _absolute(job.workdir)
+    if copied is not None:
+        config["workdir"] = _absolute(copied)
     if secrets:
         config["secrets"] = dict(secrets)
+    if job.skypilot_config:
+        config["config"] = job.skypilot_config
     return config
 
 
@@ -70,23 +80,32 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
             where="skypilot",
             hint="if it has another name there, set it in GPUBROKER_ENGINES__SKYPILOT__CLOUDS",
         )
+    request = request_served(offer, launch.job)
+    labels = dict(request.labels) if request else {}
     wanted: dict[str, Any] = {
         "infra": infra(offer, cloud, aws_zones),
         "use_spot": offer.capacity_type is CapacityType.SPOT,
-        "labels": {TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {})},
+        "labels": {**labels, TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {})},
     }
-    request = next((one for one in launch.job.resources if one.accelerator == offer.accelerator), None)
     if attached := accelerators(offer, cloud):
         wanted["accelerators"] = attached
     if cloud in BY_SIZE:
         wanted |= _size(offer, request)
     else:
         wanted["instance_type"] = offer.instance_type
-    if request is not None and request.disk_gib:
-        wanted["disk_size"] = math.ceil(request.disk_gib)
-    if request is not None and request.image:
-        wanted["image_id"] = request.image
-    return wanted
+    return wanted | (_further(request) if request else {})
+
+
+def _further(request: MachineRequest) -> dict[str, Any]:
+    """What the job asks for beside the machine."""
+    fields = {
+        "disk_size": math.ceil(request.disk_gib) if request.disk_gib else None,
+        "disk_tier": request.disk_tier and request.disk_tier.value,
+        "network_tier": request.network_tier and request.network_tier.value,
+        "image_id": request.image,
+        "ports": list(request.ports),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _size(offer: Offer, request: MachineRequest | None) -> dict[str, float]:
@@ -98,6 +117,6 @@ def _size(offer: Offer, request: MachineRequest | None) -> dict[str, float]:
 
 def _absolute(source: Any) -> Any:
     """Paths of this machine in full, whatever folder the broker runs in; addresses and buckets as they stand."""
-    if not isinstance(source, str) or "://" in source:
+    if not is_local(source):
         return source
     return str(Path(source).expanduser().absolute())

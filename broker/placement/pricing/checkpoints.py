@@ -29,7 +29,7 @@ def daly_interval(write: float, between: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BilledRun:
     """Expected billed hours of a run without its first start.
 
     ``work``: useful. ``checkpoints``: writing checkpoints. ``lost``: repeated work. ``restarts``: starting again.
@@ -52,7 +52,7 @@ class Run:
         return self.work / self.hours if self.hours > 0 else 1.0
 
 
-def expected_run(work: float, rate: float, interval: float, write: float, restart: float) -> Run:
+def expected_run(work: float, rate: float, interval: float, write: float, restart: float) -> BilledRun:
     """The expected course of ``work`` hours of useful work with ``rate`` interruptions per hour.
 
     Interruptions are a Poisson process. A stretch of s hours that must be done in one piece is begun anew at each
@@ -66,7 +66,7 @@ def expected_run(work: float, rate: float, interval: float, write: float, restar
         stretches = work / interval
         stretch, checkpoints = interval + write, stretches * write
     if rate <= 0:
-        return Run(work, checkpoints, 0.0, 0.0, 0.0)
+        return BilledRun(work, checkpoints, 0.0, 0.0, 0.0)
     interruptions = stretches * math.expm1(min(rate * stretch, _LONGEST))
     lost = max(interruptions / rate - work - checkpoints, 0.0)
-    return Run(work, checkpoints, lost, interruptions * restart, interruptions)
+    return BilledRun(work, checkpoints, lost, interruptions * restart, interruptions)

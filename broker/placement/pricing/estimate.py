@@ -20,7 +20,7 @@ from broker.core.market.offers import Billing, Offer
 from broker.core.values.money import Money
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.egress import egress_rate
-from broker.placement.pricing.run_model import Course, Effort, Spell, course
+from broker.placement.pricing.run_model import Effort, RunModel, Spell, course
 
 _NOT_WORTH_A_LINE = Money(5_000)
 # Below this useful fraction a job does not get anywhere between interruptions.
@@ -37,8 +37,8 @@ class Estimator:
     effort: Effort
     now: datetime
     hazard: Hazard
-    _courses: dict[tuple[str | None, int, float, float], Course] = field(default_factory=dict, repr=False)
-    _extras: dict[tuple[Course, str, Billing], tuple[Spell | None, list[CostTerm]]] = field(
+    _courses: dict[tuple[str | None, int, float, float], RunModel] = field(default_factory=dict, repr=False)
+    _extras: dict[tuple[RunModel, str, Billing], tuple[Spell | None, list[CostTerm]]] = field(
         default_factory=dict, repr=False
     )
 
@@ -79,15 +79,16 @@ class Estimator:
             interruptions_per_hour=run_course.interruptions,
         )
 
-    def _course(self, offer: Offer, machine: MachineRequest) -> Course:
+    def _course(self, offer: Offer, machine: MachineRequest) -> RunModel:
         interruptions = self.hazard(offer) * self.effort.nodes
-        key = (offer.accelerator, machine.count, interruptions, self.effort.start_on(offer.capacity_type))
+        used = machine.count if machine.accelerator and not machine.at_least else offer.count
+        key = (offer.accelerator, used, interruptions, self.effort.start_on(offer.capacity_type))
         known = self._courses.get(key)
         if known is None:
             known = self._courses[key] = course(self.effort, *key)
         return known
 
-    def _extra(self, run_course: Course, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
+    def _extra(self, run_course: RunModel, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
         key = (run_course, offer.location, offer.billing)
         known = self._extras.get(key)
         if known is None:
@@ -115,7 +116,7 @@ def _term(spell: Spell, rate: Money, price: str) -> CostTerm:
     return CostTerm(spell.name, Money(round(rate.micros * spell.hours)), f"{spell.how} × {price}")
 
 
-def _unused(run_course: Course, billing: Billing) -> Spell | None:
+def _unused(run_course: RunModel, billing: Billing) -> Spell | None:
     """Time billed beyond the time used: the minimum, and long billing steps."""
     duration = run_course.duration
     assert duration is not None
@@ -131,7 +132,7 @@ def _unused(run_course: Course, billing: Billing) -> Spell | None:
     return Spell("billing steps", extra, how)
 
 
-def _egress(effort: Effort, run_course: Course, here: str) -> list[CostTerm]:
+def _egress(effort: Effort, run_course: RunModel, here: str) -> list[CostTerm]:
     """Data is read once per start, by all nodes together; each checkpoint is written once and read once per restart."""
     terms: list[CostTerm] = []
     run = run_course.run
@@ -151,7 +152,7 @@ def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
     return _transfer(Moved.DATA, effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
 
 
-def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
+def _kept(effort: Effort, run_course: RunModel) -> list[CostTerm]:
     """Storage of the newest checkpoints during the job, at their maximum number from the first hour."""
     duration = run_course.duration
     if effort.keeping is None or not effort.size or duration is None:

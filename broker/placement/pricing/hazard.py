@@ -38,7 +38,7 @@ _WORTH_NAMING = 1.0  # hours seen; fewer change next to nothing
 Family = tuple[str, str | None, CapacityType]
 
 
-class Basis(StrEnum):
+class HazardBasis(StrEnum):
     """The basis of an estimate, best first."""
 
     OWN = "own_history"
@@ -48,7 +48,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class AvailabilityStretch:
     """A pool was available, or away, from ``began`` to ``ended`` hours ago (began ≥ ended ≥ 0). ``over``: the stretch
     ended by a loss or a return; otherwise its end is unknown. ``machines``: number running, of which one was lost.
     """
@@ -64,12 +64,12 @@ class PoolHistory:
     """Observations of one pool. ``offer``: its latest offer, with the provider's signals."""
 
     offer: Offer
-    there: tuple[Stretch, ...] = ()
-    away: tuple[Stretch, ...] = ()
+    there: tuple[AvailabilityStretch, ...] = ()
+    away: tuple[AvailabilityStretch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedTime:
     """Amount of data: hours (of all machines) and losses, unweighted."""
 
     hours: float = 0.0
@@ -87,10 +87,10 @@ class Risk:
     interruptions_per_hour: float
     time_to_return: float
     by_age: tuple[float, ...]
-    basis: Basis
+    basis: HazardBasis
     prior: float
-    own: Seen = Seen()
-    family: Seen = Seen()
+    own: ObservedTime = ObservedTime()
+    family: ObservedTime = ObservedTime()
 
     @property
     def mean_life(self) -> float:
@@ -110,7 +110,7 @@ class _Evidence:
     hours: tuple[float, ...] = (0.0,) * len(EDGES)
     returns: float = 0.0
     away: float = 0.0
-    seen: Seen = Seen()
+    seen: ObservedTime = ObservedTime()
 
     def rate(self, prior: float) -> float:
         """Losses per hour over whole lives."""
@@ -143,7 +143,7 @@ class _Evidence:
             tuple(hours),
             returns=sum(_weight(stretch.ended) for stretch in history.away if stretch.over),
             away=sum(_weighted(stretch.began, stretch.ended) for stretch in history.away),
-            seen=Seen(raw, sum(stretch.over for stretch in history.there)),
+            seen=ObservedTime(raw, sum(stretch.over for stretch in history.there)),
         )
 
     @classmethod
@@ -153,7 +153,7 @@ class _Evidence:
             tuple(map(sum, zip(*(one.hours for one in all_of), strict=True))),
             sum(one.returns for one in all_of),
             sum(one.away for one in all_of),
-            Seen(sum(one.seen.hours for one in all_of), sum(one.seen.losses for one in all_of)),
+            ObservedTime(sum(one.seen.hours for one in all_of), sum(one.seen.losses for one in all_of)),
         )
 
 
@@ -168,7 +168,7 @@ class _FamilyRisk:
     by_age: tuple[float, ...]
     returns: float
     score: float | None
-    seen: Seen
+    seen: ObservedTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,20 +219,20 @@ def estimate(histories: Iterable[PoolHistory]) -> Risks:
 
 def stretches(
     changes: Sequence[tuple[float, bool | None]], known_until: float = 0.0
-) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+) -> tuple[tuple[AvailabilityStretch, ...], tuple[AvailabilityStretch, ...]]:
     """When a pool was available and away, from its changes: hours ago (oldest first) and availability from then on
     (None: unknown). ``known_until``: hours since the last observation.
 
     A stretch with an unobserved start begins at its first observation.
     """
-    found: dict[bool, list[Stretch]] = {True: [], False: []}
+    found: dict[bool, list[AvailabilityStretch]] = {True: [], False: []}
     state: bool | None = None
     since = 0.0
     for at, then in [*changes, (known_until, None)]:
         if then is state:
             continue
         if state is not None and since > at:
-            found[state].append(Stretch(since, at, over=then is not None))
+            found[state].append(AvailabilityStretch(since, at, over=then is not None))
         state, since = then, at
     return tuple(found[True]), tuple(found[False])
 
@@ -274,14 +274,14 @@ def _risk(offer: Offer, family: _FamilyRisk | None, own: _Evidence) -> Risk:
     )
 
 
-def _basis(offer: Offer, family: _FamilyRisk, own: _Evidence) -> Basis:
+def _basis(offer: Offer, family: _FamilyRisk, own: _Evidence) -> HazardBasis:
     if own.seen.hours >= _WORTH_NAMING:
-        return Basis.OWN
-    return Basis.FAMILY if family.seen.hours >= _WORTH_NAMING else _told(offer)
+        return HazardBasis.OWN
+    return HazardBasis.FAMILY if family.seen.hours >= _WORTH_NAMING else _told(offer)
 
 
-def _told(offer: Offer) -> Basis:
-    return Basis.ASSUMED if offer.interruption_rate is None else Basis.PROVIDER
+def _told(offer: Offer) -> HazardBasis:
+    return HazardBasis.ASSUMED if offer.interruption_rate is None else HazardBasis.PROVIDER
 
 
 def _prior(offer: Offer, family_score: float | None) -> float:

@@ -17,7 +17,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import relative_throughput
 from broker.placement.conditions import Conditions
 from broker.placement.formats import hours, hours_of
-from broker.placement.pricing.checkpoints import Run, daly_interval, expected_run
+from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expected_run
 from broker.placement.pricing.pace import Paces, measured
 from broker.placement.pricing.storage_cost import KeepingRate
 
@@ -103,7 +103,7 @@ class Effort:
         """Hours from launch to the first useful step: our own machines are up."""
         return 0.0 if capacity_type is CapacityType.OWNED else self.start_up
 
-    def run(self, throughput: float, interruptions: float, interval: float, start: float) -> Run:
+    def run(self, throughput: float, interruptions: float, interval: float, start: float) -> BilledRun:
         """The expected run at this rate of interruptions (per hour, all nodes) with a checkpoint after each
         ``interval`` of useful hours. Unknown work takes its assumed length.
         """
@@ -125,14 +125,14 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class RunModel:
     """The expected course of the job from launch to finish. Compared by identity.
 
     ``duration``: None when the work is not known; then ``spells`` is one hour of the time.
     ``interval``: useful hours from checkpoint to checkpoint. ``interruptions``: per hour, for all nodes.
     """
 
-    run: Run
+    run: BilledRun
     spells: tuple[Spell, ...]
     duration: timedelta | None
     throughput: float
@@ -140,7 +140,7 @@ class Course:
     interval: float
 
 
-def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> Course:
+def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> RunModel:
     """The course on machines of which ``count`` ``accelerator`` are used, at ``interruptions`` per hour for all nodes,
     with ``start`` hours from launch to the first useful step."""
     throughput, how_fast = speed(effort, accelerator, count)
@@ -154,10 +154,10 @@ def course(effort: Effort, accelerator: str | None, count: int, interruptions: f
         # Offers where the job can never finish are rejected before the time matters.
         duration = timedelta(hours=min(run.hours + first, 1e9))
         spells = tuple(_spells(effort, run, how_fast, first))
-    return Course(run, spells, duration, throughput, interruptions, interval)
+    return RunModel(run, spells, duration, throughput, interruptions, interval)
 
 
-def _spells(effort: Effort, run: Run, how_fast: str, first: float) -> list[Spell]:
+def _spells(effort: Effort, run: BilledRun, how_fast: str, first: float) -> list[Spell]:
     spells = [Spell("compute", run.work, f"{hours(run.work)} of work{how_fast}")]
     if run.checkpoints > 0:
         how = f"{hours(run.checkpoints)} of writing them, {hours(effort.write)} each"

@@ -25,7 +25,7 @@ WORTH_MOVING = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitForPlacement:
     """Wait for ``placement``, which is unavailable now. ``why``: for the job's events."""
 
     placement: Placement
@@ -60,7 +60,7 @@ def worth_waiting(
     away: Callable[[Offer], float],
     value: Money,
     waited: timedelta,
-) -> Wait | None:
+) -> WaitForPlacement | None:
     """Whether to wait for one of ``gone``, unavailable capacity, rather than start on ``here``.
 
     ``away``: hours until lost capacity returns, on average. Long absences tend to last: the expectation is never less
@@ -84,7 +84,7 @@ def worth_waiting(
         f"spot capacity in {placement.offer.pool} is expected back in {hours(until)}: at {print_money(value)} an hour"
         f" that is worth waiting for, by {about(Money(now - then))}"
     )
-    return Wait(placement, why)
+    return WaitForPlacement(placement, why)
 
 
 def better_place(

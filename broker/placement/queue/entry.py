@@ -15,7 +15,7 @@ from broker.placement.offer_index import Board
 from broker.placement.planner import Deny
 from broker.placement.pricing.estimate import margin
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
-from broker.placement.queue.queue import Entry, Option
+from broker.placement.queue.queue import QueueEntry, QueueOption
 from broker.placement.ranking import weighed
 
 # Limited pools considered, at most, that cost less than unlimited capacity.
@@ -34,7 +34,7 @@ def entry_of(
     remaining: timedelta | None = None,
     excluded: Mapping[str, tuple[Reason, str]] | None = None,
     deny: Deny | None = None,
-) -> Entry:
+) -> QueueEntry:
     """The entry of a job with at most nine options: limited pools, best first, up to the first unlimited capacity in
     the ranking. If nothing meets the deadline, the options without it. A job alone in the queue, with all machines
     free, thus gets the first placement of its plan.
@@ -43,7 +43,7 @@ def entry_of(
     occupy.
     """
 
-    def options(one: Job) -> tuple[Option, ...]:
+    def options(one: Job) -> tuple[QueueOption, ...]:
         judge = board.judge(
             one, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
             deny=deny,
@@ -56,7 +56,7 @@ def entry_of(
         found = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
     deadline = job.deadline_at(submitted_at)
     said = conditions.value_of_time if job.value_of_time is None else job.value_of_time
-    return Entry(
+    return QueueEntry(
         id=job_id,
         team=job.team or "",
         priority=job.priority,
@@ -72,8 +72,8 @@ def entry_of(
     )
 
 
-def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[Option, ...]:
-    found: list[Option] = []
+def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[QueueOption, ...]:
+    found: list[QueueOption] = []
     least = Money.ZERO
     for placement in ranked:
         offer = placement.offer
@@ -87,13 +87,13 @@ def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effort) -> Option:
+def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effort) -> QueueOption:
     cost = _usd(placement.expected_cost)
     if placement.duration is not None:
         spare = hours_of(margin(placement, effort))
-        return Option(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare)
+        return QueueOption(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare)
     hours = ASSUMED_WORK / (placement.throughput * placement.useful_fraction)
-    return Option(placement.offer.id, pool, hours, cost, _usd(weighs) * ASSUMED_WORK)
+    return QueueOption(placement.offer.id, pool, hours, cost, _usd(weighs) * ASSUMED_WORK)
 
 
 def _usd(amount: Money) -> float:

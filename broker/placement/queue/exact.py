@@ -12,11 +12,21 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from broker.core.errors import MissingExtra
-from broker.placement.queue.queue import Entry, Free, Option, Rules, Turn, burden, in_turn, is_late, weights
+from broker.placement.queue.queue import (
+    Free,
+    QueueEntry,
+    QueueOption,
+    QueueRules,
+    Turn,
+    burden,
+    in_turn,
+    is_late,
+    weights,
+)
 
 
 def place_exactly(
-    entries: Sequence[Entry], free: Mapping[str, Free], rules: Rules | None = None, *, step: float = 1.0
+    entries: Sequence[QueueEntry], free: Mapping[str, Free], rules: QueueRules | None = None, *, step: float = 1.0
 ) -> list[Turn]:
     """As `queue.place`, optimal on the grid.
 
@@ -29,10 +39,10 @@ def place_exactly(
     except ImportError as error:
         raise MissingExtra("backtest", "placing a queue exactly") from error
 
-    rules = rules or Rules()
+    rules = rules or QueueRules()
     weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
     slots = _horizon(ordered, free, step)
-    columns: list[tuple[Entry, Option, int]] = []
+    columns: list[tuple[QueueEntry, QueueOption, int]] = []
     costs: list[tuple[int, float, bool]] = []  # the priority's place, the burden, and whether it is late
     for tier, (_, group) in enumerate(groupby(ordered, key=lambda entry: entry.priority)):
         jobs = list(group)
@@ -91,7 +101,7 @@ def place_exactly(
     return [turns.get(job.id, Turn(job, None, 0.0, late=True)) for job in ordered]
 
 
-def _horizon(entries: Sequence[Entry], free: Mapping[str, Free], step: float) -> int:
+def _horizon(entries: Sequence[QueueEntry], free: Mapping[str, Free], step: float) -> int:
     """Enough slots for every job to wait for all the others."""
     longest = [max((o.hours for o in job.options if o.pool is not None), default=0.0) for job in entries]
     last = max((at for of in free.values() for at, _ in of.steps), default=0.0)

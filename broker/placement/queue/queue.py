@@ -43,7 +43,7 @@ EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class QueueOption:
     """One way to run a job: ``hours`` from start to finish, for ``cost`` USD as planned: total, or per hour if the work
     is unknown. ``weighs``: USD for the objective. ``pool``: its limited pool, None if unlimited. ``margin``: hours a
     plan keeps free before a deadline.
@@ -58,7 +58,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """A job in the queue. Times in hours from now: ``deadline`` (negative if past), ``handed_in`` (negative).
     ``needs``: known hours of work left; ``open_ended``: unknown, so the job is late only if its deadline has passed at
     its start; ``value_of_time``: USD per hour until its finish, possibly 0; None if unset or a deadline applies.
@@ -69,7 +69,7 @@ class Entry:
     priority: Priority
     nodes: int
     gpus: int
-    options: tuple[Option, ...] = ()
+    options: tuple[QueueOption, ...] = ()
     deadline: float | None = None
     handed_in: float = 0.0
     needs: float = 0.0
@@ -86,8 +86,8 @@ class Entry:
 class Turn:
     """The result for a job. ``start``: hours from now. ``option`` None: nothing can serve it."""
 
-    entry: Entry
-    option: Option | None
+    entry: QueueEntry
+    option: QueueOption | None
     start: float
     late: bool
 
@@ -113,7 +113,7 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class QueueRules:
     """``waiting``: default value of an hour, USD per GPU. ``fairness``: reduction of a job's weight per earlier job of
     its team; 0 for none. ``running``: running jobs by team.
     """
@@ -123,32 +123,32 @@ class Rules:
     running: Mapping[str, int] = field(default_factory=dict)
 
 
-def in_turn(entries: Iterable[Entry], running: Mapping[str, int] | None = None) -> list[Entry]:
+def in_turn(entries: Iterable[QueueEntry], running: Mapping[str, int] | None = None) -> list[QueueEntry]:
     """A cheap order of jobs: by priority; nearly late; team with the fewest turns; least slack; first come."""
     return [entry for entry, _ in _with_turns(entries, running or {})]
 
 
-def weights(entries: Iterable[Entry], rules: Rules) -> dict[str, float]:
+def weights(entries: Iterable[QueueEntry], rules: QueueRules) -> dict[str, float]:
     """The weight of each job within its priority, by id: 1 / (1 + fairness · earlier turns of its team)."""
     return {entry.id: 1 / (1 + rules.fairness * turn) for entry, turn in _with_turns(entries, rules.running)}
 
 
-def burden(entry: Entry, option: Option, start: float, weight: float, rules: Rules) -> float:
+def burden(entry: QueueEntry, option: QueueOption, start: float, weight: float, rules: QueueRules) -> float:
     """The job's contribution to the objective, lateness apart."""
     return weight * (option.weighs + hour_of_waiting(entry, rules) * start)
 
 
-def hour_of_waiting(entry: Entry, rules: Rules) -> float:
+def hour_of_waiting(entry: QueueEntry, rules: QueueRules) -> float:
     """The value of an hour of waiting for this job, USD."""
     return rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
 
 
-def is_late(entry: Entry, option: Option, start: float) -> bool:
+def is_late(entry: QueueEntry, option: QueueOption, start: float) -> bool:
     """Whether it would miss its deadline there."""
     return start > latest_start(entry, option) + EPSILON
 
 
-def latest_start(entry: Entry, option: Option) -> float:
+def latest_start(entry: QueueEntry, option: QueueOption) -> float:
     """Hours from now; later it would miss its deadline there."""
     if entry.deadline is None:
         return math.inf
@@ -156,12 +156,12 @@ def latest_start(entry: Entry, option: Option) -> float:
 
 
 def place(
-    entries: Sequence[Entry], free: Mapping[str, Free], rules: Rules | None = None, *, effort: int = EFFORT
+    entries: Sequence[QueueEntry], free: Mapping[str, Free], rules: QueueRules | None = None, *, effort: int = EFFORT
 ) -> list[Turn]:
     """A turn for every job, in the order of `in_turn`. ``free``: of every pool that an option names."""
     from broker.placement.queue.search import Profile, Search  # which speaks in the words of this module
 
-    rules = rules or Rules()
+    rules = rules or QueueRules()
     weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
     profiles = {pool: Profile(list(of.steps)) for pool, of in free.items()}
     turns: dict[str, Turn] = {}
@@ -174,9 +174,9 @@ def place(
     return [turns[entry.id] for entry in ordered]
 
 
-def total(turns: Iterable[Turn], rules: Rules | None = None) -> tuple[int, float]:
+def total(turns: Iterable[Turn], rules: QueueRules | None = None) -> tuple[int, float]:
     """The objective of a round: how many of those that get something are late, and what all of them weigh."""
-    rules, placed = rules or Rules(), list(turns)
+    rules, placed = rules or QueueRules(), list(turns)
     weight = weights([turn.entry for turn in placed], rules)
     burdens = [
         burden(turn.entry, turn.option, turn.start, weight[turn.entry.id], rules)
@@ -186,9 +186,9 @@ def total(turns: Iterable[Turn], rules: Rules | None = None) -> tuple[int, float
     return sum(turn.late and turn.option is not None for turn in placed), sum(burdens)
 
 
-def _with_turns(entries: Iterable[Entry], running: Mapping[str, int]) -> list[tuple[Entry, int]]:
+def _with_turns(entries: Iterable[QueueEntry], running: Mapping[str, int]) -> list[tuple[QueueEntry, int]]:
     had: Counter[str] = Counter(running)
-    numbered: list[tuple[Entry, int]] = []
+    numbered: list[tuple[QueueEntry, int]] = []
     tier: Priority | None = None
     for entry in sorted(entries, key=lambda one: (TIERS.index(one.priority), one.slack, one.handed_in, one.id)):
         if entry.priority is not tier:
@@ -196,7 +196,7 @@ def _with_turns(entries: Iterable[Entry], running: Mapping[str, int]) -> list[tu
         numbered.append((entry, had[entry.team]))
         had[entry.team] += 1
 
-    def key(one: tuple[Entry, int]) -> tuple[int, bool, int, float, float, str]:
+    def key(one: tuple[QueueEntry, int]) -> tuple[int, bool, int, float, float, str]:
         entry, turn = one
         return TIERS.index(entry.priority), entry.slack >= _PRESSING, turn, entry.slack, entry.handed_in, entry.id
 

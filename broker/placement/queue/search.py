@@ -12,7 +12,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.placement.queue.queue import EPSILON, Entry, Option, Rules, Turn, hour_of_waiting, latest_start
+from broker.placement.queue.queue import (
+    EPSILON,
+    QueueEntry,
+    QueueOption,
+    QueueRules,
+    Turn,
+    hour_of_waiting,
+    latest_start,
+)
 
 _SHAKES = 2
 _MANY = 1_000
@@ -83,10 +91,10 @@ class Search:
 
     def __init__(
         self,
-        jobs: Sequence[Entry],
+        jobs: Sequence[QueueEntry],
         profiles: Mapping[str, Profile],
         weight: Mapping[str, float],
-        rules: Rules,
+        rules: QueueRules,
         effort: int,
     ) -> None:
         self._jobs = [job for job in jobs if job.options]
@@ -184,7 +192,7 @@ class Search:
         late, cost, turns = 0, 0.0, []
         for i in order:
             job, (weight, hour), latest = self._jobs[i], self._worth[i], self._latest[i]
-            best: tuple[bool, bool, float, float, Option] | None = None
+            best: tuple[bool, bool, float, float, QueueOption] | None = None
             for number, option in enumerate(job.options):
                 other = held_to[i] is not None and held_to[i] != number
                 start = 0.0

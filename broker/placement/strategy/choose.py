@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Course, Task
+from broker.placement.strategy.situation import StrategySession, StrategyTask
 
 STALE = 6.0
 """Hours without a record after which history is too old to plan on."""
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def course_for(
-    task: Task,
+    task: StrategyTask,
     pools: Sequence[str],
     history: Mapping[str, Sequence[bool]],
     price: Mapping[str, Sequence[float]],
@@ -25,7 +25,7 @@ def course_for(
     gap: float,
     on_demand_price: float,
     age: float = 0.0,
-) -> tuple[Course, str]:
+) -> tuple[StrategySession, str]:
     """A course for ``task``, which may use spot capacity of ``pools``, and why it is the one it is.
 
     ``history`` and ``price`` (USD per hour), per pool, one entry every ``gap`` seconds, oldest first and all ending

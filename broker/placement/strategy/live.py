@@ -20,12 +20,11 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.run_model import Effort
+from broker.placement.pricing.time_value import WORTH_MOVING
 from broker.placement.strategy.safety import keep_deadline
-from broker.placement.strategy.situation import Course, Decision, Mode, Situation, Task, slack
+from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession, StrategyTask, slack
 
 HOUR = 3600.0
-WORTH_MOVING = 2.5
-"""A voluntary move must save this multiple of its cost: the saving is expected, the cost certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Ground:
     steady machine.
     """
 
-    task: Task
+    task: StrategyTask
     steady: Placement
     spot: Mapping[str, Placement]
     price: Mapping[str, float]
@@ -50,7 +49,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LiveJob:
     """The job's state. ``remaining``: work since the last durable checkpoint, on the job's reference machine; ``on``:
     the launched or running placement; ``started``: when (UTC); ``running``: it makes progress.
     """
@@ -98,7 +97,7 @@ def ground(
         return None
     deadline = (in_time.deadline - submitted_at).total_seconds()
     changeover = changeover_of(job, conditions, max((p.interruptions_per_hour for p in spot.values()), default=0.1))
-    task = Task(seconds_on(steady, work), deadline, changeover, tick)
+    task = StrategyTask(seconds_on(steady, work), deadline, changeover, tick)
     return Ground(task, steady, spot, price)
 
 
@@ -107,7 +106,7 @@ def useful_rate(placement: Placement, steady: Placement) -> float:
     return placement.rate.micros / 1e6 * steady.throughput / placement.throughput
 
 
-def situation(ground: Ground, standing: Standing, submitted_at: datetime, avoid: frozenset[str]) -> Situation:
+def situation(ground: Ground, standing: LiveJob, submitted_at: datetime, avoid: frozenset[str]) -> Situation:
     """The current situation. Pools in ``avoid`` were just preempted: they count as unavailable while there are others.
     A running machine counts as capacity, whatever the market reports.
     """
@@ -127,18 +126,18 @@ def situation(ground: Ground, standing: Standing, submitted_at: datetime, avoid:
     return Situation(elapsed, work_left, mode, pool, left, spot, ground.on_demand_price)
 
 
-def decide(course: Course, ground: Ground, now: Situation) -> Decision:
+def decide(course: StrategySession, ground: Ground, now: Situation) -> StrategyDecision:
     """The strategy's decision, extended by cases a recorded market lacks: machines that fail to start, and offers so
     much better that leaving a working machine pays.
     """
     booted = now.mode is Mode.SPOT and now.changeover_left > 0
     if booted and slack(ground.task, now) - now.changeover_left < ground.task.changeover - ground.task.tick:
-        return Decision(Mode.ON_DEMAND, why="safety net: the machine has not come up")
+        return StrategyDecision(Mode.ON_DEMAND, why="safety net: the machine has not come up")
     decision = course.decide(now)
     if decision.mode is Mode.SPOT and now.mode is Mode.SPOT and decision.pool == now.pool:
         better = better_pool(ground, now)
         if better is not None:
-            moved = Decision(Mode.SPOT, better, why="so much cheaper that moving pays")
+            moved = StrategyDecision(Mode.SPOT, better, why="so much cheaper that moving pays")
             return keep_deadline(ground.task, now, moved)
     return decision
 
@@ -158,7 +157,7 @@ def better_pool(ground: Ground, now: Situation) -> str | None:
     return best if saving > WORTH_MOVING * now.spot[best] * task.changeover / HOUR else None
 
 
-def in_order(decision: Decision, ground: Ground, plan: Plan) -> Sequence[Placement]:
+def in_order(decision: StrategyDecision, ground: Ground, plan: Plan) -> Sequence[Placement]:
     """The placements to be tried, first the one decided on; what follows is for the case that money or policies
     refuse it. Empty: wait."""
     if decision.mode is Mode.IDLE:

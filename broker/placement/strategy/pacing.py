@@ -9,30 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.placement.strategy.safety import keep_deadline
-from broker.placement.strategy.situation import EPSILON, Decision, Mode, Situation, Task, cheapest
+from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask, cheapest
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemandOnly:
     """Buy certainty from the first second."""
 
-    task: Task
+    task: StrategyTask
 
-    def decide(self, now: Situation) -> Decision:
-        return Decision(Mode.ON_DEMAND, why="always")
+    def decide(self, now: Situation) -> StrategyDecision:
+        return StrategyDecision(Mode.ON_DEMAND, why="always")
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
     """Spot if available, else wait, within the safety net."""
 
-    task: Task
+    task: StrategyTask
 
-    def decide(self, now: Situation) -> Decision:
+    def decide(self, now: Situation) -> StrategyDecision:
         otherwise = (
-            Decision(Mode.ON_DEMAND, why="waiting was too late already")
+            StrategyDecision(Mode.ON_DEMAND, why="waiting was too late already")
             if now.mode is Mode.ON_DEMAND
-            else Decision(Mode.IDLE, why="wait for spot")
+            else StrategyDecision(Mode.IDLE, why="wait for spot")
         )
         return keep_deadline(self.task, now, take_spot(now) or otherwise)
 
@@ -45,28 +45,28 @@ class UniformProgress:
     two changeovers, then take spot as soon as it appears. A working spot machine is never left.
     """
 
-    task: Task
+    task: StrategyTask
 
-    def decide(self, now: Situation) -> Decision:
+    def decide(self, now: Situation) -> StrategyDecision:
         return keep_deadline(self.task, now, self._wish(now))
 
-    def _wish(self, now: Situation) -> Decision:
+    def _wish(self, now: Situation) -> StrategyDecision:
         task = self.task
         pace = task.work / task.deadline
         progress = task.work - now.work_left
         if now.mode is Mode.SPOT and now.pool in now.spot:
-            return Decision(Mode.SPOT, now.pool, why="never leave a working spot machine")
+            return StrategyDecision(Mode.SPOT, now.pool, why="never leave a working spot machine")
         if now.mode is Mode.ON_DEMAND:
             ahead = progress >= (now.elapsed + 2 * task.changeover) * pace - EPSILON
-            return (take_spot(now) if ahead else None) or Decision(Mode.ON_DEMAND, why="catch up")
+            return (take_spot(now) if ahead else None) or StrategyDecision(Mode.ON_DEMAND, why="catch up")
         if progress < now.elapsed * pace - EPSILON:
-            return take_spot(now) or Decision(Mode.ON_DEMAND, why="behind the line")
-        return take_spot(now) or Decision(Mode.IDLE, why="on the line")
+            return take_spot(now) or StrategyDecision(Mode.ON_DEMAND, why="behind the line")
+        return take_spot(now) or StrategyDecision(Mode.IDLE, why="on the line")
 
 
-def take_spot(now: Situation) -> Decision | None:
+def take_spot(now: Situation) -> StrategyDecision | None:
     """Spot: the machine we have, else the cheapest pool; None when there is none."""
     if now.mode is Mode.SPOT and now.pool in now.spot:
-        return Decision(Mode.SPOT, now.pool, why="keep spot")
+        return StrategyDecision(Mode.SPOT, now.pool, why="keep spot")
     pool = cheapest(now.spot)
-    return Decision(Mode.SPOT, pool, why="spot is there") if pool is not None else None
+    return StrategyDecision(Mode.SPOT, pool, why="spot is there") if pool is not None else None

@@ -29,7 +29,7 @@ MOST_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PlanTerms:
     """Inputs of a plan. Seconds and USD per hour. ``loss``: probability that a spot machine is lost within a step
     although another pool keeps capacity, so that only a changeover is needed; 0 with a single pool.
     """
@@ -44,14 +44,14 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ValueTable:
     """``value[t, slack, machine, state]`` in USD at time left ``t · step``.
 
     Machines: 0 idle, then spot and then on-demand with each of ``boots`` (seconds of changeover left). States: down
     then up, each by age band and, fastest, by regime.
     """
 
-    terms: Terms
+    terms: PlanTerms
     slacks: Floats
     boots: tuple[float, ...]
     value: Floats32
@@ -95,7 +95,7 @@ def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
     return matrix.reshape(size, size)
 
 
-def solve(chain: Floats, terms: Terms) -> Plan:
+def solve(chain: Floats, terms: PlanTerms) -> ValueTable:
     """Backward induction over time left, from 0 to the horizon. About a quarter of a millisecond a step."""
     boot_steps = max(math.ceil(terms.changeover / terms.step), 1)
     boots = tuple(max(terms.changeover - terms.step * i, 0.0) for i in range(boot_steps + 1))
@@ -114,7 +114,7 @@ def solve(chain: Floats, terms: Terms) -> Plan:
             before[:, spot] += terms.loss * (before[:, :1] - before[:, spot])
         after = _times(before.reshape(-1, len(chain)), chain_t).reshape(before.shape)
         plan_ahead.fill(value[t], after, np.maximum(t * terms.step - slacks, 0.0))
-    return Plan(terms, slacks, boots[1:], value)
+    return ValueTable(terms, slacks, boots[1:], value)
 
 
 def _times(rows: Floats32, matrix: Floats32) -> Floats32:
@@ -130,7 +130,7 @@ def _times(rows: Floats32, matrix: Floats32) -> Floats32:
 class _PlanAhead:
     """One step of the induction. ``boots[0]`` is a machine just started; ``spent[x]`` moves values by x of slack."""
 
-    terms: Terms
+    terms: PlanTerms
     slacks: Floats
     boots: tuple[float, ...]
     spent: dict[float, tuple[NDArray[np.int64], Floats32]]
@@ -168,7 +168,7 @@ class _PlanAhead:
         return here
 
 
-def _slack_grid(terms: Terms, most_points: int) -> Floats:
+def _slack_grid(terms: PlanTerms, most_points: int) -> Floats:
     """Seconds from 0 to the most slack: even and fine at first, then growing, with the rules' edges among them. Of two
     steps at most between points if that many points are allowed, else of as many as it takes."""
     changeover, step, most = terms.changeover, terms.step, terms.most_slack

@@ -10,18 +10,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from broker.placement.pricing.time_value import WORTH_MOVING
 from broker.placement.strategy.belief import Belief, Outlook
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.plan import Floats32, Plan
+from broker.placement.strategy.plan import Floats32, ValueTable
 from broker.placement.strategy.regimes import HOUR
 from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
-from broker.placement.strategy.situation import EPSILON, Decision, Mode, Situation, Task
+from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask
 
 UNBELIEVABLE = 7.0
 """Nats of doubt from which on Uniform Progress decides instead of the plan. Chosen so that histories from other worlds
 cost little and true ones are hardly ever doubted."""
-WORTH_MOVING = 2.5
-"""A voluntary move must save this multiple of its cost: the saving is expected, the cost certain."""
 
 
 class PlannedCourse:
@@ -31,9 +30,9 @@ class PlannedCourse:
 
     def __init__(
         self,
-        task: Task,
+        task: StrategyTask,
         pools: tuple[str, ...],
-        plan: Plan,
+        plan: ValueTable,
         outlook: Outlook,
         belief: Belief,
         market: Outlook | None = None,
@@ -54,7 +53,7 @@ class PlannedCourse:
         if self.market is not None and self.market_belief is not None:
             self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
 
-    def decide(self, now: Situation) -> Decision:
+    def decide(self, now: Situation) -> StrategyDecision:
         """The decision for this tick, having seen it. Asked again within a tick, it knows no more than before."""
         if now.elapsed >= self.ticks_seen * self.task.tick - EPSILON:
             self.see(now.spot)
@@ -63,27 +62,29 @@ class PlannedCourse:
             return self.unplanned.decide(now)
         return keep_deadline(self.task, now, self._wish(now, _Ahead(self.task, self.plan, market, belief, now)))
 
-    def _wish(self, now: Situation, ahead: _Ahead) -> Decision:
+    def _wish(self, now: Situation, ahead: _Ahead) -> StrategyDecision:
         task = self.task
         pool = self._pool(now, ahead)
         if now.mode is Mode.SPOT and now.pool in now.spot and (len(self.pools) > 1 or now.pool not in self.pools):
             unknown = now.pool not in self.pools  # a pool unknown when the plan was made
             if unknown or pool == now.pool or not may_start_spot(task, now):
-                return Decision(Mode.SPOT, now.pool, why="stay")
-            return Decision(Mode.SPOT, pool, why="expected to cost less there")
+                return StrategyDecision(Mode.SPOT, now.pool, why="stay")
+            return StrategyDecision(Mode.SPOT, pool, why="expected to cost less there")
         here = now.mode is Mode.SPOT and pool == now.pool
-        options: list[tuple[float, Decision]] = []
+        options: list[tuple[float, StrategyDecision]] = []
         if pool is not None and (here or may_start_spot(task, now)):
             boot = now.changeover_left if here else task.changeover
             price = now.spot[pool]
-            options.append((ahead.use(Mode.SPOT, boot, price), Decision(Mode.SPOT, pool, why="lowest expected cost")))
+            options.append(
+                (ahead.use(Mode.SPOT, boot, price), StrategyDecision(Mode.SPOT, pool, why="lowest expected cost"))
+            )
         if may_wait(task, now):
-            options.append((ahead.wait(), Decision(Mode.IDLE, why="lowest expected cost")))
+            options.append((ahead.wait(), StrategyDecision(Mode.IDLE, why="lowest expected cost")))
         boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
         options.append(
             (
                 ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price),
-                Decision(Mode.ON_DEMAND, why="lowest expected cost"),
+                StrategyDecision(Mode.ON_DEMAND, why="lowest expected cost"),
             )
         )
         return min(options, key=lambda option: option[0])[1]
@@ -109,7 +110,7 @@ class PlannedCourse:
 class _Ahead:
     """Expected costs from here, looked up in the plan."""
 
-    def __init__(self, task: Task, plan: Plan, market: Outlook, belief: Belief, now: Situation) -> None:
+    def __init__(self, task: StrategyTask, plan: ValueTable, market: Outlook, belief: Belief, now: Situation) -> None:
         self.task, self.plan, self.work_left = task, plan, now.work_left
         self.left = task.deadline - now.elapsed - task.tick
         self.spare = task.deadline - now.elapsed - now.work_left

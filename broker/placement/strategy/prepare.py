@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from broker.placement.strategy.belief import believe, outlook
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.plan import Plan, Terms, solve, step_for, transitions
+from broker.placement.strategy.plan import PlanTerms, ValueTable, solve, step_for, transitions
 from broker.placement.strategy.planned import PlannedCourse
 from broker.placement.strategy.regimes import HOUR, Regimes, fit
-from broker.placement.strategy.situation import Course, Task
+from broker.placement.strategy.situation import StrategySession, StrategyTask
 
 DAY = 24 * HOUR
 ENOUGH_SPELLS = 4
@@ -46,7 +46,7 @@ class Prepared:
 
     learned: Learned
     pools: tuple[str, ...]
-    plan: Plan
+    plan: ValueTable
 
 
 def learn(
@@ -70,7 +70,7 @@ def learn(
     return Learned(gap, bits, prices, fit([*bits.values(), *union], gap), tuple(market))
 
 
-def prepare(learned: Learned, pools: Sequence[str], task: Task, on_demand_price: float) -> Prepared:
+def prepare(learned: Learned, pools: Sequence[str], task: StrategyTask, on_demand_price: float) -> Prepared:
     """Solve the plan for ``task`` and every other with the same tick and changeover, no later deadline and no more
     slack."""
     step = step_for(task.tick, task.deadline, task.changeover)
@@ -83,11 +83,11 @@ def prepare(learned: Learned, pools: Sequence[str], task: Task, on_demand_price:
         row = len(names)
         spot, rate = _selector(learned, pools, task.changeover, on_demand_price)
         loss = 1 - (1 - rate) ** (step / learned.gap)
-    terms = Terms(task.deadline, task.deadline - task.work, task.changeover, step, spot, on_demand_price, loss)
+    terms = PlanTerms(task.deadline, task.deadline - task.work, task.changeover, step, spot, on_demand_price, loss)
     return Prepared(learned, tuple(pools), solve(transitions(model, model.weights[row], step), terms))
 
 
-def start(prepared: Prepared, task: Task) -> Course:
+def start(prepared: Prepared, task: StrategyTask) -> StrategySession:
     """A course for one job from now on."""
     learned, pools = prepared.learned, prepared.pools
     if not learned.enough:

@@ -23,7 +23,7 @@ LASTING = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RegimeShape:
     """Assumed, not fitted. Times in hours; ``pseudo``: weight of a prior in events."""
 
     regimes: int = 4
@@ -44,7 +44,7 @@ class Regimes:
     ``weights[p, k]``: how often pool p draws regime k; ``belief[p, k]``: its regime at the end of the history.
     """
 
-    shape: Shape
+    shape: RegimeShape
     gap: float
     hazard: Floats
     persistence: Floats
@@ -78,13 +78,13 @@ def ages(available: NDArray[np.bool_], gap: float) -> Floats:
     return np.asarray((ticks - np.maximum.accumulate(flips)) * gap, dtype=np.float64)
 
 
-def fit(histories: Sequence[Any], gap: float, shape: Shape | None = None) -> Regimes:
+def fit(histories: Sequence[Any], gap: float, shape: RegimeShape | None = None) -> Regimes:
     """Fit a family on its pools' availability up to now, oldest tick first, one sequence of bits a pool.
 
     Pools may differ in length; they end together. An empty history is allowed and leaves that pool with the family's
     weights. With no history at all the model is the prior: spells of about three hours.
     """
-    shape = shape or Shape()
+    shape = shape or RegimeShape()
     bands = len(shape.edges)
     cells = 2 * bands
     per_block = max(round(shape.block * HOUR / gap), 1)
@@ -134,7 +134,9 @@ def _pooled(exposed: Floats, left: Floats, gap: float) -> Floats:
     return np.asarray(np.clip(pooled, 1e-6, 0.95))
 
 
-def _count(array: NDArray[np.bool_], gap: float, shape: Shape, per_block: int, exposed: Floats, left: Floats) -> None:
+def _count(
+    array: NDArray[np.bool_], gap: float, shape: RegimeShape, per_block: int, exposed: Floats, left: Floats
+) -> None:
     """Spell-ticks at risk and spells ended, per block and cell (state, band); blocks are aligned at the end."""
     hours = ages(array, gap)[:-1] / HOUR + 1e-9
     band = np.searchsorted(np.asarray(shape.edges), hours, side="right") - 1

@@ -10,21 +10,21 @@ On-demand capacity is assumed to be always available. With C work left, R time l
 
 from __future__ import annotations
 
-from broker.placement.strategy.situation import EPSILON, Decision, Mode, Situation, Task, slack
+from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask, slack
 
 
-def may_start_spot(task: Task, now: Situation) -> bool:
+def may_start_spot(task: StrategyTask, now: Situation) -> bool:
     """Whether a boot on spot can be afforded even if it comes to nothing."""
     return slack(task, now) >= 2 * task.changeover - EPSILON
 
 
-def may_wait(task: Task, now: Situation) -> bool:
+def may_wait(task: StrategyTask, now: Situation) -> bool:
     """Whether a tick without any machine can be afforded."""
     spare = slack(task, now)
     return spare >= 2 * task.changeover - EPSILON and spare - task.tick >= task.changeover - EPSILON
 
 
-def keep_deadline(task: Task, now: Situation, wish: Decision) -> Decision:
+def keep_deadline(task: StrategyTask, now: Situation, wish: StrategyDecision) -> StrategyDecision:
     """The wish if it is safe and possible, else the nearest thing that is. Total: it never raises."""
     if wish.mode is Mode.ON_DEMAND:
         return wish
@@ -34,8 +34,10 @@ def keep_deadline(task: Task, now: Situation, wish: Decision) -> Decision:
         if may_start_spot(task, now):
             return wish
     elif may_wait(task, now):
-        return wish if wish.mode is Mode.IDLE else Decision(Mode.IDLE, why="no such capacity")
+        return wish if wish.mode is Mode.IDLE else StrategyDecision(Mode.IDLE, why="no such capacity")
     if now.mode is Mode.SPOT and now.pool in now.spot:
-        return Decision(Mode.SPOT, now.pool, why="safety net: no time to move")
+        return StrategyDecision(Mode.SPOT, now.pool, why="safety net: no time to move")
     spare, needed = slack(task, now) / 60, 2 * task.changeover / 60
-    return Decision(Mode.ON_DEMAND, why=f"safety net: {spare:.0f} min to spare, a start on spot needs {needed:.0f}")
+    return StrategyDecision(
+        Mode.ON_DEMAND, why=f"safety net: {spare:.0f} min to spare, a start on spot needs {needed:.0f}"
+    )

@@ -24,7 +24,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StrategyTask:
     """The job as a strategy sees it: ``work`` on the reference machine, ``deadline`` after its start, ``changeover``
     for every start or move, and ``tick``, how long a decision binds. All in seconds."""
 
@@ -52,7 +52,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StrategyDecision:
     """The action until the next tick. ``pool`` is set for spot only. ``why``: for display and decision logs."""
 
     mode: Mode
@@ -60,13 +60,13 @@ class Decision:
     why: str = ""
 
 
-class Course(Protocol):
+class StrategySession(Protocol):
     """A strategy at work on one job, called once a tick, in order; it may keep state."""
 
-    def decide(self, now: Situation) -> Decision: ...
+    def decide(self, now: Situation) -> StrategyDecision: ...
 
 
-def slack(task: Task, now: Situation) -> float:
+def slack(task: StrategyTask, now: Situation) -> float:
     """Seconds to spare if the work continues at once without a break: R − C."""
     return task.deadline - now.elapsed - now.work_left
 

@@ -52,7 +52,7 @@ from broker.core.job.jobs import (
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, Interconnect, Offer
 from broker.core.values.money import Money
-from gpubroker.client import Client, JobResult, SubmittedJob
+from gpubroker.client import Client, JobEvent, JobResult, SubmittedJob
 
 __all__ = [
     "ApprovalNeeded",
@@ -67,6 +67,7 @@ __all__ = [
     "Interconnect",
     "InvalidInput",
     "Job",
+    "JobEvent",
     "JobResult",
     "JobState",
     "MachineRequest",

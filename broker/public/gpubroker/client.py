@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from broker.app.alerts import approvers
 from broker.app.jobs import jobs
@@ -17,13 +18,16 @@ from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
 from broker.core.actors import Actor, EntryPoint, ProcessAccount
+from broker.core.events.events import body_to_json
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.file.overrides import JobOverrides
 from broker.core.job.jobs import Job
 from broker.core.values.money import Money
 from broker.settings import check_names, read_settings
 from cli import registries
+from gpubroker.job_array import combinations
 
 _LOOK_EVERY = timedelta(seconds=0.5)  # of the broker's clock, while somebody waits for a job
 _SETTLING = timedelta(seconds=20)  # of the wall clock: how long the bill of a job that has ended is waited for
@@ -52,6 +56,18 @@ class JobResult:
     @property
     def succeeded(self) -> bool:
         return self.state is JobState.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One thing that happened to a job. ``at``: UTC. ``attempt``: None for what concerns the whole job. ``kind``: as
+    `gpubroker jobs show --json` has it; ``fields``: what it says, as that prints it."""
+
+    number: int
+    at: datetime
+    attempt: int | None
+    kind: str
+    fields: Mapping[str, Any]
 
 
 class SubmittedJob:
@@ -102,6 +118,16 @@ class SubmittedJob:
         """The lines that its command has printed so far, attempt by attempt (or of one), oldest first."""
         return jobs.logs(self._broker, self._view(), attempt)
 
+    def events(self) -> list[JobEvent]:
+        """Everything that has happened to it so far, in order."""
+        found = []
+        for event in jobs.events(self._broker, self._view()):
+            fields = json.loads(body_to_json(event.body))
+            kind = fields.pop("kind")
+            fields.pop("format", None)
+            found.append(JobEvent(event.seq, event.at, event.attempt, kind, fields))
+        return found
+
     def cancel(self) -> None:
         """Ask for it to be stopped, checkpoint first. Changes nothing of a job that has ended. Raises `NotAllowed` for
         somebody else's job."""
@@ -151,9 +177,13 @@ class Client:
         """Close the store. Jobs go on in the background."""
         self._broker.close()
 
-    def read_job(self, path: Path) -> Job:
-        """The job of a job file or SkyPilot task file. Raises `InvalidInput` with every finding."""
-        return read_job(path, self._broker.clock.now())
+    def read_job(
+        self, path: Path, *, envs: Mapping[str, str] | None = None, secrets: Sequence[str] = (), name: str | None = None
+    ) -> Job:
+        """The job of a job file or SkyPilot task file; ``envs``, ``secrets`` (names of variables of this process) and
+        ``name`` go before those of the file. Raises `InvalidInput` with every finding."""
+        overrides = JobOverrides(envs=dict(envs or {}), secrets=tuple(secrets), name=name)
+        return read_job(path, self._broker.clock.now(), overrides)
 
     def plan(self, job: Job) -> Preview:
         """Where the job would run, at what cost, and what the policies say; nothing is held or launched."""
@@ -172,6 +202,22 @@ class Client:
         background.ensure(self._broker, for_secrets_of=view)
         approvers.tell(self._broker, view)
         return SubmittedJob(self._broker, view.id, self._actor)
+
+    def map(self, job: Job, /, **values: Iterable[object]) -> list[SubmittedJob]:
+        """One job for each combination of the values, which it finds in variables of its environment:
+        ``client.map(job, LEARNING_RATE=[1e-4, 3e-4], SEED=range(4))`` submits eight, each judged and held by itself.
+
+        All or none: where one is refused, those submitted before it are cancelled. Raises what `submit` raises.
+        """
+        submitted: list[SubmittedJob] = []
+        try:
+            for one in list(combinations(job, values)):
+                submitted.append(self.submit(one))
+        except BaseException:
+            for one_submitted in submitted:
+                one_submitted.cancel()
+            raise
+        return submitted
 
     def job(self, reference: str) -> SubmittedJob:
         """A job by its id, a unique beginning of it, or its name (the newest of that name). Raises `UnknownName`, and

@@ -11,7 +11,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import ApprovalEnded
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.approvals import Asked, expiry, lasts, questions, standing_used, total_of
+from broker.core.policy.approvals import RequestedApproval, expiry, lasts, questions, standing_used, total_of
 from broker.core.policy.decisions import Decision
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
@@ -58,7 +58,7 @@ def of_ask(record: Decision, at: datetime) -> Decision:
     return replace(record, seen={**record.seen, _ASKED_AT: _moment(at)})
 
 
-def is_of(record: Decision, asked: Asked) -> bool:
+def is_of(record: Decision, asked: RequestedApproval) -> bool:
     """Whether the record is known to be of this very ask."""
     return record.seen.get(_ASKED_AT) == _moment(asked.at)
 

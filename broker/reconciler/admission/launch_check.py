@@ -27,7 +27,14 @@ from broker.ledger.journal import Journal, Reading, Writing, writing_if
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.admission import facts_of, re_place, with_occupancy
 from broker.reconciler.admission.approvals import through_standing, usable
-from broker.reconciler.controllers.placement import Market, MarketFor, decision_of, held_of, hold_entries, movements_of
+from broker.reconciler.controllers.placement import (
+    MarketFor,
+    PlanInputs,
+    decision_of,
+    held_of,
+    hold_entries,
+    movements_of,
+)
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 
@@ -139,7 +146,7 @@ def _denied_by_now(view: JobView, attempt: AttemptView, policy: PolicySet, now: 
 
 
 def _at_present(
-    look: Reading, view: JobView, attempt: AttemptView, market: Market, now: datetime
+    look: Reading, view: JobView, attempt: AttemptView, market: PlanInputs, now: datetime
 ) -> Placement | Objection:
     """The attempt's placement at what its offer costs now, or why the job is not to start there any more."""
     before = attempt.placement

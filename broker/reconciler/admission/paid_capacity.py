@@ -10,7 +10,7 @@ from broker.core.job.placements import Plan
 from broker.core.market.offers import Offer
 from broker.core.policy.policy import LiveAttempt
 from broker.ledger.journal import Reading
-from broker.placement.wait_for_reserved import PAID, Occupant, Waiting, worth_waiting
+from broker.placement.wait_for_reserved import PAID, Occupant, WaitForReserved, worth_waiting
 
 
 def wait_for_paid(
@@ -23,7 +23,7 @@ def wait_for_paid(
     now: datetime,
     since: datetime,
     longest: timedelta | None,
-) -> Waiting | None:
+) -> WaitForReserved | None:
     """What a job had better wait for, as far as its policy lets it (``longest``); None where it should start now.
 
     ``unoccupied`` makes a second plan, and is asked only where paid machines are in use and the first would rent.

@@ -14,6 +14,7 @@ from broker.core.errors import BrokerError
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
+from broker.core.events.wait_reasons import RulesDeny
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, sealed, written
@@ -24,6 +25,7 @@ from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance
 from broker.ledger.journal import Journal, writing_if
 from broker.reconciler.admission.admission import strictest
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.progress import billed_time
 
 log = logging.getLogger(__name__)
@@ -33,8 +35,8 @@ UsageOf = Callable[[JobView, AttemptView], Sequence[Usage]]
 OverOf = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
 
 
-class Enforcement:
-    """The reconciler's judge of what runs. ``usage``: what was seen of an attempt's accelerators; asked only where some
+class Enforcement(Controller):
+    """Judges what runs. ``usage``: what was seen of an attempt's accelerators; asked only where some
     rule needs it. ``every``: how often each job is judged, in the broker's time. ``over``: the budgets that are
     exceeded and stop what runs."""
 
@@ -53,40 +55,37 @@ class Enforcement:
         self._usage = usage
         self._every = every
         self._over = over
-        self._judged: dict[str, tuple[str, datetime]] = {}
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._last: PolicySet | None = None
         self._trouble = ""  # said once
         self._idle: tuple[str, Sequence[LimitsIdleness]] | None = None
 
-    def __call__(self, view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
-        """Judge the attempt that runs, if it is time; whether it was told to stop. ``money``: the job's balances."""
-        attempt, now = view.latest, self._now()
-        if attempt is None or not _runs(view, attempt):
-            self._judged.pop(view.id, None)
-            return False
-        policy = self._active(now)
-        if policy is None:
-            return False
-        version, at = self._judged.get(view.id, ("", now))
-        if version == policy.version and timedelta(0) <= now - at < self._every:
-            return False
-        self._judged[view.id] = (policy.version, now)
+    def goes_by(self, about: JobContext) -> str | None:
+        attempt = about.view.latest
+        if attempt is None or not _runs(about.view, attempt):
+            return None
+        policy = self._active(about.now)
+        return None if policy is None else policy.version
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Tell an attempt to stop that may not go on."""
+        view, now, attempt, policy = about.view, about.now, about.view.latest, self._active(about.now)
+        assert attempt is not None, "else it goes by nothing"
+        assert policy is not None, "else it goes by nothing"
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
         over = self._over_of(policy, now)
-        denied = judge_running(money, policy, view, attempt, usage, now, over)
+        denied = judge_running(about.money, policy, view, attempt, usage, now, over)
         if denied is None:
-            return False
-        why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
-        del self._judged[view.id]  # where it is not told now, it is judged anew at once, by what is in force then
-        self._read = None
+            return AtRest(now + self._every)
+        objections = tuple(one.objection for one in denied.verdicts if one.answer is Answer.DENY)
+        self._read = None  # where it is not told now, it is judged by what is in force then
         with writing_if(self._journal, view) as tx:
-            if self._policy().version != policy.version:
-                return True  # look again
-            tx.record(denied)
-            body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", why=why)
-            tx.append(view.id, [(attempt.number, body)], now)
-        return True
+            if self._policy().version == policy.version:
+                tx.record(denied)
+                reason = RulesDeny(objections=objections)
+                body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", reason=reason)
+                tx.append(view.id, [(attempt.number, body)], now)
+        return DecideAnew()
 
     def max_unattended(self, job: Job) -> timedelta | None:
         """For how long a job's rented machines may go on when no broker looks after them: the shorter of what the job

@@ -35,10 +35,11 @@ from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movement
 from broker.ledger.journal import Journal, Reading, append_if, writing_if
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.placement.wait_for_reserved import Waiting
+from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.controller import Controller, ControllerResult, DecideAnew, JobContext, Trouble, TryLater
 from broker.reconciler.pools import left_alone, refused_everywhere, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
@@ -48,7 +49,7 @@ _ABOUT_MONEY = ("budget", "budget_required")
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class PlanInputs:
     """What a plan is made from: the offers that could serve the job, and the conditions of plans here and now."""
 
     offers: Sequence[Offer]
@@ -56,7 +57,7 @@ class Market:
     left_out: Mapping[Reason, int]
 
 
-MarketFor = Callable[[Job], Market]
+MarketFor = Callable[[Job], PlanInputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Lot:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class PlacementAdvice:
     """What the strategy says: placements in the order to be tried, and why; none at all to wait. ``pool``: for which it
     waits, empty where it names none."""
 
@@ -84,14 +85,14 @@ class Plans:
     """What can be done now: ``in_time`` makes the deadline, ``anyhow`` would do without one; the same where the job has
     none. ``facts``: what the policies judged by. ``over`` makes a plan over other offers than there are."""
 
-    market: Market
+    market: PlanInputs
     in_time: Plan
     anyhow: Plan
     facts: Facts
     over: Callable[[Sequence[Offer]], Plan] | None = None
 
 
-Advise = Callable[[JobView, Plans, datetime], Advice | None]
+Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
 """Asks the strategy; None where the plan's own ranking stands."""
 
 
@@ -162,16 +163,15 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
     )
 
 
-class Placing:
-    """The reconciler's placer. ``missing_secrets``: which of a job's secrets this process cannot pass on. ``lot``: what
-    the queue has for a job among those that wait. ``refused``: told of each job that the gate refused a place."""
+class Placing(Controller):
+    """Places jobs. ``missing_secrets``: which of a job's secrets this process cannot pass on. ``lot``: what the queue
+    has for a job among those that wait. ``refused``: told of each job that the gate refused a place."""
 
     def __init__(
         self,
         journal: Journal,
         market: MarketFor,
         policy: Callable[[], PolicySet],
-        now: Callable[[], datetime],
         missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
         advise: Advise = lambda view, plans, now: None,
         lot: Callable[[JobView, datetime], Lot] = lambda view, now: Lot(),
@@ -180,20 +180,25 @@ class Placing:
         self._journal = journal
         self._market = market
         self._policy = policy
-        self._now = now
         self._missing_secrets = missing_secrets
         self._advise = advise
         self._lot = lot
         self._refused = refused
 
-    def __call__(self, view: JobView) -> bool:
-        """Request the job's next attempt, pause it, or note why it must wait. Whether the job is to be looked at anew
-        at once: a note alone is no reason for that.
+    def goes_by(self, about: JobContext) -> bool:
+        """Looking for a place costs a plan, so news of a job alone is no reason to look again."""
+        return True
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Request the job's next attempt, pause it, or note why it must wait.
 
         Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read,
         `NoLongerCurrent`.
         """
-        now = self._now()
+        return DecideAnew() if self._place(about.view, about.now) else TryLater(Trouble.NO_PLACE)
+
+    def _place(self, view: JobView, now: datetime) -> bool:
+        """Whether the job is to be looked at anew at once: a note alone is no reason for that."""
         if missing := self._missing_secrets(view.job):
             return self._note(view, SecretsMissing(names=tuple(missing)), now)
         policy, lot = self._policy(), self._lot(view, now)
@@ -251,7 +256,9 @@ class Placing:
             tx.append(view.id, items, now)
         return True
 
-    def _waits(self, view: JobView, plans: Plans, plan: Plan, policy: PolicySet, now: datetime) -> Waiting | None:
+    def _waits(
+        self, view: JobView, plans: Plans, plan: Plan, policy: PolicySet, now: datetime
+    ) -> WaitForReserved | None:
         """What the job had better wait for than rent."""
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         with self._journal.reading() as look:
@@ -304,12 +311,12 @@ class Placing:
         return False
 
 
-def _own(lot: Lot, plans: Plans) -> Advice | None:
+def _own(lot: Lot, plans: Plans) -> PlacementAdvice | None:
     """The machines that are the job's turn now, before all others; None where they do not do any more."""
     placements = plans.in_time.placements or plans.anyhow.placements
     if lot.first is None or all(p.offer.id != lot.first for p in placements):
         return None
-    return Advice(tuple(sorted(placements, key=lambda p: p.offer.id != lot.first)), "its turn in the queue")
+    return PlacementAdvice(tuple(sorted(placements, key=lambda p: p.offer.id != lot.first)), "its turn in the queue")
 
 
 def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
@@ -336,7 +343,7 @@ def launch_request(
     )
 
 
-def waits_for_paid(waiting: Waiting) -> WaitsForPaid:
+def waits_for_paid(waiting: WaitForReserved) -> WaitsForPaid:
     """The wait for paid capacity as the reason that events keep."""
     offer = waiting.placement.offer
     return WaitsForPaid(

@@ -16,6 +16,7 @@ from typing import Protocol
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
+from broker.core.events.wait_reasons import MoveAdvantage, MovesElsewhere
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
@@ -23,8 +24,9 @@ from broker.ledger.journal import Journal, append_if
 from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import course_for
-from broker.placement.strategy.situation import Course, Decision, Mode, Situation
-from broker.reconciler.controllers.placement import Advice, Plans
+from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, NextLook
+from broker.reconciler.controllers.placement import PlacementAdvice, Plans
 from broker.reconciler.progress import remaining_work
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ MOST_POOLS = 8
 TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
-class History(Protocol):
+class TickHistory(Protocol):
     """Ticks of several pools, as `broker.app.market.strategy_history.Record`."""
 
     @property
@@ -54,41 +56,41 @@ class History(Protocol):
     def at(self, tick: int) -> dict[str, float]: ...
 
 
-HistoryOf = Callable[[Sequence[Offer], datetime, timedelta, timedelta], History]
+HistoryOf = Callable[[Sequence[Offer], datetime, timedelta, timedelta], TickHistory]
 """The record of offers' pools: until when, how far back, and the length of a tick."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LoggedDecision:
     """One line of a decision log."""
 
     job_id: str
     at: datetime
     situation: Situation
-    decision: Decision
+    decision: StrategyDecision
 
 
 @dataclass
-class _Kept:
+class _JobMemory:
     """What is remembered of a job: its course, what that is made for, and the last decision."""
 
-    course: Course
+    course: StrategySession
     made_for: tuple[object, ...]
-    moving: tuple[int, Decision] | None = None
+    moving: tuple[int, StrategyDecision] | None = None
 
 
 class Strategist:
     """The strategies of all jobs. ``told`` receives every decision."""
 
     def __init__(
-        self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[Said], None] = lambda said: None
+        self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[LoggedDecision], None] = lambda said: None
     ) -> None:
         self._history = history
         self._tick = tick
         self._told = told
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _JobMemory] = {}
 
-    def place(self, view: JobView, plans: Plans, now: datetime) -> Advice | None:
+    def place(self, view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
         """Where the job's next attempt should be tried, in order; None where the plan's own ranking is as good."""
         if view.deadline is None:
             return _patient(view, plans, now)
@@ -96,9 +98,9 @@ class Strategist:
         if found is None:
             return None
         ground, decision = found
-        return Advice(tuple(live.in_order(decision, ground, plans.in_time)), decision.why)
+        return PlacementAdvice(tuple(live.in_order(decision, ground, plans.in_time)), decision.why)
 
-    def moves(self, view: JobView, plans: Plans, now: datetime) -> str | None:
+    def moves(self, view: JobView, plans: Plans, now: datetime) -> MovesElsewhere | None:
         """Why the running attempt should be stopped and the job placed anew; None where it should go on."""
         attempt = view.latest
         if attempt is None or attempt.state.final:
@@ -115,8 +117,9 @@ class Strategist:
         here = attempt.placement.offer.pool if on_spot else None
         if decision.mode is (Mode.SPOT if on_spot else Mode.ON_DEMAND) and decision.pool == here:
             return None
-        where = {Mode.IDLE: "to nowhere for now", Mode.ON_DEMAND: "to on-demand", Mode.SPOT: f"to {decision.pool}"}
-        return f"moves {where[decision.mode]}: {decision.why}"
+        to = {Mode.IDLE: None, Mode.ON_DEMAND: CapacityType.ON_DEMAND, Mode.SPOT: CapacityType.SPOT}[decision.mode]
+        advantage = MoveAdvantage.STRATEGY
+        return MovesElsewhere(advantage=advantage, to=to, pool=decision.pool or "", because=decision.why)
 
     def forget(self, job_id: str) -> None:
         """The job is over."""
@@ -124,7 +127,7 @@ class Strategist:
 
     def _decide(
         self, view: JobView, plans: Plans, now: datetime, attempt: AttemptView | None
-    ) -> tuple[live.Ground, Decision] | None:
+    ) -> tuple[live.Ground, StrategyDecision] | None:
         remaining = remaining_work(view)
         if view.deadline is None or view.work is None or remaining is None:
             return None
@@ -137,10 +140,10 @@ class Strategist:
         offers = _spot_offers(ground, plans, on)
         if not offers and not ground.spot:
             return None
-        standing = live.Standing(now, remaining)
+        standing = live.LiveJob(now, remaining)
         if attempt is not None:
             running = attempt.state in (AttemptState.RUNNING, AttemptState.STOPPING)
-            standing = live.Standing(now, remaining, attempt.placement, attempt.requested_at, running)
+            standing = live.LiveJob(now, remaining, attempt.placement, attempt.requested_at, running)
         seen = live.situation(ground, standing, begun, resting(view, now))
         kept = self._course(view, ground, offers, plans, now)
         at = int(seen.elapsed // tick)
@@ -149,12 +152,12 @@ class Strategist:
         decision = live.decide(kept.course, ground, seen)
         moves = decision.mode is not seen.mode or decision.pool != seen.pool
         kept.moving = (at, decision) if attempt is not None and moves else None
-        self._told(Said(view.id, now, seen, decision))
+        self._told(LoggedDecision(view.id, now, seen, decision))
         return ground, decision
 
     def _course(
         self, view: JobView, ground: live.Ground, offers: Sequence[Offer], plans: Plans, now: datetime
-    ) -> _Kept:
+    ) -> _JobMemory:
         """The job's course: made from what was known before its start; it has seen every tick before this one."""
         known = self._kept.get(view.id)
         made_for = (ground.task.deadline, ground.steady.offer.pool)
@@ -162,7 +165,7 @@ class Strategist:
         if known is None or known.made_for != made_for:
             course, why = self._made(ground, offers, _kin(ground, offers, plans), view.submitted_at)
             log.info("job %s: %s", view.id, why)
-            known = self._kept[view.id] = _Kept(course, made_for, known.moving if known else None)
+            known = self._kept[view.id] = _JobMemory(course, made_for, known.moving if known else None)
         behind = current - getattr(known.course, "ticks_seen", current)
         if behind > 0:
             until = view.submitted_at + current * self._tick
@@ -173,7 +176,7 @@ class Strategist:
 
     def _made(
         self, ground: live.Ground, offers: Sequence[Offer], kin: Sequence[Offer], began: datetime
-    ) -> tuple[Course, str]:
+    ) -> tuple[StrategySession, str]:
         past = self._history(offers, began, REACH, self._tick)
         beside = self._history(kin, began, REACH, self._tick)  # asked for apart: records of unlike length stay so
         family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps nobody looked
@@ -202,7 +205,7 @@ def resting(view: JobView, now: datetime) -> frozenset[str]:
     )
 
 
-def _patient(view: JobView, plans: Plans, now: datetime) -> Advice | None:
+def _patient(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
     """Whether a job without a deadline had better wait for spot capacity than start where it could now."""
     value = value_of_time(view.job, plans.market.conditions)
     if not value or plans.over is None:
@@ -215,20 +218,21 @@ def _patient(view: JobView, plans: Plans, now: datetime) -> Advice | None:
     wait = worth_waiting(
         plans.anyhow.best, returned.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
     )
-    return None if wait is None else Advice((), wait.why, wait.placement.offer.pool)
+    return None if wait is None else PlacementAdvice((), wait.why, wait.placement.offer.pool)
 
 
-def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> str | None:
+def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> MovesElsewhere | None:
     """Why a job that still waits in a queue should go elsewhere: there it would only just meet its deadline. A job
     without a deadline waits on, and so does one that would be late everywhere. ``margin``: before it is too late."""
     others = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
     first = min(others, key=lambda p: p.finish or view.submitted_at, default=None)
     if view.deadline is None or first is None or first.finish is None or view.deadline - first.finish > margin:
         return None
-    return f"moves to {first.offer.pool}: waiting on in the queue would miss the deadline"
+    offer = first.offer
+    return MovesElsewhere(advantage=MoveAdvantage.QUEUE_TOO_LONG, to=offer.capacity_type, pool=offer.pool)
 
 
-def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> str | None:
+def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> MovesElsewhere | None:
     """Why a job without a deadline should move, where its time and money are worth it."""
     value, left = value_of_time(view.job, plans.market.conditions), remaining_work(view)
     if not value or left is None or attempt.state is not AttemptState.RUNNING:
@@ -242,7 +246,8 @@ def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> str
     there = better_place(here, others, left / timedelta(hours=1), changeover, value)
     if there is None:
         return None
-    return f"moves to {there.offer.pool}: so much better for the money and the time that moving pays"
+    offer = there.offer
+    return MovesElsewhere(advantage=MoveAdvantage.BETTER_VALUE, to=offer.capacity_type, pool=offer.pool)
 
 
 def _worth(ground: live.Ground, pool: str) -> float:
@@ -289,13 +294,13 @@ def _sold_out(plans: Plans) -> list[Offer]:
     return [o for o in plans.market.offers if o.id in sold_out and o.capacity_type is CapacityType.SPOT]
 
 
-def _possible(decision: Decision, seen: Situation) -> bool:
+def _possible(decision: StrategyDecision, seen: Situation) -> bool:
     return decision.mode is not Mode.SPOT or decision.pool in seen.spot
 
 
-class Moving:
-    """The reconciler's judge of better places, beside `enforcement.Enforcement`: once a tick it asks the strategy
-    whether what runs should go on where it is. Makes the plans itself through ``plans``.
+class Moving(Controller):
+    """Once a tick it asks the strategy whether what runs should go on where it is. Makes the plans itself through
+    ``plans``.
 
     ``rest``: so many times as long as an answer took nobody else is asked about, so that thousands of jobs whose ticks
     begin together take turns over several looks instead of holding one up: nobody is asked about twice while another
@@ -307,7 +312,6 @@ class Moving:
         journal: Journal,
         strategist: Strategist,
         plans: Callable[[JobView, datetime], Plans],
-        now: Callable[[], datetime],
         every: timedelta = TICK,
         rest: float = 0.0,
         seconds: Callable[[], float] = time.monotonic,
@@ -316,41 +320,44 @@ class Moving:
         self._journal = journal
         self._strategist = strategist
         self._plans = plans
-        self._now = now
         self._every = every
-        self._asked: dict[str, int] = {}
         self._in_line, self._had_turn, self._gave_way = set[str](), set[str](), set[str]()
 
-    def __call__(self, view: JobView) -> bool:
-        """Ask, if a tick has begun since; whether the attempt was told to stop."""
-        attempt, now = view.latest, self._now()
-        if view.closed or view.state.final:
-            self._asked.pop(view.id, None)
-            self._had_turn.discard(view.id)
+    def goes_by(self, about: JobContext) -> int | None:
+        """The tick, where what runs could be moved."""
+        attempt = about.view.latest
+        if attempt is None or not _could_move(about.view, attempt):
+            self._in_line.discard(about.view.id)
+            return None
+        return self._tick(about.view, about.now)
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Tell the attempt to stop where it should move."""
+        view, attempt, now = about.view, about.view.latest, about.now
+        assert attempt is not None, "else it goes by nothing"
+        if self._tick(view, attempt.requested_at) >= self._tick(view, now):  # that tick has been decided already
             self._in_line.discard(view.id)
-            self._strategist.forget(view.id)
-            return False
-        if attempt is None or not _could_move(view, attempt):
-            self._in_line.discard(view.id)
-            return False
-        tick = (now - view.submitted_at) // self._every
-        placed = (attempt.requested_at - view.submitted_at) // self._every  # that tick has been decided already
+            return AtRest()
         began = self._seconds()
-        if self._asked.get(view.id) == tick or placed >= tick:
-            self._in_line.discard(view.id)
-            return False
         if not self._has_turn(view.id, began):
-            return False
-        self._asked[view.id] = tick
-        why = self._strategist.moves(view, self._plans(view, now), now)
-        self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
-        if why is None:
-            return False
-        self._asked.pop(view.id)  # where it is not told now, it is asked about again
-        told = ev.StopRequested(cause=Cause.MOVED, by="the strategy", why=why)
+            return NextLook()
+        try:
+            reason = self._strategist.moves(view, self._plans(view, now), now)
+        finally:
+            self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
+        if reason is None:
+            return AtRest()
+        told = ev.StopRequested(cause=Cause.MOVED, by="the strategy", reason=reason)
         append_if(self._journal, view, [(attempt.number, told)], now)
-        self._asked[view.id] = tick
-        return True
+        return DecideAnew()
+
+    def forget(self, key: str) -> None:
+        self._had_turn.discard(key)
+        self._in_line.discard(key)
+        self._strategist.forget(key)
+
+    def _tick(self, view: JobView, at: datetime) -> int:
+        return (at - view.submitted_at) // self._every
 
     def _has_turn(self, job_id: str, now: float) -> bool:
         """Whether it may be asked about: not while others rest, nor again while somebody waits for a first turn."""

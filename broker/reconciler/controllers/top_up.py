@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from broker.core.errors import BrokerError
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
+from broker.core.events.wait_reasons import HoldTrigger, MoreMoneyDenied
 from broker.core.job.placements import Plan
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
@@ -32,6 +32,7 @@ from broker.ledger.holds import STOP_GRACE, billed_at_a_stroke, burn_of
 from broker.ledger.journal import Journal, Reading, Writing, writing_if
 from broker.reconciler.admission.admission import Admission, facts_of, keep_going
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import Funds, funds_of
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TopUpPace:
     """How money is looked after, in the broker's time. ``near``: so long before its end more is asked for; ``step``:
     for so much longer; ``every``: so often it is looked at; ``again``: so long after a refusal it is asked for again;
     ``last``: what is refused so shortly before the end is refused for good."""
@@ -52,9 +53,9 @@ class Pace:
     again: timedelta = timedelta(minutes=5)
     last: timedelta = timedelta(minutes=1)
 
-    def scaled(self, factor: float) -> Pace:
+    def scaled(self, factor: float) -> TopUpPace:
         """For a sandbox that runs faster: looks are made in wall-clock time, and must not come too late."""
-        return Pace(
+        return TopUpPace(
             near=max(self.near, timedelta(seconds=15) * factor),
             step=max(self.step, timedelta(seconds=60) * factor),
             every=max(self.every, timedelta(seconds=3) * factor),
@@ -63,23 +64,15 @@ class Pace:
         )
 
 
-class Why(StrEnum):
-    """Why money that is held must be judged again, as a sentence says it."""
-
-    ENDS = "its money nears its end"
-    FASTER = "it is used up faster than was judged"
-    SET_BACK = "the clock was set back since it was judged"
-
-
 @dataclass(frozen=True, slots=True)
 class Need:
     """What should be held beside (USD; none where only the dates change), all that the job would hold with its dates,
-    until when the attempt may run then (UTC), and why."""
+    until when the attempt may run then (UTC), and what triggers it."""
 
     amount: Money
     burn: Burn
     until: datetime
-    why: Why
+    trigger: HoldTrigger
 
 
 def need_of(
@@ -89,7 +82,7 @@ def need_of(
     committed: Money,
     billed: timedelta,
     now: datetime,
-    pace: Pace,
+    pace: TopUpPace,
 ) -> Need | None:
     """What an attempt needs now to go on; None where its money is not near its end, or the job's own limits are, and
     what is held is used up no faster than was judged. Pure.
@@ -100,11 +93,11 @@ def need_of(
     paid, ends_at = funds.paid_until, now + max(view.max_duration - billed, timedelta(0))
     if paid is None:
         return None
-    why = _why(funds, paid, ends_at, now, pace)
-    if why is None:
+    trigger = _trigger(funds, paid, ends_at, now, pace)
+    if trigger is None:
         return None
     since = max(paid, now)
-    wanted = min(since + pace.step, ends_at) if why is Why.ENDS else min(since, ends_at)
+    wanted = min(since + pace.step, ends_at) if trigger is HoldTrigger.ENDS else min(since, ends_at)
     amount = funds.lacking(wanted)
     if view.max_cost is not None:
         amount = min(amount, max(view.max_cost - committed, Money.ZERO))
@@ -115,56 +108,55 @@ def need_of(
     burn = burn_of(whole, funds.rate, funds.egress, now, longest)
     until = replace(with_it, judged_until=burn.end).paid_until or now
     until = max(since, min(until, ends_at)) if amount else min(until, ends_at)
-    if why is Why.ENDS and not amount and until - paid <= min(pace.last, max(paid - now, timedelta(0)) / 10):
+    if (
+        trigger is HoldTrigger.ENDS
+        and not amount
+        and until - paid <= min(pace.last, max(paid - now, timedelta(0)) / 10)
+    ):
         return None
-    return Need(amount, burn, until, why)
+    return Need(amount, burn, until, trigger)
 
 
-def _why(funds: Funds, paid: datetime, ends_at: datetime, now: datetime, pace: Pace) -> Why | None:
+def _trigger(funds: Funds, paid: datetime, ends_at: datetime, now: datetime, pace: TopUpPace) -> HoldTrigger | None:
     judged = funds.judged
     if judged is not None and judged.start - now > pace.last:
-        return Why.SET_BACK
+        return HoldTrigger.CLOCK_REWIND
     if funds.faster:
-        return Why.FASTER
-    return Why.ENDS if paid < ends_at and paid - now <= pace.near else None
+        return HoldTrigger.FASTER
+    return HoldTrigger.ENDS if paid < ends_at and paid - now <= pace.near else None
 
 
-class TopUp:
-    """The reconciler's judge of money that nears its end, beside `enforcement.Enforcement`."""
+class TopUp(Controller):
+    """Looks after the money of what runs."""
 
-    def __init__(
-        self, journal: Journal, policy: Callable[[], PolicySet], now: Callable[[], datetime], pace: Pace | None = None
-    ) -> None:
+    def __init__(self, journal: Journal, policy: Callable[[], PolicySet], pace: TopUpPace | None = None) -> None:
         self._journal = journal
         self._policy = policy
-        self._now = now
-        self._pace = pace or Pace()
-        self._next: dict[str, tuple[datetime, bool]] = {}
+        self._pace = pace or TopUpPace()
 
-    def __call__(self, view: JobView) -> bool:
-        """Look after the money of what runs, if it is time; whether the job's stream changed."""
-        attempt, now = view.latest, self._now()
-        if attempt is None or not _lives_on_money(view, attempt):
-            self._next.pop(view.id, None)
-            return False
-        is_up = attempt.up_since is not None
-        again_at, was_up = self._next.get(view.id, (now, is_up))
-        # A clock that was set back must not make it wait for the time that it showed before.
-        if is_up == was_up and now < again_at <= now + max(self._pace.every, self._pace.again):
-            return False
+    def goes_by(self, about: JobContext) -> bool | None:
+        """Whether the machine is up, where it lives on money that may end."""
+        attempt = about.view.latest
+        if attempt is None or not _lives_on_money(about.view, attempt):
+            return None
+        return attempt.up_since is not None
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        view, attempt, now = about.view, about.view.latest, about.now
+        assert attempt is not None, "else it goes by nothing"
         with self._journal.reading() as look:
             funds = self._funds(look, view, attempt, now)
             need = self._need(look, view, attempt, funds, now)
         last = (funds.within_judgement or now) - self._pace.last
         wait = self._pace.every if need is None else self._pace.again
-        self._next[view.id] = min(now + wait, last) if last > now else now + self._pace.every, is_up
+        again_at = min(now + wait, last) if last > now else now + self._pace.every
         if need is None:
-            return False
+            return AtRest(again_at)
         try:
-            return self._judge(view, attempt, now)
+            return self._judge(view, attempt, now, again_at)
         except BrokerError as error:
             log.warning("job %s: its money nears its end, and more cannot be had for now: %s", view.id, error)
-            return False
+            return AtRest(again_at)
 
     def _need(self, look: Reading, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
         balance = look.balance(view.id)
@@ -187,16 +179,15 @@ class TopUp:
 
         return funds_of(view, attempt, sums, look.price_series, now, meters.get(attempt.number), judged, edges)
 
-    def _judge(self, view: JobView, attempt: AttemptView, now: datetime) -> bool:
-        policy, again = self._policy(), self._next.pop(view.id)
+    def _judge(self, view: JobView, attempt: AttemptView, now: datetime, again_at: datetime) -> ControllerResult:
+        policy = self._policy()
         with writing_if(self._journal, view) as tx:
             if self._policy().version != policy.version:
-                return True  # look again
-            self._next[view.id] = again
+                return DecideAnew()
             funds = self._funds(tx, view, attempt, now)
             need = self._need(tx, view, attempt, funds, now)
             if need is None:
-                return False
+                return AtRest(again_at)
             facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
             found = keep_going(
                 view, attempt, need.amount, need.burn, policy, facts_for, mine,
@@ -210,7 +201,7 @@ class TopUp:
             tx.record(replace(record, job_id=view.id, attempt=attempt.number))
             if items:
                 tx.append(view.id, items, now)
-        return bool(items)
+        return DecideAnew(again_at) if items else AtRest(again_at)
 
     def _follows(
         self,
@@ -230,13 +221,11 @@ class TopUp:
             given = [(None, one) for one in through_standing(tx, found, view.id)]
             if need.amount:
                 return [*given, (number, ev.ToppedUp(amount=need.amount, until=need.until))]
-            if need.why is not Why.ENDS:
+            if need.trigger is not HoldTrigger.ENDS:
                 log.warning(
-                    "job %s: %s; %s is held for it until %s now", view.id, need.why, need.burn.amount, need.burn.end
+                    "job %s: %s; %s is held for it until %s now", view.id, need.trigger, need.burn.amount, need.burn.end
                 )
-            redated = ev.HoldDated(
-                amount=need.burn.amount, rate=need.burn.rate, until=need.until, because=need.why.value
-            )
+            redated = ev.HoldDated(amount=need.burn.amount, rate=need.burn.rate, until=need.until, trigger=need.trigger)
             return [*given, (number, redated)]
         if found.answer is Answer.ASK and not _was_refused(tx, view, attempt):
             if need.amount:
@@ -244,12 +233,12 @@ class TopUp:
             return [(None, ask(found, now, extension=True))]
         if (funds.within_judgement or now) - now > self._pace.last:
             return []  # there is time to ask again
-        said = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in found.objections)
-        paid = funds.paid_until or now
-        why = f"the money held for it ends at {paid:%Y-%m-%d %H:%M} UTC, and more was refused: {said}"
-        if need.why is not Why.ENDS:
-            why = f"{need.why}, and that was refused: {said}"
-        return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", why=why))]
+        denied = MoreMoneyDenied(
+            trigger=need.trigger,
+            paid_until=funds.paid_until or now,
+            objections=tuple(verdict.objection for verdict in found.objections),
+        )
+        return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", reason=denied))]
 
 
 def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:

@@ -20,7 +20,7 @@ from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
 from broker.ledger.journal import Journal, Reading, Writing
 from broker.ledger.meter import Meter
-from broker.reconciler.settlement.settlement import LATE, Settled, is_due, settle
+from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, settle
 
 # So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
 AT_ONCE, AT_MOST = 10, 300
@@ -29,7 +29,7 @@ AT_ONCE, AT_MOST = 10, 300
 def post_due(
     tx: Writing, views: Sequence[JobView], now: datetime, every: timedelta = timedelta(0), late: timedelta = LATE
 ) -> None:
-    """Post what `settle` finds for these jobs, as they are on record in this transaction."""
+    """Post what `settle` finds for these jobs, as they are on record in this transaction. Call `catch_up` before it."""
     ids = [view.id for view in views]
     sums, meters = tx.sums(ids), tx.meters(ids)
     entries: list[Entry] = []
@@ -83,6 +83,17 @@ def _post(tx: Writing, reckoned: Sequence[_Reckoned]) -> None:
     ]
     tx.post([entry for one in valid for entry in one.settled.entries])
     tx.keep_meters({one.view.id: one.settled.meters for one in valid})
+
+
+def catch_up(journal: Journal, view: JobView, now: datetime) -> None:
+    """Settle the job where nobody remembers how far its attempts are settled, as after an upgrade: that takes all its
+    entries, which `post_due` would read while every other writer waits. Raises `StoreProblem`."""
+    with journal.reading() as look:
+        sums, meters = look.sums([view.id]).get(view.id, ()), look.meters([view.id]).get(view.id, {})
+        reckoned = [] if is_metered(view, sums, meters) else _reckon(look, [view], now, timedelta(0))
+    if reckoned:
+        with journal.writing() as tx:
+            _post(tx, reckoned)
 
 
 class Settling:

@@ -28,7 +28,7 @@ _BLUR = timedelta(minutes=5)  # by so much a provider's times and ours may diffe
 _BILLED = "billed"
 
 
-class Standing(StrEnum):
+class ComparisonState(StrEnum):
     """How far the comparison of an attempt is."""
 
     RUNNING = "running"
@@ -47,7 +47,7 @@ class Comparison:
     attempt: int
     key: str
     provider: str
-    standing: Standing
+    standing: ComparisonState
     gone_at: datetime | None
     quoted: Money
     metered: Money
@@ -58,7 +58,7 @@ class Comparison:
     @property
     def difference(self) -> Money | None:
         """Billed less metered; None before the two can be compared."""
-        if self.standing is not Standing.COMPARED or self.billed is None:
+        if self.standing is not ComparisonState.COMPARED or self.billed is None:
             return None
         return self.billed - self.metered
 
@@ -122,10 +122,10 @@ def compare(
     adjusted = sum((e.amount for e in spent if _is_ours(e)), Money.ZERO)
     charges = charged.of(offer.provider, attempt.key)
     end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
-    standing = Standing.RUNNING
+    standing = ComparisonState.RUNNING
     if view.closed:
         complete = charged.complete(offer.provider, attempt.key, attempt.up_since, end)
-        standing = Standing.COMPARED if complete else Standing.AWAITED
+        standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
     return Comparison(
         job_id=view.id,
         attempt=attempt.number,

@@ -15,7 +15,7 @@ from broker.ledger.holds import STOP_GRACE, ledger_rate, paid_until, shortfall
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.admission import egress_of
 from broker.reconciler.settlement.settlement import SeriesOf, waiting
-from broker.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import LeaseGrant
 
 EdgesOf = Callable[[], Sequence[datetime]]
 
@@ -116,7 +116,7 @@ def funds_of(
     return Funds(start, left, rate, offer.billing, settled, egress, judged, until, found)
 
 
-def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelta, now: datetime) -> Lease:
+def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelta, now: datetime) -> LeaseGrant:
     """How long the attempt's node may run: on the money held for it, as far as that was judged, and on the machine time
     its job has left.
 
@@ -125,4 +125,4 @@ def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelt
     """
     ends_at = now + max(view.max_duration - billed, timedelta(0))
     paid = None if attempt.placement.money is MoneyKind.AMORTISED else funds.within_judgement
-    return Lease(paid_until=paid, ends_at=ends_at, stop=attempt.stop_requested)
+    return LeaseGrant(paid_until=paid, ends_at=ends_at, stop=attempt.stop_requested)

@@ -13,7 +13,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Sum, Tags, balances, move, movements
 from broker.ledger.holds import Metering, PriceSeries, ledger_rate
 from broker.ledger.journal import Posted
-from broker.ledger.meter import Meter, Stretch, Usage, advance, fits, recount
+from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, recount
 from broker.reconciler.settlement.egress import movements_of, to_be_posted
 
 SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
@@ -87,12 +87,12 @@ def settle(
         if attempt.up_since is None:
             continue
         own = [one for one in sums if one.tags.attempt == attempt.number]
-        meter, stretches = _known(attempt, own, meters), list[Stretch]()
+        meter, stretches = _known(attempt, own, meters), list[CostStretch]()
         if meter is None or _looks_due(attempt, meter, now, every, late):
             meter, stretches = _metered(view, attempt, meter, series_of, posted_of, now)
         egress = to_be_posted(attempt, meter.moved)
         if attempt.refused and meter.moved:
-            stretches.append(Stretch(attempt.up_since, attempt.up_since, -meter.moved))
+            stretches.append(CostStretch(attempt.up_since, attempt.up_since, -meter.moved))
             meter = replace(meter, moved=Money.ZERO)
         if not stretches and not egress and (not attempt.gone or meter == meters.get(attempt.number)):
             continue
@@ -127,6 +127,15 @@ def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now:
     return False
 
 
+def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) -> bool:
+    """Whether it is known how far each attempt is settled; else `settle` reads all entries of the job."""
+    return all(
+        _known(attempt, [one for one in sums if one.tags.attempt == attempt.number], meters) is not None
+        for attempt in view.attempts
+        if attempt.up_since is not None
+    )
+
+
 def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:
     """The movement that dates a hold which was used up and came back: it lasts as long as before, reckoned from now at
     the rate of the machines that it had been spent on."""
@@ -152,16 +161,16 @@ def _of_hold(entries: Iterable[Entry]) -> Money:
     return sum((entry.amount for entry in entries if entry.account is Account.HELD), Money.ZERO)
 
 
-def _usage(attempt: AttemptView, now: datetime) -> Usage:
+def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
     """The machine time of an attempt whose machines were up."""
     start, billing = attempt.up_since, attempt.placement.offer.billing
     assert start is not None, "asked of what was never up"
     if not attempt.gone:
-        return Usage(start, max(now, start), billing)
+        return BilledTime(start, max(now, start), billing)
     if attempt.refused:  # there was no machine: what was booked while one seemed to start is given back
-        return Usage(start, start, replace(billing, minimum=timedelta(0)), Metering.ENDED)
+        return BilledTime(start, start, replace(billing, minimum=timedelta(0)), Metering.ENDED)
     metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
-    return Usage(start, max(attempt.gone_at or now, start), billing, metering)
+    return BilledTime(start, max(attempt.gone_at or now, start), billing, metering)
 
 
 def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]) -> Meter | None:
@@ -189,7 +198,7 @@ def _metered(
     series_of: SeriesOf,
     posted_of: PostedOf,
     now: datetime,
-) -> tuple[Meter, list[Stretch]]:
+) -> tuple[Meter, list[CostStretch]]:
     """How far the attempt is settled once the stretches are posted: on-demand machines at the rate frozen when they
     were placed, spot machines at the prices observed since."""
     usage = _usage(attempt, now)
@@ -210,7 +219,7 @@ def _movements(
     view: JobView,
     attempt: AttemptView,
     own: Sequence[Sum],
-    stretches: Sequence[Stretch],
+    stretches: Sequence[CostStretch],
     held: Money,
     now: datetime,
 ) -> list[Entry]:

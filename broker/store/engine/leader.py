@@ -19,34 +19,47 @@ from broker.core.errors import StoreProblem
 from broker.store.engine.database import Database
 
 
-class Duty(StrEnum):
+class LeaderRole(StrEnum):
     """What there is to lead, each by one process at a time."""
 
     JOBS = "jobs"
     PRICES = "prices"
     LOCAL = "local"
     SWEEP = "sweep"
+    PURCHASES = "purchases"
 
 
 # Any constants will do, other than the write lock's; advisory locks are per database.
-_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65, Duty.LOCAL: 0x67706C66, Duty.SWEEP: 0x67706C67}
+_LOCKS = {
+    LeaderRole.JOBS: 0x67706C64,
+    LeaderRole.PRICES: 0x67706C65,
+    LeaderRole.LOCAL: 0x67706C66,
+    LeaderRole.SWEEP: 0x67706C67,
+    LeaderRole.PURCHASES: 0x67706C68,
+}
 # The end of the lock file's name.
-_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller", Duty.LOCAL: ".asking", Duty.SWEEP: ".sweeper"}
+_FILES = {
+    LeaderRole.JOBS: ".leader",
+    LeaderRole.PRICES: ".poller",
+    LeaderRole.LOCAL: ".asking",
+    LeaderRole.SWEEP: ".sweeper",
+    LeaderRole.PURCHASES: ".buyer",
+}
 
 StillLeading = Callable[[], bool]
 """Whether the lead still holds: a database that was restarted has forgotten it."""
 
 
 @contextmanager
-def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
+def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
     """The lead for the time of the block, or None when somebody else has it. Raises `StoreProblem`."""
     if database.path is not None:
         # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks. Who finds
         # that the local sources are being asked uses what they said a moment ago.
-        with _file_lead(database.path, duty, wait=0 if duty is Duty.LOCAL else 0.5) as still:
+        with _file_lead(database.path, duty, wait=0 if duty is LeaderRole.LOCAL else 0.5) as still:
             yield still
         return
-    if duty is Duty.LOCAL:
+    if duty is LeaderRole.LOCAL:
         with _short_lead(database, duty) as still:
             yield still
         return
@@ -74,7 +87,7 @@ def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
 
 
 @contextmanager
-def _short_lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
+def _short_lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
     """A lead that ends with a transaction of a connection that is used again: each submission may take it, and a
     connection of its own costs the server more than the rest of a submission does."""
     with database.reading() as connection:
@@ -82,7 +95,7 @@ def _short_lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]
         yield (lambda: True) if taken else None
 
 
-def is_led(database: Database, duty: Duty) -> bool:
+def is_led(database: Database, duty: LeaderRole) -> bool:
     """Whether somebody has the lead now. Raises `StoreProblem`."""
     if database.path is not None:
         with _file_lead(database.path, duty, wait=0) as still:
@@ -96,7 +109,7 @@ def is_led(database: Database, duty: Duty) -> bool:
 
 
 @contextmanager
-def _file_lead(path: Path, duty: Duty, wait: float) -> Iterator[StillLeading | None]:
+def _file_lead(path: Path, duty: LeaderRole, wait: float) -> Iterator[StillLeading | None]:
     from filelock import FileLock, Timeout  # it brings asyncio; most commands never ask who leads
 
     lock = FileLock(f"{path.absolute()}{_FILES[duty]}", mode=0o600)

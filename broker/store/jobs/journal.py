@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, bindparam, select
@@ -35,15 +35,22 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.machine_time import MachineTime
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
-from broker.store.ledger.spending import Period, Spent
+from broker.store.ledger.spending import SpendingPeriod, Spent
 from broker.store.market import market, polls
 from broker.store.policy import approvals, policies
 from broker.store.records import PolicyVersion, PollRun
 from broker.store.tables import DECISION, EVENT, JOB, SETTING, UNCLOSED
 
+if TYPE_CHECKING:
+    from broker.core.purchases.purchase_events import PurchaseEvent
+    from broker.core.purchases.purchases import Purchase
+    from broker.economics.reserve.holdings import Holding
+
 log = logging.getLogger(__name__)
 
 _LAST = "\U0010ffff"  # no character comes after it
+_AT_ONCE = 500  # jobs that are made anew
+_STREAMED = {"yield_per": 500}  # so many rows at a time
 _SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
 _VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
 
@@ -123,6 +130,13 @@ class StoreReading:
             query = query.where(JOB.c.state.in_(states))
         return self._quarantine.views(self._connection.execute(query))
 
+    def submitted_before(self, moment: datetime) -> Iterator[JobView]:
+        """Every job submitted before then (UTC), oldest first, read a few at a time as they are taken."""
+        query = select(*quarantine.COLUMNS).where(JOB.c.submitted_at < to_micros(moment))
+        streamed = self._connection.execute(query.order_by(JOB.c.submitted_at), execution_options=_STREAMED)
+        for rows in streamed.partitions():
+            yield from self._quarantine.views(rows)
+
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment that a job has named, by that word."""
         columns = {
@@ -140,12 +154,12 @@ class StoreReading:
         or those of some jobs. Simulated machines are left out."""
         return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
 
-    def spent_by(self, dimension: str, period: Period) -> Mapping[str, Spent]:
+    def spent_by(self, dimension: str, period: SpendingPeriod) -> Mapping[str, Spent]:
         """What attempts spent that had machines in a period, and their machine time, by one of
         `broker.store.ledger.spending.DIMENSIONS`."""
         return spending.spent_by(self._connection, dimension, period)
 
-    def groups_of(self, dimension: str, period: Period, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
+    def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which these jobs are counted by `spent_by`."""
         return spending.groups_of(self._connection, dimension, period, list(job_ids))
 
@@ -161,6 +175,10 @@ class StoreReading:
     def entries(self, job_id: str | None = None) -> Sequence[Entry]:
         """The ledger, or one job's part of it, in posting order."""
         return ledger.read(self._connection, job_id)
+
+    def all_entries(self) -> Iterator[Entry]:
+        """The whole ledger in posting order, read a few entries at a time as they are taken."""
+        return ledger.streamed(self._connection)
 
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """What a job's entries come to, by kind of money."""
@@ -205,10 +223,28 @@ class StoreReading:
         """The jobs for which an approval was asked or answered, those of the newest word first."""
         return approvals.asked_about(self._connection, limit)
 
+    def words_on_approval(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        """The events of those jobs in which an approval was asked for or answered, in order. A job with one that this
+        version cannot read is left out."""
+        found: dict[str, list[Event]] = {}
+        left_out = set()
+        for row in approvals.words(self._connection, job_ids):
+            try:
+                found.setdefault(row.job_id, []).append(_event_from_row(row))
+            except UnreadableJob:
+                left_out.add(row.job_id)
+        return {job_id: events for job_id, events in found.items() if job_id not in left_out}
+
     def undecided(self) -> Sequence[JobView]:
         """Every job about which something was asked that nobody has answered yet, the oldest job first."""
         views = self._quarantine.views(approvals.maybe_asking(self._connection))
         return [view for view in views if view.asked is not None]
+
+    def purchase(self, id: str) -> Purchase | None:
+        """One purchase of capacity; None where there is none of that id."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        return purchases.read(self._connection, id)
 
     def policy_number(self) -> int:
         """The number of the policy version in force; 0 when none was ever activated."""
@@ -324,6 +360,18 @@ class StoreWriting(StoreReading):
         """Post ledger entries. A movement id that exists already is refused with ValueError."""
         ledger.post(self._connection, entries)
 
+    def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
+        """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        return purchases.append(self._connection, id, event, at)
+
+    def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int:
+        """Put capacity on record; its number."""
+        from broker.store.market import holdings  # most commands do without
+
+        return holdings.add(self._connection, holding, by=by, at=at).number
+
     def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
         """Keep meters, by job and number of the attempt, instead of those kept before."""
         metering.keep(self._connection, meters)
@@ -362,21 +410,45 @@ class StoreWriting(StoreReading):
         """Make every projection anew from events and entries; returns the number of jobs. A job whose events this
         version cannot read keeps the projection that it has."""
         ledger.rebuild(self._connection)
-        job_ids = list(self._connection.scalars(select(EVENT.c.job_id).distinct()))
-        self._connection.execute(JOB.delete().where(JOB.c.id.not_in(select(EVENT.c.job_id))))
+        rebuilt, last = 0, ""
+        while job_ids := open_jobs.ids_after(self._connection, last, _AT_ONCE):
+            rebuilt += self._fold_anew(job_ids)
+            last = job_ids[-1]
+        approvals.rebuild(self._connection)
+        from broker.store.purchases import purchases  # most commands do without
+
+        purchases.rebuild(self._connection)
+        return rebuilt
+
+    def renew(self, job_ids: Sequence[str]) -> list[str]:
+        """Make what is kept of these jobs anew from their events and entries; returns those of which it was
+        different. How far their attempts are settled is forgotten, as by `rebuild`."""
+        before = self._kept(job_ids)
+        ledger.rebuild(self._connection, job_ids)
+        self._fold_anew(job_ids)
+        after = self._kept(job_ids)
+        return [job_id for job_id in job_ids if before[job_id] != after[job_id]]
+
+    def _kept(self, job_ids: Sequence[str]) -> Mapping[str, object]:
+        views, sums = {view.id: view for view in self.views(job_ids)}, self.sums(job_ids)
+        return {job_id: (views.get(job_id), self.balance(job_id), sums.get(job_id)) for job_id in job_ids}
+
+    def _fold_anew(self, job_ids: Sequence[str]) -> int:
+        """Make the views of these jobs anew; returns how many there are."""
         rebuilt = 0
         for job_id in job_ids:
             try:
-                view = fold(self.events(job_id))
+                events = self.events(job_id)
             except UnreadableJob as error:
                 log.warning("%s (%s)", error, error.hint)
                 continue
             self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
-            self._connection.execute(JOB.insert().values(_job_row(view)))
             machine_time.forget(self._connection, job_id)
-            machine_time.keep(self._connection, None, view)
-            rebuilt += 1
-        approvals.rebuild(self._connection)
+            if events:
+                view = fold(events)
+                self._connection.execute(JOB.insert().values(_job_row(view)))
+                machine_time.keep(self._connection, None, view)
+                rebuilt += 1
         return rebuilt
 
 

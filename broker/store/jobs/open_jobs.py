@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, func, select, union
 
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.ledger.ledger import balance_of
-from broker.store.tables import BALANCE, EVENT, JOB, UNCLOSED
+from broker.store.tables import BALANCE, ENTRY, EVENT, JOB, UNCLOSED
 
 _AT_ONCE = 5_000  # values that a query may have, in either database
 _LAST = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()
@@ -37,6 +37,17 @@ def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
     """The rows of those jobs, with what `broker.store.jobs.quarantine` needs to read them."""
     for some in _portions(job_ids):
         yield from connection.execute(_VIEWS, {"jobs": some})
+
+
+def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
+    """The next so many ids after ``last`` of jobs, open or closed, of which anything is on record, in the database's
+    own order."""
+    parts = (
+        select(column.label("job_id")).distinct().where(column > last).order_by(column).limit(limit).subquery()
+        for column in (JOB.c.id, EVENT.c.job_id, BALANCE.c.job_id, ENTRY.c.job_id)
+    )
+    every = union(*(select(part.c.job_id) for part in parts)).subquery()
+    return list(connection.scalars(select(every.c.job_id).order_by(every.c.job_id).limit(limit)))
 
 
 def balances(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:

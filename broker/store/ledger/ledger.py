@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,11 +29,13 @@ from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags
 from broker.ledger.journal import OpenHold
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger import metering, movement_sums, spent_sums
+from broker.store.ledger import movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
+from broker.store.ledger.tables import METERING, MOVED
 from broker.store.policy import approvals
 from broker.store.tables import BALANCE, ENTRY, STILL_HELD
 
+_AT_ONCE = 5_000  # entries that are read at once
 _NAMES = BALANCE.columns.keys()
 # One question instead of two, whether it is there and to make it: while one process posts, all others wait.
 _OPEN = text(
@@ -132,17 +134,42 @@ def balance_of(row: Any) -> Balance:
     return Balance(Money(row.available), Money(row.held), Money(row.spent), dates_of(row))
 
 
-def rebuild(connection: Connection) -> None:
+def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> None:
     """Make balances and kept sums anew from the entries, and drop the meters: each is made anew by the next settlement
-    of its attempt."""
-    connection.execute(BALANCE.delete())
+    of its attempt. With ``job_ids``, only what is kept of those jobs; what was spent is kept of all together."""
+    for table in (BALANCE, MOVED, METERING):
+        mine = table.delete()
+        connection.execute(mine if job_ids is None else mine.where(table.c.job_id.in_(job_ids)))
+    if job_ids is None:
+        spent_sums.forget(connection)
+    for some in _in_portions(connection, job_ids):
+        if job_ids is None:
+            spent_sums.keep(connection, some)
+        movement_sums.keep(connection, some)
+        _keep_balances(connection, some)
+
+
+def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Iterator[list[Entry]]:
+    """All entries in posting order, or those of some jobs, so many at a time."""
+    query, last = select(ENTRY).order_by(ENTRY.c.id).limit(_AT_ONCE), 0
+    if job_ids is not None:
+        query = query.where(ENTRY.c.job_id.in_(job_ids))
+    while rows := connection.execute(query.where(ENTRY.c.id > last)).all():
+        yield [_from_row(row) for row in rows]
+        last = rows[-1].id
+
+
+def rebuild_spent(connection: Connection) -> None:
+    """Make the sums of what was spent anew from the entries."""
     spent_sums.forget(connection)
-    movement_sums.forget(connection)
-    metering.forget(connection)
-    entries = read(connection, None)
-    spent_sums.keep(connection, entries)
-    movement_sums.keep(connection, entries)
-    _keep_balances(connection, entries)
+    for some in _in_portions(connection, None):
+        spent_sums.keep(connection, some)
+
+
+def streamed(connection: Connection) -> Iterator[Entry]:
+    """All entries in posting order, read a few at a time as they are taken."""
+    for some in _in_portions(connection, None):
+        yield from some
 
 
 def read(connection: Connection, job_id: str | None) -> list[Entry]:

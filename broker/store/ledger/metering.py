@@ -60,11 +60,6 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
         connection.execute(_KEEP, rows)
 
 
-def forget(connection: Connection) -> None:
-    """Drop every meter."""
-    connection.execute(METERING.delete())
-
-
 def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
     """What was posted as spent for an attempt. It takes the longer the more often the attempt was settled."""
     c = ENTRY.c

@@ -58,11 +58,6 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
         connection.execute(_ADD, [rows[key] for key in sorted(rows, key=str)])
 
 
-def forget(connection: Connection) -> None:
-    """Drop every sum, to be kept anew."""
-    connection.execute(MOVED.delete())
-
-
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:
     """The sums of those jobs: two for each kept row, one on each account. Jobs without entries are left out."""
     found: dict[str, list[Sum]] = {}

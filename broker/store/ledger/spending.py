@@ -43,7 +43,7 @@ DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class SpendingPeriod:
     """A half-open time (UTC; None: no bound), seen at ``now``. ``sandbox``: whether of simulated machines alone, or of
     all others."""
 
@@ -68,7 +68,7 @@ class Spent:
         self.money[kind] = self.money.get(kind, Money.ZERO) + amount
 
 
-def spent_by(connection: Connection, dimension: str, period: Period) -> dict[str, Spent]:
+def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
     """By the values of one of `DIMENSIONS`, of the attempts whose machines were there in the period."""
     group = _group(dimension)
     left, right = _edges(period)
@@ -111,7 +111,9 @@ def spent_by(connection: Connection, dimension: str, period: Period) -> dict[str
     return found
 
 
-def groups_of(connection: Connection, dimension: str, period: Period, job_ids: list[str]) -> set[tuple[str, str]]:
+def groups_of(
+    connection: Connection, dimension: str, period: SpendingPeriod, job_ids: list[str]
+) -> set[tuple[str, str]]:
     """The pairs of job and group in which these jobs are counted by `spent_by`."""
     query = select(_T.job_id, _group(dimension)).where(_within(period, *_edges(period)), _T.job_id.in_(job_ids))
     return {(job_id, name) for job_id, name in connection.execute(query.distinct())}
@@ -129,12 +131,12 @@ def _group(dimension: str) -> ColumnElement[str]:
     return func.coalesce(func.nullif(DIMENSIONS[dimension], ""), NONE)
 
 
-def _edges(period: Period) -> tuple[int, int]:
+def _edges(period: SpendingPeriod) -> tuple[int, int]:
     """The period in microseconds; without a bound, beyond all times."""
     left = -STILL_THERE if period.since is None else to_micros(period.since)
     return left, STILL_THERE if period.until is None else to_micros(period.until)
 
 
-def _within(period: Period, left: int, right: int) -> ColumnElement[bool]:
+def _within(period: SpendingPeriod, left: int, right: int) -> ColumnElement[bool]:
     kind = _T.money == MoneyKind.SANDBOX.value if period.sandbox else _T.money != MoneyKind.SANDBOX.value
     return and_(_T.until >= literal(left), _T.since < literal(right), kind)

@@ -33,6 +33,30 @@ _LAST_LONG = text(
     "SELECT covers_to FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
     " ORDER BY covers_to DESC LIMIT 1"
 )
+_MONTH = 32 * DAY
+_KEPT_WITHIN = select(SUM).where(
+    SUM.c.size == bindparam("size"),
+    SUM.c.group_id.in_(select(GROUP.c.id)),
+    SUM.c.slot >= bindparam("first"),
+    SUM.c.slot < bindparam("after"),
+    SUM.c.micros != 0,
+)
+_SPENT = ENTRY.c.account == Account.SPENT.value
+_SPENT_WITHIN = select(
+    *(ENTRY.c[name] for name in ("micros", "covers_from", "covers_to")),
+    *(ENTRY.c[name] for name in ("money", "user_name", "team", "project", "workload", "environment")),
+).where(
+    _SPENT,
+    ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY,
+    ENTRY.c.covers_to >= bindparam("start"),
+    ENTRY.c.covers_to <= bindparam("end") + DAY,
+)
+_FIRST_AND_LAST = select(
+    select(func.min(ENTRY.c.covers_to) - DAY).where(_SPENT).scalar_subquery(),
+    select(func.max(ENTRY.c.covers_to)).where(_SPENT).scalar_subquery(),
+    select(func.min(SUM.c.slot * SUM.c.size)).scalar_subquery(),
+    select(func.max(SUM.c.slot * SUM.c.size)).scalar_subquery(),
+)
 _PATTERN_SIGNS = "*?["
 _ADD = text(
     "INSERT INTO spend_sum (size, group_id, slot, micros) VALUES (:size, :group_id, :slot, :micros)"
@@ -130,6 +154,38 @@ def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
     groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
     rows = connection.execute(select(SUM).where(SUM.c.micros != 0))
     return {(groups[row.group_id], row.size, row.slot): row.micros for row in rows}
+
+
+def compare(connection: Connection) -> tuple[int, int]:
+    """How many sums there are that are not zero, and how many are not what the entries add up to; a month of slots at a
+    time."""
+    groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
+    edges = [time for time in connection.execute(_FIRST_AND_LAST).one() if time is not None]
+    there = wrong = 0
+    for start in range(min(edges) // DAY * DAY, max(edges) + 1, _MONTH) if edges else ():
+        sums = {
+            (groups[row.group_id], row.size, row.slot): row.micros
+            for size in SIZES
+            for row in connection.execute(
+                _KEPT_WITHIN, {"size": size, "first": start // size, "after": (start + _MONTH) // size}
+            )
+        }
+        there += len(sums)
+        wrong += len({key for key, _ in sums.items() ^ _added_up(connection, start, start + _MONTH).items()})
+    return there, wrong
+
+
+def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, int, int], int]:
+    """What the entries add up to in the slots that begin in a time, without those that come to nothing."""
+    sums: dict[tuple[str, int, int], int] = defaultdict(int)
+    about = {"start": start, "end": end}
+    for amount, since, until, *tags in connection.execute(_SPENT_WITHIN, about, execution_options={"yield_per": 5_000}):
+        key = json.dumps(tags, separators=(",", ":"))
+        for size in SIZES:
+            for slot, micros in slots(amount, since, until, size):
+                if start <= slot * size < end:
+                    sums[key, size, slot] += micros
+    return {key: micros for key, micros in sums.items() if micros}
 
 
 def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:

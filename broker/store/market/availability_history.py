@@ -25,7 +25,7 @@ _OFFERS = OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(
 )
 
 
-class Told(NamedTuple):
+class SourceReport(NamedTuple):
     """What one source told of a pool. ``offer``: its newest word; ``changes``: from when on (microseconds since 1970)
     it could be had (True), was sold out or no longer told of (False), or neither was known (None); ``looked``: when
     its provider was last asked with success."""
@@ -35,7 +35,7 @@ class Told(NamedTuple):
     looked: int
 
 
-class Ran(NamedTuple):
+class AttemptRecord(NamedTuple):
     """One attempt whose machines came up. ``offer``: its offer; times in microseconds; ``ended`` None while it goes on;
     ``cause``: the `broker.core.events.outcomes.Cause` of its end."""
 
@@ -46,7 +46,7 @@ class Ran(NamedTuple):
     cause: str
 
 
-def told(connection: Connection, query: OfferQuery, since: int) -> list[Told]:
+def told(connection: Connection, query: OfferQuery, since: int) -> list[SourceReport]:
     """The changes of availability since then, the state in force at ``since`` first, of the series that match and were
     told to be available at some time. Changes of price alone are left out."""
     changes: dict[int, list[tuple[int, bool | None]]] = {}
@@ -60,7 +60,7 @@ def told(connection: Connection, query: OfferQuery, since: int) -> list[Told]:
         offers = connection.execute(_OFFERS, {"series": known[first : first + _BATCH]}).all()
         for offer, row in zip(to_offers([row[:-2] for row in offers]), offers, strict=True):
             points = changes[row.id]
-            found.append(Told(offer, tuple(points), looked.get(row.polled_by, points[-1][0])))
+            found.append(SourceReport(offer, tuple(points), looked.get(row.polled_by, points[-1][0])))
     return found
 
 
@@ -110,7 +110,7 @@ def _looked_at(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(_LOOKED_AT) if row[1] is not None}
 
 
-def ran(connection: Connection, since: int) -> list[Ran]:
+def ran(connection: Connection, since: int) -> list[AttemptRecord]:
     """The attempts of the newest jobs that were submitted since then, in order of job and number."""
     jobs = (
         select(JOB.c.id)
@@ -129,7 +129,7 @@ def ran(connection: Connection, since: int) -> list[Ran]:
     return [_ran(told) for told in attempts.values() if "machine_up" in told and "launch_requested" in told]
 
 
-def _ran(told: Mapping[str, Any]) -> Ran:
+def _ran(told: Mapping[str, Any]) -> AttemptRecord:
     placement = json.loads(told["launch_requested"].body)["placement"]
     ended, said = told.get("attempt_ended"), placement["offer"]
     since = told["machine_up"].at
@@ -148,7 +148,7 @@ def _ran(told: Mapping[str, Any]) -> Ran:
         score=said["score"],
         interruption_rate=said["interruption_rate"],
     )
-    return Ran(
+    return AttemptRecord(
         offer=offer,
         nodes=placement["nodes"],
         since=since,

@@ -17,7 +17,7 @@ from broker.store.records import (
     PastOffer,
     PollRun,
     PricePoint,
-    Pruned,
+    PrunedPrices,
     Series,
     SignalPoint,
 )
@@ -78,13 +78,13 @@ class MarketHistory:
         with self._database.reading() as connection:
             return history.signal_points(connection, offer, start, end)
 
-    def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.Told]:
+    def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
         """When the pools that match could be had, and when not, since then; those that nobody ever told to be available
         are left out."""
         with self._database.reading() as connection:
             return availability_history.told(connection, query, to_micros(since))
 
-    def attempts_ran(self, since: datetime) -> list[availability_history.Ran]:
+    def attempts_ran(self, since: datetime) -> list[availability_history.AttemptRecord]:
         """What ran where, how long, and why it ended: the attempts of the newest jobs submitted since then."""
         with self._database.reading() as connection:
             return availability_history.ran(connection, to_micros(since))
@@ -102,7 +102,7 @@ class MarketHistory:
         with self._database.reading() as connection:
             return freshness.freshness(connection, now)
 
-    def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
+    def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
         """Forget what the market was before that moment. With ``dry_run``, only count.
 
         Kept are: for each series the change in force at that moment; every change that a launched attempt refers to,
@@ -113,7 +113,7 @@ class MarketHistory:
         """
         with self._database.reading() as connection:
             look = StoreReading(connection)
-            launched = retention.uses(connection, look.jobs())
+            launched = retention.uses(connection, look.submitted_before(before))
             if look.unreadable:
                 raise StoreProblem(
                     f"{look.unreadable[0].message}; so nobody knows here which prices it refers to",

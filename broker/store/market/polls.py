@@ -11,7 +11,7 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, select, update
+from sqlalchemy import Connection, Executable, Table, and_, bindparam, exists, func, or_, select, update
 
 from broker.core.market.offers import Availability, Offer
 from broker.store.engine.statement_cache import values_of
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class _Writes:
+class _PollWrites:
     """What one poll comes to, gathered before it is written: its number, when it began and ended, the moment it
     speaks of, the rows it could not use by reason, and the rows to write."""
 
@@ -85,7 +85,7 @@ def record_poll(
     else:
         redate(connection, provider, begun, now, CODES, ENDED)
     known = _known(connection, provider)
-    writes = _Writes(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
+    writes = _PollWrites(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
     told: set[tuple[str, str]] = set()
     for offer in offers:
         key = (offer.pool, offer.source)
@@ -145,7 +145,7 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
     return {(row[0], row[1]): row for row in connection.execute(query).all()}
 
 
-def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
+def _again(writes: _PollWrites, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
     """An offer that was known."""
     _, _, series, _, changed_at, ended_at, signalled_at, *known_words = before
     if ended_at is None and words == tuple(known_words):
@@ -163,7 +163,7 @@ def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> 
     writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, **row})
 
 
-def _signal(writes: _Writes, series: int, words: tuple[Any, ...], before: int | None) -> int:
+def _signal(writes: _PollWrites, series: int, words: tuple[Any, ...], before: int | None) -> int:
     """Scores and rates have no date of their own: they hold from the poll on that tells of them."""
     at = writes.begun if before is None else max(writes.begun, before + 1)
     score, rate = words[_SIGNALS]
@@ -171,13 +171,13 @@ def _signal(writes: _Writes, series: int, words: tuple[Any, ...], before: int | 
     return at
 
 
-def _change(writes: _Writes, series: int, at: int, micros: int | None, availability: int) -> None:
+def _change(writes: _PollWrites, series: int, at: int, micros: int | None, availability: int) -> None:
     learned = writes.now if at < writes.begun else None
     row = {"series": series, "at": at, "micros": micros, "availability": availability, "learned": learned}
     writes.changes.append(row)
 
 
-def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
+def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
     """What a complete poll did not tell of had ended by the moment that it speaks of, or just after the date at which
     it was last said to hold, where that is later."""
     for key, row in known.items():
@@ -187,7 +187,7 @@ def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set
             _change(writes, row.id, at, row.micros, ENDED)
 
 
-def _insert_fresh(connection: Connection, writes: _Writes, provider: str) -> None:
+def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) -> None:
     """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
     if not writes.fresh:
         return
@@ -235,7 +235,7 @@ def _many(connection: Connection, statement: Executable, rows: Sequence[Mapping[
         connection.execute(statement, batch)
 
 
-def _write(connection: Connection, writes: _Writes) -> None:
+def _write(connection: Connection, writes: _PollWrites) -> None:
     def change(rows: Sequence[Mapping[str, Any]], **fixed: Any) -> None:
         named: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
         _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
@@ -247,7 +247,7 @@ def _write(connection: Connection, writes: _Writes) -> None:
     _many(connection, SIGNAL.insert(), writes.signals)
 
 
-def _touch(connection: Connection, writes: _Writes) -> None:
+def _touch(connection: Connection, writes: _PollWrites) -> None:
     """Offers that are as they were, but for when: most have one date and ids in a row, so few statements will do."""
     by_date: dict[int, list[int]] = defaultdict(list)
     for series, as_of in writes.touched:
@@ -262,7 +262,8 @@ def _touch(connection: Connection, writes: _Writes) -> None:
 
 
 def _supersede(connection: Connection) -> None:
-    """Reference prices stand back where a live source tells of the same machine, and return when it stops."""
+    """Reference prices stand back where a live source tells of the same machine, or another list of a later date, and
+    return when it stops."""
     listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
     same = [
         live_pool.c[name].is_not_distinct_from(listed.c[name])
@@ -272,7 +273,7 @@ def _supersede(connection: Connection) -> None:
         listed.c.id == OFFER.c.pool_id,
         *same,
         live.c.pool_id == live_pool.c.id,
-        ~live.c.reference,
+        or_(~live.c.reference, and_(live.c.source != OFFER.c.source, live.c.as_of > OFFER.c.as_of)),
         live.c.ended_at.is_(None),
         live.c.micros.is_not(None),
     )

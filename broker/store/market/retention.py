@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, func, not_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, delete, func, select
 
 from broker.core.events.views import JobView
 from broker.store.engine.times import to_micros
-from broker.store.records import PollStatus, Pruned
+from broker.store.records import PollStatus, PrunedPrices
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
 
 BATCH = 500  # series a transaction: nobody who writes meanwhile waits for long
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A launched attempt's need of a series (microseconds): from its decision until its machine was gone; ``end`` is
-    None while it lives."""
+_STILL_USED = 2**62  # the end of what an attempt needs while it lives; microseconds
 
-    start: int
-    end: int | None
+
+class Uses:
+    """The times (microseconds) for which launched attempts need a series, each from a decision until a machine was
+    gone. Times that overlap or touch are one: there are no more of them than pauses."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        first = bisect_right(self._starts, start)
+        if first and self._ends[first - 1] >= start:
+            first -= 1
+        after = bisect_right(self._starts, end)
+        if first < after:
+            start, end = min(start, self._starts[first]), max(end, self._ends[after - 1])
+        self._starts[first:after], self._ends[first:after] = [start], [end]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._ends, strict=True)
 
 
 @dataclass(slots=True)
@@ -30,17 +46,17 @@ class Cut:
     """One pruning. ``at``: the cut-off (microseconds). With ``dry``, everything is only counted."""
 
     at: int
-    uses: Mapping[int, Sequence[Use]]
+    uses: Mapping[int, Uses]
     dry: bool
     dropped: dict[str, int] = field(default_factory=lambda: {"prices": 0, "signals": 0, "polls": 0, "protected": 0})
 
-    def result(self) -> Pruned:
-        return Pruned(**self.dropped)
+    def result(self) -> PrunedPrices:
+        return PrunedPrices(**self.dropped)
 
 
-def uses(connection: Connection, views: Sequence[JobView]) -> dict[int, list[Use]]:
-    """What the attempts of these jobs refer to, by series."""
-    wanted: dict[tuple[str, str], list[Use]] = defaultdict(list)
+def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
+    """What the attempts of these jobs refer to, by series. Nothing else is kept of a job."""
+    wanted: dict[tuple[str, str], Uses] = defaultdict(Uses)
     for view in views:
         for attempt in view.attempts:
             offer = attempt.placement.offer
@@ -48,7 +64,7 @@ def uses(connection: Connection, views: Sequence[JobView]) -> dict[int, list[Use
             gone = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
             # The price that was decided on may have been dated before the decision.
             start = min(to_micros(attempt.requested_at), to_micros(offer.as_of))
-            wanted[offer.pool, offer.source].append(Use(start, None if gone is None else to_micros(gone)))
+            wanted[offer.pool, offer.source].add(start, _STILL_USED if gone is None else max(start, to_micros(gone)))
     if not wanted:
         return {}
     rows = connection.execute(
@@ -65,13 +81,14 @@ def all_series(connection: Connection) -> list[int]:
 def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
     """Drop the changes of these series (ids in a row) that nothing needs any more."""
     for series, at in _in_force(connection, PRICE, cut.at, batch, priced=True):
-        old = and_(PRICE.c.series == series, PRICE.c.at < at)
-        needs = [_needed(connection, series, use) for use in cut.uses.get(series, ())]
-        dropped = _drop(connection, PRICE, and_(old, *(not_(need) for need in needs)), dry=cut.dry)
-        cut.dropped["prices"] += dropped
-        if needs:
-            left = _count(connection, PRICE, old)
-            cut.dropped["protected"] += left - dropped if cut.dry else left
+        if series in cut.uses:
+            known, unused = _unused(connection, series, at, cut.uses[series])
+            cut.dropped["prices"] += len(unused)
+            cut.dropped["protected"] += known - len(unused)
+            if unused and not cut.dry:
+                connection.execute(_DROP_ONE, [{"of": series, "when": moment} for moment in unused])
+            continue
+        cut.dropped["prices"] += _drop(connection, PRICE, and_(PRICE.c.series == series, PRICE.c.at < at), dry=cut.dry)
     for series, at in _in_force(connection, SIGNAL, cut.at, batch, priced=False):
         old = and_(SIGNAL.c.series == series, SIGNAL.c.at < at)
         cut.dropped["signals"] += _drop(connection, SIGNAL, old, dry=cut.dry)
@@ -94,13 +111,26 @@ def _in_force(
     return [(series, kept_from) for series, kept_from, first in found if first < kept_from]
 
 
-def _needed(connection: Connection, series: int, use: Use) -> ColumnElement[bool]:
-    """The changes that an attempt refers to: the one in force at its decision, and all until it was gone."""
-    at = PRICE.c.at
-    before = select(func.max(at)).where(PRICE.c.series == series, at <= use.start)
-    moments = (connection.scalar(before), connection.scalar(before.where(PRICE.c.micros.is_not(None))))
-    start = min((moment for moment in moments if moment is not None), default=use.start)
-    return at >= start if use.end is None else at.between(start, use.end)
+_DROP_ONE = delete(PRICE).where(PRICE.c.series == bindparam("of"), PRICE.c.at == bindparam("when"))
+
+
+def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tuple[int, list[int]]:
+    """How many changes of a series there are before a moment, and when those were that no attempt refers to. One refers
+    to the change in force at its decision, to the last that had a price by then, and to all until it was gone.
+    What was decided at ``before`` or later refers to none of these."""
+    query = select(PRICE.c.at, PRICE.c.micros.is_not(None)).where(PRICE.c.series == series, PRICE.c.at < before)
+    changes = [(at, priced) for at, priced in connection.execute(query.order_by(PRICE.c.at))]
+    moments, priced = [at for at, _ in changes], [at for at, has_price in changes if has_price]
+    unused: list[int] = []
+    judged = 0  # so many of the changes
+    for start, end in uses:
+        if start >= before:
+            break
+        known_price = bisect_right(priced, start)
+        first = bisect_left(moments, priced[known_price - 1]) if known_price else bisect_right(moments, start) - 1
+        unused += moments[judged : max(first, 0)]
+        judged = max(judged, first, bisect_right(moments, end))
+    return len(moments), unused + moments[judged:]
 
 
 def cut_polls(connection: Connection, cut: Cut) -> None:

@@ -41,7 +41,12 @@ def broker(broker: Broker) -> Broker:
 def sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
     """What was told."""
     told: list[Notice] = []
-    monkeypatch.setattr(notify, "_send", lambda notice, address: told.append(notice) or "")
+
+    def send(notice: Notice, address: object) -> str:
+        told.append(notice)
+        return ""
+
+    monkeypatch.setattr(notify, "_send", send)
     broker.settings.notify = {"ops": SecretStr("json://nobody")}
     broker.store.activate_policy({"t.yaml": POLICY}, by="test")
     return told

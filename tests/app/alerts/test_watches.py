@@ -227,9 +227,9 @@ def test_the_duty_of_a_service(
 
 def test_the_duty_says_trouble_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_LOOK_EVERY", 0.0)
-    stop, said, looks = threading.Event(), [], []
+    stop, said, looks = threading.Event(), list[Any](), list[Any]()
 
-    def check(_: Broker) -> watches.Checked:
+    def check(_: Broker) -> watches.WatchCheck:
         looks.append(1)
         if len(looks) == 5:
             stop.set()

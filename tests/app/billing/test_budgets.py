@@ -15,6 +15,7 @@ from broker.app.billing.budgets import OverBudgets
 from broker.app.billing.budgets import budgets as lines
 from broker.app.jobs.submit import submit
 from broker.app.results.budgets import BudgetResult
+from broker.app.results.reasons import stops
 from broker.app.wiring import Broker
 from broker.cli.billing import budget_view
 from broker.core.errors import NotAllowed
@@ -24,11 +25,13 @@ from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
+from broker.core.notices import Notice
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, move
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.settlement.settlement import tags_of
 from tests.actors import ANN
+from tests.controllers import Asking
 
 LATER = Money.usd("100.01")
 
@@ -37,7 +40,12 @@ LATER = Money.usd("100.01")
 def mailed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was sent, by its title."""
     sent: list[str] = []
-    monkeypatch.setattr(notify, "_send", lambda notice, address: sent.append(notice.title) or "")
+
+    def send(notice: Notice, address: object) -> str:
+        sent.append(notice.title)
+        return ""
+
+    monkeypatch.setattr(notify, "_send", send)
     return sent
 
 
@@ -144,9 +152,8 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
     def judge() -> bool:
         with broker.store.reading() as look:
             money = look.balance(view.id)
-        return Enforcement(
-            broker.store, broker.policy, lambda: later[0], every=timedelta(0), over=lambda *about: over(*about)
-        )(view, money)
+        enforcement = Enforcement(broker.store, broker.policy, lambda: later[0], over=lambda *about: over(*about))
+        return Asking(enforcement, lambda: later[0])(view, money)
 
     charge(broker, view, Money.usd(95))
     budgets.check(broker)
@@ -162,8 +169,8 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
         assert look.decisions(job_id=view.id)[0].verdicts
     assert stopped is not None
     assert stopped.attempts[0].stop_requested is Cause.STOPPED_BY_POLICY
-    assert "budget pretend of $100.00" in stopped.attempts[0].stop_why
-    assert "test.yaml:3" in stopped.attempts[0].stop_why
+    assert "budget pretend of $100.00" in stops(stopped.attempts[0].stop_reason)
+    assert "test.yaml:3" in stops(stopped.attempts[0].stop_reason)
 
 
 def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) -> None:

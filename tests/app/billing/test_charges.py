@@ -24,7 +24,7 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.settlement.batch import post_due
-from broker.reconciler.settlement.charges import Standing
+from broker.reconciler.settlement.charges import ComparisonState
 from broker.reconciler.settlement.settlement import release
 from tests.actors import EVERYBODYS
 
@@ -34,7 +34,7 @@ UP, GONE = MIDNIGHT + timedelta(hours=8), MIDNIGHT + timedelta(hours=18)
 
 
 @dataclass
-class Cloud:
+class ChargingCloud:
     """A provider that charges what a test says."""
 
     name: str = "acme"
@@ -53,19 +53,19 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
+def cloud() -> ChargingCloud:
+    return ChargingCloud()
 
 
 @pytest.fixture
-def broker(new_broker: Callable[[], Broker], cloud: Cloud) -> Broker:
+def broker(new_broker: Callable[[], Broker], cloud: ChargingCloud) -> Broker:
     made = new_broker()
     made.settings.notify["desk"] = SecretStr("json://127.0.0.1:9/")
     plugged = {"providers": {"acme": "", "mute": ""}, "build_provider": lambda name, **_: _built(name, cloud)}
     return Broker(made.settings, replace(made.registries, **plugged), EVERYBODYS)  # type: ignore[arg-type]  # parts by name
 
 
-def _built(name: str, cloud: Cloud) -> object:
+def _built(name: str, cloud: ChargingCloud) -> object:
     return cloud if name == "acme" else object()
 
 
@@ -116,7 +116,7 @@ def told(broker: Broker) -> list[str]:
     return sorted(one.notice.title for one in broker.store.outbox.under("charges/"))
 
 
-def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker: Broker, cloud: Cloud) -> None:
+def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker: Broker, cloud: ChargingCloud) -> None:
     key = ran(broker, "train")
     cloud.bill = [charge(key, "53.25"), charge("", "4")]
     done = fetch(broker)
@@ -136,7 +136,7 @@ def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker
     assert found.for_others == {"acme": Money.usd(4)}
 
 
-def test_only_what_is_awaited_is_asked_for(broker: Broker, cloud: Cloud) -> None:
+def test_only_what_is_awaited_is_asked_for(broker: Broker, cloud: ChargingCloud) -> None:
     fetch(broker)
     assert cloud.asked == [], "nothing ran, and a question costs money"
     cloud.bill = [charge(ran(broker, "train"), "50")]
@@ -146,7 +146,7 @@ def test_only_what_is_awaited_is_asked_for(broker: Broker, cloud: Cloud) -> None
     assert cloud.asked == [MIDNIGHT], "all is known"
 
 
-def test_charges_that_change_are_followed_and_those_that_vanish_are_gone(broker: Broker, cloud: Cloud) -> None:
+def test_charges_that_change_are_followed_and_those_that_vanish_are_gone(broker: Broker, cloud: ChargingCloud) -> None:
     key = ran(broker, "train")
     for amounts in (["30", "30"], ["30", "12.5"], ["70"], ["50"]):
         cloud.bill = [charge(key, amount, estimated=True) for amount in amounts]
@@ -155,7 +155,7 @@ def test_charges_that_change_are_followed_and_those_that_vanish_are_gone(broker:
         assert ledger_faults(broker) == []
 
 
-def test_a_provider_in_trouble_or_without_a_login_is_said(broker: Broker, cloud: Cloud) -> None:
+def test_a_provider_in_trouble_or_without_a_login_is_said(broker: Broker, cloud: ChargingCloud) -> None:
     ran(broker, "train")
     cloud.trouble = Unreachable("no answer", where="acme")
     assert fetch(broker).trouble == {"acme": "acme: no answer"}
@@ -166,7 +166,7 @@ def test_a_provider_in_trouble_or_without_a_login_is_said(broker: Broker, cloud:
         fetch(broker, "acne")
 
 
-def test_bad_settings_of_one_provider_keep_no_other_from_being_asked(broker: Broker, cloud: Cloud) -> None:
+def test_bad_settings_of_one_provider_keep_no_other_from_being_asked(broker: Broker, cloud: ChargingCloud) -> None:
     def built(name: str, **_: object) -> object:
         if name == "mute":
             raise InvalidInput("no such region", where="[providers.mute]")
@@ -216,7 +216,7 @@ def test_a_provider_that_does_not_tell_is_named_with_the_way_out(broker: Broker)
     assert "charges import" in refused.value.hint
 
 
-def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker: Broker, cloud: Cloud) -> None:
+def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker: Broker, cloud: ChargingCloud) -> None:
     cloud.bill = [charge(ran(broker, "close"), "50.9")]
     assert fetch(broker).alerts == ()
     cloud.bill.append(charge(ran(broker, "far"), "80"))
@@ -229,7 +229,7 @@ def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker
     assert any(f"in {GONE:%Y-%m}" in title and "$130.9" in title for title in both)
 
 
-def test_a_service_asks_once_a_day(broker: Broker, cloud: Cloud) -> None:
+def test_a_service_asks_once_a_day(broker: Broker, cloud: ChargingCloud) -> None:
     cloud.bill = [charge(ran(broker, "train"), "80")]
     said: list[str] = []
     duty = Charging(broker, say=said.append)
@@ -258,7 +258,7 @@ def test_a_file_is_imported_once_however_often_it_is_read(broker: Broker, tmp_pa
     assert done.changed == {"mute": 3}
     assert import_file(broker, bill, "mute").changed == {"mute": 0}
     assert spent(broker, "train") == Money.usd("52.5")
-    assert [one.standing for one in billed(broker).rows] == [Standing.COMPARED]
+    assert [one.standing for one in billed(broker).rows] == [ComparisonState.COMPARED]
     assert billed(broker).for_others == {"mute": Money.usd(1)}
     assert ledger_faults(broker) == []
 
@@ -304,7 +304,9 @@ def test_a_file_without_a_provider_or_that_is_none(broker: Broker, tmp_path: Pat
         import_file(broker, tmp_path / "nowhere.csv", "mute")
 
 
-def test_a_bill_that_comes_from_the_api_is_not_imported_as_well(broker: Broker, cloud: Cloud, tmp_path: Path) -> None:
+def test_a_bill_that_comes_from_the_api_is_not_imported_as_well(
+    broker: Broker, cloud: ChargingCloud, tmp_path: Path
+) -> None:
     cloud.bill = [charge(ran(broker, "train"), "50")]
     fetch(broker)
     with pytest.raises(InvalidInput, match="count twice"):

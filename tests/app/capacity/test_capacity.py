@@ -84,7 +84,7 @@ def test_what_was_before_the_time_asked_about_does_not_count(broker: Broker) -> 
         demand_of_history(broker, broker.clock.now() - timedelta(seconds=1))
 
 
-class Holding:
+class ReservingProvider:
     """A provider that knows reservations, or fails in a way."""
 
     name = "cloud"
@@ -98,7 +98,7 @@ class Holding:
             raise self.problem
 
 
-class Plain:
+class PlainProvider:
     """A provider that knows nothing of reservations."""
 
     name = "plain"
@@ -119,7 +119,7 @@ def test_providers_that_fail_are_named_and_what_they_told_before_counts(
     asked: tuple[str, ...],
     problems: tuple[tuple[str, str], ...],
 ) -> None:
-    known = {"cloud": Holding(problem), "plain": Plain()}
+    known = {"cloud": ReservingProvider(problem), "plain": PlainProvider()}
     monkeypatch.setattr("broker.app.market.market.freshen", lambda broker: [])
     monkeypatch.setattr(broker, "provider", known.__getitem__)
     broker.registries = replace(broker.registries, providers=dict.fromkeys(known, ""))

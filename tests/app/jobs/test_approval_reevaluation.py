@@ -11,7 +11,7 @@ import pytest
 
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approval_reevaluation import AskingAnew
-from broker.app.jobs.approvals import Standing
+from broker.app.jobs.approvals import ApprovalState
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.backtest import replay
@@ -32,6 +32,7 @@ from broker.reconciler.admission.approvals import of_ask
 from broker.reconciler.controllers.placement import Placing
 from broker.store.jobs.journal import StoreReading
 from tests.actors import ANN, BOB, ROOT, person, with_clock
+from tests.controllers import Asking
 
 BUDGET = """\
 version: 1
@@ -126,7 +127,7 @@ def test_what_nobody_asks_any_more_goes_on_by_itself_once(broker: Broker) -> Non
     assert after.attempts, "it was launched"
     assert (given(broker, view), after.grants) == ([("", ("big",))], ())
     (told,) = approvals.requests(broker, all_of_them=True)
-    assert (told.state, told.decided_by) == (Standing.APPROVED, ())
+    assert (told.state, told.decided_by) == (ApprovalState.APPROVED, ())
     assert [one.answer for one in decisions_about(broker, view.id)] == [Answer.ASK, Answer.ALLOW, Answer.ALLOW]
 
 
@@ -225,7 +226,8 @@ def moved_while_asked(broker: Broker, before_it_moves: Callable[[], object] = la
         tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
     before_it_moves()
     view = jobs.find(broker, view.id)
-    Placing(broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now)(view)
+    place = Placing(broker.store, lambda job: market_for(broker, job), broker.policy)
+    Asking(place, broker.clock.now)(view)
     view = jobs.find(broker, view.id)
     assert (len(view.attempts), view.asked is not None) == (2, True)
     last = decisions_about(broker, view.id)[-1]
@@ -300,12 +302,12 @@ def test_where_the_record_cannot_be_read_those_who_were_asked_decide(
 
 def test_moved_under_the_policies_of_now_what_is_asked_is_judged_by_them_all_the_same(broker: Broker) -> None:
     view = moved_while_asked(broker, lambda: govern(broker))
-    assert AskingAnew(broker)(view)
+    assert Asking(AskingAnew(broker), broker.clock.now)(view)
     assert jobs.find(broker, view.id).asked is None
 
 
 def test_records_are_read_once_for_each_policy(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    view, looks = start(broker), AskingAnew(broker)
+    view, looks = start(broker), Asking(AskingAnew(broker), broker.clock.now)
     reads: list[object] = []
     decisions = StoreReading.decisions
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import approvals, jobs
-from broker.app.jobs.approvals import Ahead, Standing
+from broker.app.jobs.approvals import Ahead, ApprovalState
 from broker.app.jobs.submit import preview, submit
 from broker.app.results.reasons import ended, waits
 from broker.app.service import background
@@ -137,7 +137,8 @@ class TestSubmission:
         jobs.cancel(broker, view, by=ANN)
         tick(broker)
         assert (now_of(broker, view).state, held(broker, view)) == (JobState.CANCELLED, Money.ZERO)
-        assert [one.state for one in approvals.requests(broker, all_of_them=True)] == [Standing.WITHDRAWN]
+        (told,) = approvals.requests(broker, all_of_them=True)
+        assert (told.state, told.decided_at) == (ApprovalState.WITHDRAWN, now_of(broker, view).ended_at)
 
 
 class TestWhoMayAnswer:
@@ -270,7 +271,11 @@ class TestStandingGrants:
     @pytest.fixture
     def ahead(self, broker: Broker) -> Any:
         def give(by: str = "bob", **changes: Any) -> Any:
-            said = {"total": Money.usd(7), "until": broker.clock.now() + timedelta(days=7), "users": ("ann",)} | changes
+            said: dict[str, Any] = {
+                "total": Money.usd(7),
+                "until": broker.clock.now() + timedelta(days=7),
+                "users": ("ann",),
+            } | changes
             return approvals.grant_ahead(broker, Ahead(**said), by=person(by))
 
         return give
@@ -342,13 +347,39 @@ def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker) -> None:
     first, second = start(broker, name="a"), start(broker, name="b")
     approvals.grant(broker, first.id, "fine", by=BOB)
     waiting = approvals.requests(broker)
-    assert [(one.view.id, one.state) for one in waiting] == [(second.id, Standing.WAITING)]
+    assert [(one.view.id, one.state) for one in waiting] == [(second.id, ApprovalState.WAITING)]
     told = {one.view.id: one for one in approvals.requests(broker, all_of_them=True)}
     assert (told[first.id].state, told[first.id].decided_by, told[first.id].note) == (
-        Standing.APPROVED,
+        ApprovalState.APPROVED,
         ("bob",),
         "fine",
     )
+
+
+def test_each_request_of_a_job_is_listed_with_its_own_answers(broker: Broker, clock: ManualClock) -> None:
+    two = "  - {name: dear, approve_above: {cost: $2.50, approvers: [olga]}}\n"
+    broker.store.activate_policy({"t.yaml": POLICY + two}, by="test")
+    view = start(broker, name="a")
+    approvals.grant(broker, view.id, "the figures are right", by=BOB)
+    (half,) = approvals.requests(broker, all_of_them=True)
+    assert (half.state, half.decided_at, half.decided_by) == (ApprovalState.WAITING, None, ())
+    clock.advance(timedelta(minutes=1))
+    first_at = clock.now()
+    approvals.grant(broker, view.id, "as it is urgent", by=OLGA)
+    tick(broker)
+    clock.advance(timedelta(minutes=1))
+    jobs.extend(broker, now_of(broker, view), MORE, by=ANN)
+    approvals.refuse(broker, view.id, "too much", by=OLGA)
+    jobs.extend(broker, now_of(broker, view), MORE, by=ANN)
+    clock.advance(timedelta(hours=6))  # nobody answers
+    tick(broker)
+    found = approvals.requests(broker, all_of_them=True)
+    assert [(one.state, one.decided_by, one.note) for one in found] == [
+        (ApprovalState.APPROVED, ("bob", "olga"), "the figures are right; as it is urgent"),
+        (ApprovalState.REFUSED, ("olga",), "too much"),
+        (ApprovalState.EXPIRED, (), ""),
+    ]
+    assert found[0].decided_at == first_at
 
 
 def test_a_budget_may_ask_too(broker: Broker) -> None:

@@ -27,7 +27,7 @@ PATIENCE = 110.0  # a busy machine takes its time
 POLICY = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
 
 
-class Usage(NamedTuple):
+class DiskUsage(NamedTuple):
     total: int
     used: int
     free: int
@@ -50,8 +50,8 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[dict[Path
     """How much is free on the disks of some folders; plenty elsewhere."""
 
     def has(free: dict[Path, int]) -> None:
-        def usage(folder: Any) -> Usage:
-            return Usage(10**13, 0, free.get(Path(folder), 10**12))
+        def usage(folder: Any) -> DiskUsage:
+            return DiskUsage(10**13, 0, free.get(Path(folder), 10**12))
 
         monkeypatch.setattr(shutil, "disk_usage", usage)
 

@@ -29,7 +29,7 @@ def job(*cards: str, **changed: Any) -> Job:
 def ran(card: str, hours: float, step: int | None, resumed: int | None = None, wanted: Job | None = None) -> JobView:
     offer = Offer("aws", "r", "z", "t", card, 8, CapacityType.SPOT, Money.usd("1"), NOW, "s", engine="cloud")
     placement = Placement(offer, 1, Money.usd("1"), Money.usd("2"), (), None, None, 0.9, 1.0, 0.1)
-    bodies = [
+    bodies: list[ev.EventBody] = [
         ev.LaunchRequested(key="k", engine="cloud", placement=placement), ev.Launched(handle="h"),
         ev.MachineUp(since=NOW), ev.Claimed(), ev.Restored(checkpoint=None, step=resumed), ev.CommandStarted(),
     ]  # fmt: skip

@@ -22,9 +22,10 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import Market, Placing
+from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.visit_order import in_turn
 from tests.actors import ANN, with_clock
+from tests.controllers import Asking
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $10000, period: month}]\n"
 WAITS = POLICY + "capacity: {wait_for_paid: 30h}\n"
@@ -41,7 +42,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-def market(broker: Broker, *providers: str) -> Market:
+def market(broker: Broker, *providers: str) -> PlanInputs:
     def offer(provider: str, **more: Any) -> Offer:
         price = {"own": "0", "acme": "10", "cheap": "3"}[provider]
         return Offer(
@@ -51,7 +52,7 @@ def market(broker: Broker, *providers: str) -> Market:
 
     own = {"money": MoneyKind.AMORTISED, "slots": 2}
     found = [offer(provider, **(own if provider == "own" else {})) for provider in providers]
-    return Market(found, Conditions(engines={"local": broker.engine("local").honours | {"several_nodes"}}), {})
+    return PlanInputs(found, Conditions(engines={"local": broker.engine("local").honours | {"several_nodes"}}), {})
 
 
 def job(broker: Broker, name: str, more: str = "") -> Job:
@@ -76,14 +77,14 @@ def look(broker: Broker, *providers: str, line: LinedUp | None = None) -> dict[s
     """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
     policy, line = broker.policy(), line or LinedUp(broker)
     place = Placing(
-        broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy, broker.clock.now,
+        broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy,
         lot=line.lot, missing_secrets=lambda job: job.secrets, refused=line.refused,
     )  # fmt: skip
     with broker.store.reading() as look_:
         waiting = look_.unclosed()
     for view in in_turn(waiting, broker.clock.now()):
         if all(attempt.over for attempt in view.attempts):
-            place(view)
+            Asking(place, broker.clock.now)(view)
     with broker.store.reading() as look_:
         views = look_.unclosed()
     return {

@@ -20,7 +20,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
-from broker.reconciler.controllers.placement import Market
+from broker.reconciler.controllers.placement import PlanInputs
 from policies.loader import load
 from tests.actors import ANN
 
@@ -105,7 +105,7 @@ LIVE_ONLY = "version: 1\npolicy: test\nbudgets: [{name: real, amount: $1000, per
 def only_list_prices(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The market has list prices and nothing else, as before the first login."""
 
-    def market(broker: Broker, job: Job, policy: object = None, **_: Any) -> Market:
+    def market(broker: Broker, job: Job, policy: object = None, **_: Any) -> PlanInputs:
         found = market_for(broker, job, **_)
         offers = [replace(one, reference=True, money=MoneyKind.CASH, source="pricebook") for one in found.offers]
         allowed = broker.policy().defaults.allow_reference_prices
@@ -139,7 +139,7 @@ def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_agai
 
 
 def test_with_no_policy_at_all_the_refusal_is_on_record(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def market(broker: Broker, job: Job, policy: object = None, **_: Any) -> Market:
+    def market(broker: Broker, job: Job, policy: object = None, **_: Any) -> PlanInputs:
         found = market_for(broker, job, **_)
         return replace(found, offers=[replace(one, money=MoneyKind.CASH) for one in found.offers])
 

@@ -10,7 +10,7 @@ import pytest
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.values.clock import ManualClock
-from broker.store.engine.leader import Duty
+from broker.store.engine.leader import LeaderRole
 from broker.store.records import PollRun, PollStatus
 from tests.actors import with_clock
 
@@ -61,6 +61,6 @@ def test_of_many_at_once_one_asks_for_all(broker: Broker) -> None:
     broker = with_clock(broker, clock)
     freshen(broker, sandbox=True)
     clock.advance(timedelta(seconds=1))
-    with broker.store.lead(Duty.LOCAL):
+    with broker.store.lead(LeaderRole.LOCAL):
         assert not freshen(broker, sandbox=True), "another process asks already"
     assert {result.provider for result in freshen(broker, sandbox=True)} == {"owned", "sandbox"}

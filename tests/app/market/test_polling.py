@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 asked: list[str] = []
 
 
-class Cloud:
+class OldPriceCloud:
     """A cloud whose one price is two hours old."""
 
     def __init__(self, name: str, broker: Broker) -> None:
@@ -52,7 +52,7 @@ def clouds(tmp_path: Path) -> Iterator[Broker]:
     plugged = replace(
         registries(),
         providers={"cloud": "-", "locked": "-"},
-        build_provider=lambda name, **_: Cloud(name, brokers[0]),
+        build_provider=lambda name, **_: OldPriceCloud(name, brokers[0]),
         local_providers=(),
     )
     brokers.append(Broker(settings, plugged, EVERYBODYS))
@@ -62,7 +62,7 @@ def clouds(tmp_path: Path) -> Iterator[Broker]:
 
 
 def rejections(broker: Broker) -> dict[Reason, int]:
-    text = 'name: train\nrun: "true"\nresources: {accelerators: "H100:8"}\n'
+    text = 'name: train\nrun: "true"\nresources: {accelerators: "H100:8", use_spot: true}\n'
     job = parse_job(text, file="job.yaml", now=broker.clock.now())
     market, now = market_for(broker, job), broker.clock.now()
     plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=market.conditions)

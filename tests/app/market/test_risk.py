@@ -17,7 +17,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.placement.pricing.hazard import Basis
+from broker.placement.pricing.hazard import HazardBasis
 from broker.placement.pricing.priors import interruption_rate
 from tests.actors import with_clock
 
@@ -52,7 +52,12 @@ def ran(broker: Broker, where: Offer, hours: float, cause: Cause, name: str = "j
     with broker.store.writing() as tx:
         submitted = ev.Submitted(job=job, user="ada", deadline=None, max_duration_seconds=1e6, work_seconds=None)
         asked = ev.LaunchRequested(key=f"{name}-1", engine="cloud", placement=placement)
-        items = [(None, submitted), (1, asked), (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=began))]
+        items: list[tuple[int | None, ev.EventBody]] = [
+            (None, submitted),
+            (1, asked),
+            (1, ev.Launched(handle="h")),
+            (1, ev.MachineUp(since=began)),
+        ]
         tx.append(name, items, began)
         tx.append(name, [(1, ev.AttemptEnded(cause=cause))], NOW)
 
@@ -71,7 +76,7 @@ def test_spot_that_comes_and_goes(broker: Broker) -> None:
         told(broker, hour - 0.5, gone, offer("b"))
     found = risk.risks(broker, H100)
     wild, calm = found.of(offer()), found.of(offer("b"))
-    assert (wild.basis, wild.own.losses, round(wild.own.hours)) == (Basis.OWN, 100, 50)
+    assert (wild.basis, wild.own.losses, round(wild.own.hours)) == (HazardBasis.OWN, 100, 50)
     assert calm.own.losses == 0
     assert round(calm.own.hours) == 100
     assert wild.interruptions_per_hour > 1 > calm.interruptions_per_hour
@@ -90,7 +95,8 @@ def test_what_is_no_longer_told_of_is_away(broker: Broker) -> None:
     told(broker, 6, offer("b"))
     told(broker, 0, offer("b"))
     found = risk.risks(broker, H100).of(offer())
-    assert (found.own.losses, found.own.hours) == (1, pytest.approx(4))
+    assert found.own.losses == 1
+    assert found.own.hours == pytest.approx(4)
 
 
 def test_a_sold_out_type_is_no_danger_to_what_runs_on_demand(broker: Broker) -> None:
@@ -108,8 +114,10 @@ def test_our_own_attempts_count(broker: Broker) -> None:
     ran(broker, offer("b"), 5, Cause.COMPLETED, "l")
     found = risk.risks(broker, H100)
     assert found(owned) > 5 * interruption_rate(owned)
-    assert (found.of(offer()).own.losses, found.of(offer()).own.hours) == (1, pytest.approx(5))
-    assert (found.of(offer("b")).own.losses, found.of(offer("b")).own.hours) == (0, pytest.approx(5))
+    assert found.of(offer()).own.losses == 1
+    assert found.of(offer()).own.hours == pytest.approx(5)
+    assert found.of(offer("b")).own.losses == 0
+    assert found.of(offer("b")).own.hours == pytest.approx(5)
     assert found(offer()) > found(offer("b"))
     assert risk.risks(broker, OfferQuery(accelerators=("L4",))).of(offer()).own.hours == 0
 

@@ -10,8 +10,9 @@ import pytest
 
 from broker.app.market.strategy_backtest import NothingServes, job_backtest
 from broker.app.market.strategy_history import record
+from broker.app.results.backtests import PlacementBacktest
 from broker.app.wiring import Broker
-from broker.backtest.placement.run import Request
+from broker.backtest.placement.run import PlacementReplay
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
 from broker.core.market.offers import Availability, CapacityType, Offer
@@ -70,8 +71,8 @@ def test_history_becomes_ticks(broker: Broker) -> None:
 
 
 def test_a_job_on_five_days(broker: Broker) -> None:
-    found = job_backtest(broker, JOB, Request([], starts=5), days=3, deadline=None)
-    document = found.as_dict()
+    found = job_backtest(broker, JOB, PlacementReplay([], starts=5), days=3, deadline=None)
+    document = PlacementBacktest.of(found.report, found).document()
     (family,) = {cell.family for cell in found.report.cells}
     assert family == "recorded"
     assert all(cell.missed == 0 and len(cell.windows) == 5 for cell in found.report.cells)
@@ -81,7 +82,7 @@ def test_a_job_on_five_days(broker: Broker) -> None:
     assert costs["omniscient"] <= costs["gpubroker"] <= costs["on-demand"]
     assert NOW - timedelta(days=3) <= found.since <= found.until <= NOW - 6 * HOUR
     assert found.report.cells[0].pool == offer("a", None).pool
-    assert document["job"]["on_demand_pool"].endswith("/on_demand")  # type: ignore[index]  # a document
+    assert document["job"]["on_demand_pool"].endswith("/on_demand")
 
 
 def test_the_answer_is_the_same_for_an_hour(broker: Broker) -> None:
@@ -95,9 +96,12 @@ def test_the_answer_is_the_same_for_an_hour(broker: Broker) -> None:
     for minutes in (1, 59.9):
         broker = with_clock(broker, ManualClock(NOW + timedelta(minutes=minutes)))
         for job in (often, moment):
-            done = job_backtest(broker, job, Request([], starts=4, policies=("gpubroker",)), days=3, deadline=None)
+            done = job_backtest(
+                broker, job, PlacementReplay([], starts=4, policies=("gpubroker",)), days=3, deadline=None
+            )
             assert (done.as_of, done.since.minute, done.until.second) == (NOW, 0, 0)
-            found.setdefault(job.deadline, []).append(done.as_dict(per_window=True))
+            about = PlacementBacktest.of(done.report, done, per_window=True)
+            found.setdefault(job.deadline, []).append(about.document())
     assert all(first == second for first, second in found.values())
     assert [cells[0]["deadline_s"] for (first, _) in found.values() if (cells := first["cells"])] == [21600, 25200]
 
@@ -105,7 +109,7 @@ def test_the_answer_is_the_same_for_an_hour(broker: Broker) -> None:
 def test_windows_start_at_full_hours_whenever_the_record_began(broker: Broker) -> None:
     began = NOW - timedelta(days=7, minutes=35)
     broker.store.record_poll("new", started=began, finished=began, offers=[offer("z", "5", as_of=began)])
-    done = job_backtest(broker, JOB, Request([], starts=500, policies=("on-demand",)), days=30, deadline=None)
+    done = job_backtest(broker, JOB, PlacementReplay([], starts=500, policies=("on-demand",)), days=30, deadline=None)
     assert (done.since, done.until) == (NOW - timedelta(days=7), NOW - 6 * HOUR)
     assert len(done.report.cells[0].windows) == 7 * 24 - 6 + 1
 
@@ -114,7 +118,7 @@ def test_pools_that_are_gone_by_now_take_part(broker: Broker) -> None:
     last = NOW + timedelta(minutes=1)
     broker.store.record_poll("aws", started=last, finished=last, offers=[offer("a", "90", CapacityType.ON_DEMAND)])
     broker = with_clock(broker, ManualClock(NOW + 2 * HOUR))
-    request = Request([], starts=5, policies=("omniscient",))
+    request = PlacementReplay([], starts=5, policies=("omniscient",))
     found = job_backtest(broker, JOB, request, days=3, deadline=None)
     assert found.report.cells[0].pool == offer("a", None).pool
     broker = with_clock(broker, ManualClock(NOW + timedelta(days=4)))  # nobody started a job there within three days
@@ -123,7 +127,7 @@ def test_pools_that_are_gone_by_now_take_part(broker: Broker) -> None:
 
 
 def test_a_gang_of_nodes_pays_for_all_of_them_and_what_is_taken_for_granted_is_said(broker: Broker) -> None:
-    request = Request([], starts=2, policies=("on-demand", "omniscient"))
+    request = PlacementReplay([], starts=2, policies=("on-demand", "omniscient"))
     one = job_backtest(broker, JOB, request, days=3, deadline=None).report
     two = job_backtest(broker, JOB.model_copy(update={"num_nodes": 2}), request, days=3, deadline=None).report
     assert (one.gang, two.gang) == (1, 2)
@@ -136,7 +140,7 @@ def test_several_pools_and_what_was_left_out_is_said(broker: Broker) -> None:
     offers = [offer("a", "90", CapacityType.ON_DEMAND), *(offer(zone, "16") for zone in "abcdefghij")]
     broker.store.record_poll("aws", started=NOW, finished=NOW, offers=offers)
     broker = with_clock(broker, ManualClock(NOW + 12 * HOUR))
-    done = job_backtest(broker, JOB, Request([], starts=99, policies=("greedy",)), days=1, deadline=None)
+    done = job_backtest(broker, JOB, PlacementReplay([], starts=99, policies=("greedy",)), days=1, deadline=None)
     (family,) = done.report.families()
     assert (family.pool, done.report.cells[0].pool) == ("8 pools together", "8 pools together")
     assert "recorded: the cheapest 8 of 10 pools that serve the job" in done.report.notes
@@ -144,7 +148,7 @@ def test_several_pools_and_what_was_left_out_is_said(broker: Broker) -> None:
 
 
 def test_what_cannot_be_replayed(broker: Broker, tmp_path: Path) -> None:
-    request = Request([], starts=5)
+    request = PlacementReplay([], starts=5)
     with pytest.raises(InvalidInput, match="how much work"):
         job_backtest(broker, JOB.model_copy(update={"work": None}), request, days=3, deadline=None)
     with pytest.raises(InvalidInput, match="names a deadline"):

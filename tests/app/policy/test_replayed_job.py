@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.policy.backtest import Backtest, Outcome, replay
-from broker.app.policy.replayed_job import Basis
+from broker.app.policy.backtest import Backtest, ReplayedDecision, replay
+from broker.app.policy.replayed_job import ReplayBasis
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
@@ -83,7 +83,7 @@ def under(policy: str, month: tuple[list[Decision], list[Entry]]) -> Backtest:
     return replay(*month, load({"p.yaml": BUDGET.replace("NAME", "other") + policy}))
 
 
-def moved(month: tuple[list[Decision], list[Entry]]) -> Outcome:
+def moved(month: tuple[list[Decision], list[Entry]]) -> ReplayedDecision:
     (one,) = under(ON_DEMAND, month).outcomes
     assert one.answer is Answer.ALLOW
     assert one.pool != one.decision.pool
@@ -97,7 +97,7 @@ def moved(month: tuple[list[Decision], list[Entry]]) -> Outcome:
 )
 def test_what_ran_is_reckoned_elsewhere_for_the_time_that_was_metered(ran: timedelta, cost: str, comes_to: int) -> None:
     one = moved(recorded(ran, cost))
-    assert (one.cost_before, one.cost_after, one.basis) == (Money.usd(cost), Money(comes_to), Basis.METERED_TIME)
+    assert (one.cost_before, one.cost_after, one.basis) == (Money.usd(cost), Money(comes_to), ReplayBasis.METERED_TIME)
 
 
 def test_where_the_work_is_known_the_time_is_converted() -> None:
@@ -105,11 +105,11 @@ def test_where_the_work_is_known_the_time_is_converted() -> None:
     was = offered("1", CapacityType.SPOT, work=True)
     faster = offered("3", CapacityType.ON_DEMAND, work=True, speed=2.0)
     one = moved(recorded(HOUR, "1", was, [faster]))
-    assert (one.cost_before, one.cost_after, one.basis) == (Money.usd(1), Money.usd("1.50"), Basis.CONVERTED_TIME)
+    assert (one.cost_before, one.cost_after, one.basis) == (Money.usd(1), Money.usd("1.50"), ReplayBasis.CONVERTED_TIME)
     # A job that does not say how much work there is runs for as long as it ran.
     unknown = [replace(one, duration=None) for one in (was, faster)]
     one = moved(recorded(HOUR, "1", unknown[0], unknown[1:]))
-    assert (one.cost_after, one.basis) == (Money.usd(3), Basis.METERED_TIME)
+    assert (one.cost_after, one.basis) == (Money.usd(3), ReplayBasis.METERED_TIME)
 
 
 def test_the_other_bills_in_its_own_steps_once_it_has_ended() -> None:
@@ -126,14 +126,14 @@ def test_it_comes_to_no_more_than_it_held() -> None:
 
 def test_what_was_cancelled_before_it_had_a_machine_comes_to_nothing_elsewhere_either() -> None:
     one = moved(recorded(None, "0"))
-    assert (one.cost_before, one.cost_after, one.basis) == (Money.ZERO, Money.ZERO, Basis.RECORD)
+    assert (one.cost_before, one.cost_after, one.basis) == (Money.ZERO, Money.ZERO, ReplayBasis.RECORD)
 
 
 def test_of_what_ran_free_of_charge_nothing_was_metered_and_its_plan_speaks() -> None:
     """Up to 6 h at $0.85: $5.10, in cash now."""
     free = offered("0", CapacityType.OWNED)
     one = moved(recorded(None, "0", replace(free, offer=replace(free.offer, money=MoneyKind.AMORTISED))))
-    assert (one.cost_before, one.cost_after, one.basis) == (Money.ZERO, Money.usd("5.10"), Basis.PLAN)
+    assert (one.cost_before, one.cost_after, one.basis) == (Money.ZERO, Money.usd("5.10"), ReplayBasis.PLAN)
     assert (one.money, one.money_after) == (MoneyKind.AMORTISED, MoneyKind.CASH)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.app.service.health import Pulses, Standing
+from broker.app.service.health import DutyState, Pulses
 
 
 class Stopwatch:
@@ -24,7 +24,7 @@ def test_a_duty_that_says_nothing_for_long_is_ill_and_well_again_when_it_speaks(
     assert pulses.ill() == {}
     assert pulses.silent_for("jobs") == 0
     pulse = pulses.pulses()["jobs"]
-    assert (pulse.standing, pulse.looks, pulse.steps, pulse.seconds) == (Standing.LEADING, 1, 3, 0.25)
+    assert (pulse.standing, pulse.looks, pulse.steps, pulse.seconds) == (DutyState.LEADING, 1, 3, 0.25)
 
 
 def test_standing_by_is_healthy_and_trouble_with_the_store_is_not() -> None:

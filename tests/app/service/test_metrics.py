@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.app.market.market import freshen
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import Page, address, is_loopback
+from broker.app.service.metrics import MetricsPage, address, is_loopback
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 
@@ -23,8 +23,8 @@ def pulses() -> Pulses:
 
 
 @pytest.fixture
-def page(broker: Broker, pulses: Pulses) -> Iterator[Page]:
-    page, stop = Page(broker, pulses, "127.0.0.1:0", None), threading.Event()
+def page(broker: Broker, pulses: Pulses) -> Iterator[MetricsPage]:
+    page, stop = MetricsPage(broker, pulses, "127.0.0.1:0", None), threading.Event()
     thread = threading.Thread(target=page.run, args=(stop,))
     thread.start()
     yield page
@@ -32,14 +32,14 @@ def page(broker: Broker, pulses: Pulses) -> Iterator[Page]:
     thread.join()
 
 
-def numbers(page: Page) -> dict[tuple[str, str], float]:
+def numbers(page: MetricsPage) -> dict[tuple[str, str], float]:
     """Every sample by its name and the values of its labels."""
     text = page.answer("/metrics", "")[2].decode()
     families = text_string_to_metric_families(text)
     return {(s.name, ",".join(s.labels.values())): s.value for family in families for s in family.samples}
 
 
-def test_prometheus_reads_duties_jobs_and_prices(broker: Broker, page: Page, pulses: Pulses) -> None:
+def test_prometheus_reads_duties_jobs_and_prices(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:
     freshen(broker)
     pulses.looked("jobs", 0.5, steps=2)
     found = numbers(page)
@@ -54,7 +54,7 @@ def test_prometheus_reads_duties_jobs_and_prices(broker: Broker, page: Page, pul
     assert 0 <= found["gpubroker_price_age_seconds", "owned"] < 60
 
 
-def test_a_store_that_is_away_is_a_number_too(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_a_number_too(page: MetricsPage, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(self: Broker) -> None:
         raise StoreProblem("away")
 
@@ -62,7 +62,7 @@ def test_a_store_that_is_away_is_a_number_too(page: Page, monkeypatch: pytest.Mo
     assert numbers(page)["gpubroker_up", ""] == 0
 
 
-def test_health_is_a_status(page: Page, pulses: Pulses) -> None:
+def test_health_is_a_status(page: MetricsPage, pulses: Pulses) -> None:
     pulses.stands_by("jobs")
     with urllib.request.urlopen(f"{page.url}/healthz", timeout=10) as answer:
         assert json.load(answer) == {"healthy": True, "duties": {"jobs": "standing_by"}, "ill": {}}
@@ -73,8 +73,8 @@ def test_health_is_a_status(page: Page, pulses: Pulses) -> None:
 
 def test_others_need_the_token(broker: Broker, pulses: Pulses) -> None:
     with pytest.raises(InvalidInput, match="no token"):
-        Page(broker, pulses, "0.0.0.0:0", None)
-    page = Page(broker, pulses, "0.0.0.0:0", "open sesame")
+        MetricsPage(broker, pulses, "0.0.0.0:0", None)
+    page = MetricsPage(broker, pulses, "0.0.0.0:0", "open sesame")
     assert page.answer("/metrics", "")[0] == 401
     assert page.answer("/healthz", "Bearer wrong")[0] == 401
     assert page.answer("/healthz", "Bearer open sesame")[0] == 200
@@ -93,6 +93,6 @@ def test_addresses_of_this_machine_alone() -> None:
     assert address("[::1]:9464") == ("::1", 9464)
 
 
-def test_a_port_in_use_is_said(broker: Broker, page: Page, pulses: Pulses) -> None:
+def test_a_port_in_use_is_said(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:
     with pytest.raises(InvalidInput, match="cannot listen"):
-        Page(broker, pulses, f"127.0.0.1:{page.port}", None)
+        MetricsPage(broker, pulses, f"127.0.0.1:{page.port}", None)

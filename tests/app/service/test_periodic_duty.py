@@ -8,11 +8,11 @@ from collections.abc import Callable
 from broker.app.service.periodic_duty import Rounds
 from broker.core.errors import Unreachable
 from broker.store import Store
-from broker.store.engine.leader import Duty
+from broker.store.engine.leader import LeaderRole
 from tests.contracts.engine_contract import eventually
 
 
-class Work:
+class FailingWork:
     """Fails the first times, then stops the rounds."""
 
     def __init__(self, stop: threading.Event, failures: int = 0) -> None:
@@ -34,7 +34,7 @@ def going(rounds: Rounds, store: Store, once: Callable[[], object], stop: thread
 def test_what_goes_wrong_is_said_once_and_tried_again(store: Store) -> None:
     said: list[str] = []
     stop = threading.Event()
-    work = Work(stop, failures=3)
+    work = FailingWork(stop, failures=3)
     going(Rounds(said.append, 60, 0.001), store, work, stop).join(30)
     assert work.done == 4
     assert said == ["the store is away"]
@@ -50,7 +50,7 @@ def test_a_sentence_is_said_again_only_after_it_was_no_longer_true() -> None:
 
 def test_nobody_makes_a_round_that_another_one_makes(store: Store) -> None:
     stop, waited = threading.Event(), threading.Event()
-    work = Work(stop)
+    work = FailingWork(stop)
 
     class Counted(threading.Event):
         """Knows how often it was waited for."""
@@ -63,7 +63,7 @@ def test_nobody_makes_a_round_that_another_one_makes(store: Store) -> None:
                 waited.set()
             return stop.wait(timeout)
 
-    with store.lead(Duty.SWEEP) as leading:
+    with store.lead(LeaderRole.SWEEP) as leading:
         assert leading is not None
         thread = going(Rounds(lambda _: None, 0, 0.001), store, work, Counted())
         assert waited.wait(60), "it came round"

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker.agent.formats import Exit, Lease, Spec, attempt_path
-from broker.agent.store import Store
+from broker.agent.store import ObjectFolder
 from broker.app.billing.report import ledger_faults
 from broker.app.service.sweep import end, sweep
 from broker.app.service.sweep_duty import Sweeping
@@ -28,7 +28,7 @@ from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.money import Money
 from broker.engines.local import Local
 from broker.ledger.entries import Movement, Tags, move
-from broker.reconciler.sweep import Kind, Standing
+from broker.reconciler.sweep import LeftoverKind, LeftoverState
 from broker.runfolder.runfolder import RunFolder
 from tests.actors import EVERYBODYS
 from tests.contracts.engine_contract import eventually
@@ -122,10 +122,10 @@ def test_a_process_of_ours_that_no_job_knows_is_ended_and_a_running_job_is_not(b
     with process(broker, "runs-1", mine), process(broker, "lost-1", mine), process(broker, "other-1", "f" * 12):
         engine = broker.engine("local")
         assert isinstance(engine, Local)
-        assert {one.standing for one in sweep(broker).found} == {Standing.TOO_YOUNG, Standing.ANOTHER_STORE}
+        assert {one.standing for one in sweep(broker).found} == {LeftoverState.TOO_YOUNG, LeftoverState.ANOTHER_STORE}
         swept = sweep(broker, NO_GRACE)
         (orphan,) = swept.orphans
-        assert (orphan.kind, orphan.key) == (Kind.MACHINE, "lost-1")
+        assert (orphan.kind, orphan.key) == (LeftoverKind.MACHINE, "lost-1")
         assert [one.error for one in end(broker, swept)] == [""]
 
         def ended() -> bool:
@@ -145,12 +145,12 @@ def up(broker: Broker, job_id: str) -> tuple[ev.EventBody, ...]:
 def test_a_job_that_was_completed_while_nobody_looked_is_not_taken_for_lost(broker: Broker) -> None:
     """Its last word lies in its run folder, unread: only the reconciler may say how it ended."""
     record(broker, "done", *up(broker, "done"))
-    folder = Store.open(RunFolder(broker.settings.runs_url, "done").url)
+    folder = ObjectFolder.open(RunFolder(broker.settings.runs_url, "done").url)
     folder.write_json(attempt_path(1, "exit.json"), Exit("completed", HOURS_AGO, 0).to_json())
     swept = sweep(broker, NO_GRACE)
-    assert [(one.key, one.standing) for one in swept.found] == [("done-1", Standing.RECONCILER)]
+    assert [(one.key, one.standing) for one in swept.found] == [("done-1", LeftoverState.RECONCILER)]
     assert end(broker, swept) == []
-    forced = replace(swept, found=tuple(replace(one, standing=Standing.ORPHAN) for one in swept.found))
+    forced = replace(swept, found=tuple(replace(one, standing=LeftoverState.ORPHAN) for one in swept.found))
     assert [one.error for one in end(broker, forced)] == [""], "and where it is told to all the same, it does nothing"
     with broker.store.reading() as look:
         view = look.job("done")
@@ -164,7 +164,7 @@ def test_an_attempt_without_a_machine_is_closed_and_its_machine_time_settled(bro
     hold(broker, "dead", "50")
     swept = sweep(broker)
     (orphan,) = swept.orphans
-    assert (orphan.kind, orphan.key) == (Kind.ATTEMPT, "dead-1")
+    assert (orphan.kind, orphan.key) == (LeftoverKind.ATTEMPT, "dead-1")
     for _ in range(2):
         assert [one.error for one in end(broker, swept)] == [""]
     with broker.store.reading() as look:
@@ -214,7 +214,7 @@ def test_money_held_for_nothing_is_given_back_once(broker: Broker) -> None:
         hold(broker, job_id, amount)
     swept = sweep(broker)
     assert {one.job_id for one in swept.orphans} == {"over", "never-seen"}
-    assert {one.kind for one in swept.orphans} == {Kind.HOLD}
+    assert {one.kind for one in swept.orphans} == {LeftoverKind.HOLD}
     for _ in range(2):
         assert [one.error for one in end(broker, swept)] == ["", ""]
     assert [held(broker, job_id) for job_id in ("over", "waits", "never-seen")] == [
@@ -253,13 +253,13 @@ def test_serving_ends_orphans_where_the_policy_says_so_and_not_before(broker: Br
 
 
 def test_one_of_several_services_sweeps(broker: Broker) -> None:
-    from broker.store.engine.leader import Duty
+    from broker.store.engine.leader import LeaderRole
 
     hold(broker, "never-seen", "5")
     said: list[str] = []
     stop = threading.Event()
     worker = threading.Thread(target=Sweeping(broker, say=said.append, every=0.01).run, args=(stop,))
-    with broker.store.lead(Duty.SWEEP) as leading:
+    with broker.store.lead(LeaderRole.SWEEP) as leading:
         assert leading is not None
         worker.start()
         assert not said
@@ -305,7 +305,7 @@ def test_what_belongs_to_a_job_that_cannot_be_read_here_is_nobodys_leftover(brok
     record(broker, "newer", requested("newer"), ev.AttemptEnded(cause=Cause.NO_CAPACITY), ended_job(), ev.JobClosed())
     hold(broker, "newer", "50")
     with process(broker, "newer-1", mine):
-        assert {one.kind for one in sweep(broker, NO_GRACE).orphans} == {Kind.MACHINE, Kind.HOLD}
+        assert {one.kind for one in sweep(broker, NO_GRACE).orphans} == {LeftoverKind.MACHINE, LeftoverKind.HOLD}
         damage_view(broker.store, "newer")
         swept = sweep(broker, NO_GRACE)
         assert swept.found == ()

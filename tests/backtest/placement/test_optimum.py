@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.backtest.placement.baselines import EagerNextRegion, TimeSliced
-from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.backtest.placement.optimum import optimum
 from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
-from broker.placement.strategy.situation import Decision, Mode, Situation, Task
+from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
 from tests.counts import FULL
 
 np = pytest.importorskip("numpy", reason="the optimum needs the extra 'backtest'")
@@ -23,20 +23,24 @@ np = pytest.importorskip("numpy", reason="the optimum needs the extra 'backtest'
 class Script:
     """Decisions read from a list; asking for absent capacity makes the script invalid."""
 
-    def __init__(self, decisions: tuple[Decision, ...]) -> None:
+    def __init__(self, decisions: tuple[StrategyDecision, ...]) -> None:
         self.decisions = iter(decisions)
 
-    def decide(self, now: Situation) -> Decision:
+    def decide(self, now: Situation) -> StrategyDecision:
         decision = next(self.decisions)
         if decision.mode is Mode.SPOT and decision.pool not in now.spot:
             raise LookupError
         return decision
 
 
-def brute_force(market: Market, task: Task) -> float:
+def brute_force(market: ReplayMarket, task: StrategyTask) -> float:
     """Every sequence of decisions, replayed."""
     ticks = math.ceil(task.deadline / task.tick)
-    choices = [Decision(Mode.IDLE), Decision(Mode.ON_DEMAND), *(Decision(Mode.SPOT, p.name) for p in market.pools)]
+    choices = [
+        StrategyDecision(Mode.IDLE),
+        StrategyDecision(Mode.ON_DEMAND),
+        *(StrategyDecision(Mode.SPOT, p.name) for p in market.pools),
+    ]
     best = math.inf
     for decisions in product(choices, repeat=ticks):
         try:
@@ -49,12 +53,12 @@ def brute_force(market: Market, task: Task) -> float:
 
 
 @st.composite
-def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[Market, Task]:
+def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[ReplayMarket, StrategyTask]:
     ticks = draw(st.integers(2, most_ticks))
     gap = draw(st.sampled_from([10, 12, 15]))
     names = ("a", "b") if ticks <= 5 and draw(st.booleans()) else ("a",)
     pools = tuple(
-        Pool(
+        PoolRecord(
             name,
             tuple(draw(st.lists(st.booleans(), min_size=ticks, max_size=ticks))),
             tuple(draw(st.lists(st.sampled_from([1.0, 1.5, 4.0]), min_size=ticks, max_size=ticks))),
@@ -65,19 +69,19 @@ def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[Market, Task]:
     changeover = draw(st.integers(0, 2 * gap))
     deadline = draw(st.integers((ticks - 1) * gap + 1, ticks * gap))
     work = draw(st.integers(1, deadline))
-    return Market("small", "small", gap, pools), Task(work, deadline, changeover, gap)
+    return ReplayMarket("small", "small", gap, pools), StrategyTask(work, deadline, changeover, gap)
 
 
 @settings(max_examples=60 if FULL else 25, deadline=None)
 @given(small())
-def test_agrees_with_brute_force(case: tuple[Market, Task]) -> None:
+def test_agrees_with_brute_force(case: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = case
     assert optimum(market, 0, task) == pytest.approx(brute_force(market, task), rel=1e-9)
 
 
 @settings(max_examples=60 if FULL else 25, deadline=None)
 @given(small(most_ticks=40))
-def test_is_never_above_a_policy(case: tuple[Market, Task]) -> None:
+def test_is_never_above_a_policy(case: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = case
     least = optimum(market, 0, task)
     for course in (OnDemandOnly(task), Greedy(task), UniformProgress(task), EagerNextRegion(task), TimeSliced(task)):
@@ -86,13 +90,13 @@ def test_is_never_above_a_policy(case: tuple[Market, Task]) -> None:
 
 
 def test_fractions_of_seconds_only_lower_it() -> None:
-    market = Market("m", "m", 600.0, (Pool("m", (True, False) * 20, (1.0,) * 40, 3.0),))
-    task = Task(9000.7, 20000.2, 300.9, 600.0)
-    assert optimum(market, 0, task) <= optimum(market, 0, Task(9001, 20000, 301, 600)) + 1e-9
+    market = ReplayMarket("m", "m", 600.0, (PoolRecord("m", (True, False) * 20, (1.0,) * 40, 3.0),))
+    task = StrategyTask(9000.7, 20000.2, 300.9, 600.0)
+    assert optimum(market, 0, task) <= optimum(market, 0, StrategyTask(9001, 20000, 301, 600)) + 1e-9
     assert optimum(market, 0, task) <= replay(market, 0, task, UniformProgress(task)).cost
 
 
 def test_infinite_when_even_on_demand_is_late() -> None:
-    market = Market("m", "m", 10, (Pool("m", (True,) * 4, (1.0,) * 4, 3.0),))
-    assert optimum(market, 0, Task(40, 40, 1, 10)) == math.inf
-    assert optimum(market, 0, Task(41, 40, 0, 10)) == math.inf
+    market = ReplayMarket("m", "m", 10, (PoolRecord("m", (True,) * 4, (1.0,) * 4, 3.0),))
+    assert optimum(market, 0, StrategyTask(40, 40, 1, 10)) == math.inf
+    assert optimum(market, 0, StrategyTask(41, 40, 0, 10)) == math.inf

@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
-from broker.backtest.placement.report import Cell, Report, Window, pooled, quantile
-from broker.backtest.placement.run import Request, run_backtest
-from broker.backtest.placement.trace_files import Prices
+from broker.app.results.backtests import PlacementBacktest
+from broker.backtest.placement.report import PlacementCell, PlacementReport, ReplayWindow, pooled, quantile
+from broker.backtest.placement.run import PlacementReplay, run_backtest
+from broker.backtest.placement.trace_files import TracePrices
 from broker.core.errors import InvalidInput, UnknownName
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
@@ -21,7 +22,7 @@ ALL = ("gpubroker", "uniform-progress", "greedy", "eager-next-region", "time-sli
 
 
 @pytest.fixture
-def request_(tmp_path: Path) -> Request:
+def request_(tmp_path: Path) -> PlacementReplay:
     """Two pools over 100 h of ten-minute ticks, spells of a few hours; a job of 8 h."""
     folder = tmp_path / "family"
     folder.mkdir()
@@ -32,13 +33,13 @@ def request_(tmp_path: Path) -> Request:
             bits += [False] * dice.randint(1, 12)
         document = {"metadata": {"gap_seconds": 600}, "data": [int(bit) for bit in bits[:600]]}
         (folder / f"{name}.json").write_text(json.dumps(document))
-    return Request(
+    return PlacementReplay(
         [folder], work=8 * HOUR, deadlines=[10 * HOUR, 14 * HOUR], changeovers=[720.0], policies=ALL, starts=3
     )
 
 
-def test_the_document(request_: Request) -> None:
-    document = run_backtest(request_).as_dict(per_window=True)
+def test_the_document(request_: PlacementReplay) -> None:
+    document = PlacementBacktest.of(run_backtest(request_), per_window=True).document()
     cells = document["cells"]
     assert isinstance(cells, list)
     assert len(cells) == 2 * 2 * len(ALL)
@@ -62,14 +63,14 @@ def test_the_document(request_: Request) -> None:
     assert json.loads(json.dumps(document)) == document
 
 
-def test_it_repeats_itself_and_the_seed_matters(request_: Request) -> None:
+def test_it_repeats_itself_and_the_seed_matters(request_: PlacementReplay) -> None:
     request = replace(request_, policies=("gpubroker", "omniscient"), deadlines=[10 * HOUR])
     assert run_backtest(request) == run_backtest(request)
     other = run_backtest(replace(request, seed=8))
     assert [w.start for w in other.cells[0].windows] != [w.start for w in run_backtest(request).cells[0].windows]
 
 
-def test_windows_lie_between_the_parts_that_were_named(request_: Request) -> None:
+def test_windows_lie_between_the_parts_that_were_named(request_: PlacementReplay) -> None:
     request = replace(request_, policies=("on-demand",), starts=1000, from_fraction=0.25, to_fraction=0.75)
     report = run_backtest(request)
     assert [window.start for window in report.cells[0].windows] == list(range(150, 450 - 84 + 1))
@@ -77,7 +78,7 @@ def test_windows_lie_between_the_parts_that_were_named(request_: Request) -> Non
     assert not any("room for" in note for note in run_backtest(replace(request, starts=217)).notes)
 
 
-def test_pools_of_different_length_or_tick_are_noted(request_: Request) -> None:
+def test_pools_of_different_length_or_tick_are_noted(request_: PlacementReplay) -> None:
     request = replace(request_, policies=("on-demand",), starts=1)
     (folder,) = request_.traces
     longer = json.loads((folder / "east.json").read_text())
@@ -91,45 +92,47 @@ def test_pools_of_different_length_or_tick_are_noted(request_: Request) -> None:
     assert any("ticks of 2 lengths" in note for note in run_backtest(request).notes)
 
 
-def test_a_gang_costs_as_often_as_much_and_compares_the_same(request_: Request, tmp_path: Path) -> None:
+def test_a_gang_costs_as_often_as_much_and_compares_the_same(request_: PlacementReplay, tmp_path: Path) -> None:
     for path in request_.traces[0].iterdir():
         document = json.loads(path.read_text())
         path.write_text(json.dumps(document | {"data": [4 * bit for bit in document["data"]]}))
     one = run_backtest(replace(request_, starts=2))
-    four = run_backtest(replace(request_, starts=2, prices=Prices(gang=4)))
-    assert (one.as_dict()["gang"], four.as_dict()["gang"]) == (1, 4)
-    assert four.as_dict()["cells"] == one.as_dict()["cells"]
+    four = run_backtest(replace(request_, starts=2, prices=TracePrices(gang=4)))
+    assert (PlacementBacktest.of(one).document()["gang"], PlacementBacktest.of(four).document()["gang"]) == (1, 4)
+    assert PlacementBacktest.of(four).document()["cells"] == PlacementBacktest.of(one).document()["cells"]
     for cheap, dear in zip(one.cells, four.cells, strict=True):
         assert [w.cost for w in dear.windows] == pytest.approx([4 * w.cost for w in cheap.windows])
 
 
 def test_a_family_and_all_of_it_are_mean_cost_over_mean_optimum() -> None:
-    cheap = Cell("f", "cheap", 1.0, 1.0, "p", (Window(0, 1.0, 2.0, None), Window(1, 1.0, 2.0, None)))
-    dear = Cell("f", "dear", 1.0, 1.0, "p", (Window(0, 98.0, 98.0, None),))
-    (family,) = Report(1.0, 7, (cheap, dear)).families()
+    cheap = PlacementCell(
+        "f", "cheap", 1.0, 1.0, "p", (ReplayWindow(0, 1.0, 2.0, None), ReplayWindow(1, 1.0, 2.0, None))
+    )
+    dear = PlacementCell("f", "dear", 1.0, 1.0, "p", (ReplayWindow(0, 98.0, 98.0, None),))
+    (family,) = PlacementReport(1.0, 7, (cheap, dear)).families()
     assert (family.pool, family.ratio_mean, len(family.windows)) == ("2 pools", 1.02, 3)
     assert pooled([cheap, dear]).ratio_mean == 1.02
 
 
-def test_two_workers_find_the_same(request_: Request) -> None:
+def test_two_workers_find_the_same(request_: PlacementReplay) -> None:
     request = replace(request_, policies=("uniform-progress", "omniscient"), starts=3)
     assert run_backtest(request, workers=2) == run_backtest(request)
 
 
-def test_a_pool_alone_costs_what_it_does_beside_its_family(request_: Request) -> None:
+def test_a_pool_alone_costs_what_it_does_beside_its_family(request_: PlacementReplay) -> None:
     request = replace(request_, policies=("gpubroker",))
     beside = [cell for cell in run_backtest(request).cells if cell.pool == "west"]
     assert list(run_backtest(replace(request, zones=["west"])).cells) == beside
 
 
-def test_progress_counts_windows_to_the_end(request_: Request) -> None:
+def test_progress_counts_windows_to_the_end(request_: PlacementReplay) -> None:
     seen: list[tuple[int, int, str]] = []
     run_backtest(replace(request_, policies=("on-demand",)), lambda *args: seen.append(args))
     assert [done for done, _, _ in seen] == [4, 8, 12]
     assert {total for _, total, _ in seen} == {12}
 
 
-def test_zones_together_are_one_market_and_never_dearer_for_the_optimum(request_: Request) -> None:
+def test_zones_together_are_one_market_and_never_dearer_for_the_optimum(request_: PlacementReplay) -> None:
     policies = ("gpubroker", "eager-next-region", "omniscient")
     together = run_backtest(replace(request_, policies=policies, together=True))
     assert {cell.pool for cell in together.cells} == {"east+west"}
@@ -143,7 +146,7 @@ def test_zones_together_are_one_market_and_never_dearer_for_the_optimum(request_
                 assert all(a.optimum <= b.optimum + 1e-9 for a, b in pairs)
 
 
-def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: Request) -> None:
+def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: PlacementReplay) -> None:
     for changeover in (1.0, 2 * HOUR):
         report = run_backtest(replace(request_, changeovers=[changeover], deadlines=[10 * HOUR], starts=2))
         assert all(cell.missed == 0 and cell.ratio_mean >= 1 - 1e-9 for cell in report.cells)
@@ -168,19 +171,19 @@ def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: Re
         ({"policies": ()}, "--policies: expected at least one"),
     ],
 )
-def test_requests_that_cannot_be_replayed(request_: Request, change: dict[str, object], says: str) -> None:
+def test_requests_that_cannot_be_replayed(request_: PlacementReplay, change: dict[str, object], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         run_backtest(replace(request_, **change))  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_ticks_that_would_take_hours_are_refused(request_: Request, tmp_path: Path) -> None:
+def test_ticks_that_would_take_hours_are_refused(request_: PlacementReplay, tmp_path: Path) -> None:
     path = tmp_path / "seconds.json"
     path.write_text(json.dumps({"metadata": {"gap_seconds": 1}, "data": [1] * 60_000}))
     with pytest.raises(InvalidInput, match="ticks of 1 s are too fine for 14 h with changeovers of 720 s"):
         run_backtest(replace(request_, traces=[path], from_fraction=0))
 
 
-def test_a_policy_nobody_knows(request_: Request) -> None:
+def test_a_policy_nobody_knows(request_: PlacementReplay) -> None:
     with pytest.raises(UnknownName, match="did you mean 'greedy'"):
         run_backtest(replace(request_, policies=("gredy",)))
     with pytest.raises(UnknownName, match="--policies: unknown policy 'gredy'"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.backtest.placement.trace_files import Prices
+from broker.backtest.placement.trace_files import TracePrices
 from broker.backtest.placement.traces import read_markets
 from broker.core.errors import InvalidInput, UnknownName
 
@@ -33,7 +33,7 @@ def csv(path: Path, *rows: str, header: str = HEADER) -> Path:
 
 
 def test_json_without_prices_takes_the_defaults_and_says_so(tmp_path: Path) -> None:
-    (market,) = read_markets([write(tmp_path / "fam" / "pool.json", trace())], Prices(3.06, 0.9731))
+    (market,) = read_markets([write(tmp_path / "fam" / "pool.json", trace())], TracePrices(3.06, 0.9731))
     (pool,) = market.pools
     assert (market.family, market.name, market.gap_seconds) == ("fam", "pool", 600)
     assert pool.available == (True, False, True)
@@ -48,7 +48,7 @@ def test_json_without_prices_takes_the_defaults_and_says_so(tmp_path: Path) -> N
 @pytest.mark.parametrize("key", ["spot_price", "prices"])
 def test_json_with_prices(tmp_path: Path, key: str) -> None:
     document = trace(metadata={"gap_seconds": 195, "on_demand_price": 4}, **{key: [1, 1.5, 2]})
-    (market,) = read_markets([write(tmp_path / "p.json", document)], Prices())
+    (market,) = read_markets([write(tmp_path / "p.json", document)], TracePrices())
     assert market.pools[0].price == (1.0, 1.5, 2.0)
     assert market.pools[0].on_demand_price == 4
     assert market.notes == ()
@@ -56,41 +56,41 @@ def test_json_with_prices(tmp_path: Path, key: str) -> None:
 
 def test_a_gang_needs_that_many_machines(tmp_path: Path) -> None:
     path = write(tmp_path / "p.json", trace(data=[16, 4, 0]))
-    assert read_markets([path], Prices(gang=4))[0].pools[0].available == (True, True, False)
-    assert read_markets([path], Prices(gang=16))[0].pools[0].available == (True, False, False)
+    assert read_markets([path], TracePrices(gang=4))[0].pools[0].available == (True, True, False)
+    assert read_markets([path], TracePrices(gang=16))[0].pools[0].available == (True, False, False)
 
 
 def test_a_gang_pays_for_all_its_machines(tmp_path: Path) -> None:
     path = write(tmp_path / "p.json", trace(metadata={"gap_seconds": 600, "on_demand_price": 4}, prices=[1, 1.5, 2]))
-    (market,) = read_markets([path], Prices(gang=3))
+    (market,) = read_markets([path], TracePrices(gang=3))
     assert (market.pools[0].price, market.on_demand_price) == ((3, 4.5, 6), 12)
 
 
 def test_a_gang_larger_than_any_count_is_noted(tmp_path: Path) -> None:
-    (market,) = read_markets([write(tmp_path / "p.json", trace(data=[7, 4, 0]))], Prices(gang=8))
+    (market,) = read_markets([write(tmp_path / "p.json", trace(data=[7, 4, 0]))], TracePrices(gang=8))
     assert market.notes[-1] == "p: at most 7 at once on record, so never capacity for 8"
-    (market,) = read_markets([write(tmp_path / "p.json", trace(data=[0, 0]))], Prices())
+    (market,) = read_markets([write(tmp_path / "p.json", trace(data=[0, 0]))], TracePrices())
     assert market.notes[-1] == "p: no capacity at any time on record"
     path = csv(tmp_path / "c" / "c.csv", *ROWS)
-    _, second = read_markets([path], Prices.given(10, 4, 17))
+    _, second = read_markets([path], TracePrices.given(10, 4, 17))
     assert second.notes[-1] == "zone-b: at most 16 at once on record, so never capacity for 17"
-    assert read_markets([path], Prices.given(10, 4, 16))[0].notes == ()
+    assert read_markets([path], TracePrices.given(10, 4, 16))[0].notes == ()
 
 
 def test_csv_with_prices_beside_it(tmp_path: Path) -> None:
     path = csv(tmp_path / "counts.csv", *ROWS)
     write(tmp_path / "prices.json", {z: {"spot": 2, "on_demand": 9} for z in ("zone-a", "zone-b")})
-    first, second = read_markets([path], Prices())
+    first, second = read_markets([path], TracePrices())
     assert [first.name, second.name] == ["zone-a", "zone-b"]
     assert first.gap_seconds == 600
     assert first.pools[0].available == (True, True, False, True)
     assert (second.pools[0].price[0], second.on_demand_price) == (2.0, 9.0)
-    assert read_markets([path], Prices(), zones=["zone-b"])[0].name == "zone-b"
+    assert read_markets([path], TracePrices(), zones=["zone-b"])[0].name == "zone-b"
 
 
 def test_holes_are_noted_and_do_not_stretch_the_ticks(tmp_path: Path) -> None:
     rows = [*ROWS, "2025-10-03T19:40,1,1"]
-    market = read_markets([csv(tmp_path / "c.csv", *rows)], Prices.given(10, 4))[0]
+    market = read_markets([csv(tmp_path / "c.csv", *rows)], TracePrices.given(10, 4))[0]
     assert market.ticks == 5
     assert any("hole of 120 min" in note and "row 6" in note for note in market.notes)
 
@@ -99,7 +99,7 @@ def test_together_joins_a_family_and_cuts_to_the_shortest(tmp_path: Path) -> Non
     write(tmp_path / "fam" / "a.json", trace(data=[1, 1, 1, 1]))
     write(tmp_path / "fam" / "b.json", trace(data=[0, 1, 1]))
     write(tmp_path / "other.json", trace())
-    joined = {m.family: m for m in read_markets([tmp_path], Prices(), together=True)}
+    joined = {m.family: m for m in read_markets([tmp_path], TracePrices(), together=True)}
     assert [pool.name for pool in joined["fam"].pools] == ["a", "b"]
     assert joined["fam"].ticks == 3
     assert "cut to the shortest" in joined["fam"].notes[-1]
@@ -111,11 +111,11 @@ def test_what_zones_leave_out_stays_as_kin_of_its_family(tmp_path: Path) -> None
         write(tmp_path / "fam" / f"{name}.json", trace(data=[1] * ticks))
     write(tmp_path / "fam" / "faster.json", trace(data=[1] * 9, metadata={"gap_seconds": 300}))
     write(tmp_path / "other.json", trace())
-    (joined,) = read_markets([tmp_path], Prices(), zones=["a", "b"], together=True)
+    (joined,) = read_markets([tmp_path], TracePrices(), zones=["a", "b"], together=True)
     assert [pool.name for pool in joined.pools] == ["a", "b"]
     assert [pool.name for pool in joined.kin] == ["longer"]  # as long on record, at the same tick
     assert set(joined.spot[0]) == {"a", "b"}
-    assert not any(market.kin for market in read_markets([tmp_path], Prices()))
+    assert not any(market.kin for market in read_markets([tmp_path], TracePrices()))
 
 
 def test_families_of_one_name_stay_apart(tmp_path: Path) -> None:
@@ -123,21 +123,23 @@ def test_families_of_one_name_stay_apart(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         write(tmp_path / path, trace())
     folders = [tmp_path / "one" / "v100", tmp_path / "two" / "v100" / "a.json", tmp_path / "two" / "k80"]
-    found = read_markets(folders, Prices())
+    found = read_markets(folders, TracePrices())
     assert [market.family for market in found] == ["one/v100", "two/v100", "k80"]
 
 
 def test_two_pools_of_one_name_in_a_family_are_refused_with_both_places(tmp_path: Path) -> None:
     first, second = csv(tmp_path / "first.csv", *ROWS), csv(tmp_path / "second.csv", *ROWS)
     with pytest.raises(InvalidInput, match=re.escape(f"{second}: the pool 'zone-a' stands in {first}, too")):
-        read_markets([tmp_path], Prices.given(10, 4))
-    assert len(read_markets([first, tmp_path / "." / "first.csv"], Prices.given(10, 4))) == 2  # one file, named twice
+        read_markets([tmp_path], TracePrices.given(10, 4))
+    assert (
+        len(read_markets([first, tmp_path / "." / "first.csv"], TracePrices.given(10, 4))) == 2
+    )  # one file, named twice
 
 
 def test_pools_that_began_at_other_times_are_noted(tmp_path: Path) -> None:
     write(tmp_path / "a.json", trace())
     write(tmp_path / "b.json", trace(metadata={"gap_seconds": 600, "first_tick": 12}))
-    first, second = read_markets([tmp_path], Prices())
+    first, second = read_markets([tmp_path], TracePrices())
     assert first.notes[-1] == second.notes[-1]
     assert first.notes[-1] == "pools assumed to begin together, though their traces differ: tick 0, tick 12"
 
@@ -146,7 +148,7 @@ def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> Non
     write(tmp_path / "fam" / "a.json", trace())
     write(tmp_path / "fam" / "b.json", trace(metadata={"gap_seconds": 300}))
     with pytest.raises(InvalidInput, match=r"ticks of 300 s, 600 s"):
-        read_markets([tmp_path / "fam"], Prices(), together=True)
+        read_markets([tmp_path / "fam"], TracePrices(), together=True)
 
 
 @pytest.mark.usefixtures("no_collection")
@@ -181,7 +183,7 @@ def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> Non
 def test_bad_json_is_located(tmp_path: Path, document: Any, says: str) -> None:
     path = write(tmp_path / "p.json", document)
     with pytest.raises(InvalidInput, match=says) as caught:
-        read_markets([path], Prices())
+        read_markets([path], TracePrices())
     assert caught.value.where.startswith(str(path))
 
 
@@ -202,7 +204,7 @@ def test_bad_json_is_located(tmp_path: Path, document: Any, says: str) -> None:
 )
 def test_bad_csv_is_located(tmp_path: Path, rows: list[str], header: str, says: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        read_markets([csv(tmp_path / "c.csv", *rows, header=header)], Prices())
+        read_markets([csv(tmp_path / "c.csv", *rows, header=header)], TracePrices())
 
     assert re.search(says, str(caught.value))
 
@@ -210,44 +212,44 @@ def test_bad_csv_is_located(tmp_path: Path, rows: list[str], header: str, says: 
 def test_counts_without_a_price_file_need_stated_prices(tmp_path: Path) -> None:
     path = csv(tmp_path / "c.csv", *ROWS)
     with pytest.raises(InvalidInput, match="expected the zones' prices"):
-        read_markets([path], Prices.given(10, None))
-    (market, _) = read_markets([path], Prices.given(10, 4))
+        read_markets([path], TracePrices.given(10, None))
+    (market, _) = read_markets([path], TracePrices.given(10, 4))
     assert (market.on_demand_price, market.pools[0].price[0]) == (10, 4)
 
 
 def test_prices_that_were_named_for_nothing_are_noted(tmp_path: Path) -> None:
-    said, path = Prices.given(10, 4), csv(tmp_path / "c.csv", *ROWS)
+    said, path = TracePrices.given(10, 4), csv(tmp_path / "c.csv", *ROWS)
     write(tmp_path / "prices.json", {z: {"spot": 2, "on_demand": 9} for z in ("zone-a", "zone-b")})
     notes = tuple(f"the trace's own prices count, not {option}" for option in ("--on-demand-price", "--spot-price"))
     assert read_markets([path], said)[0].notes == notes
     assert read_markets([write(tmp_path / "p.json", trace(prices=[1, 2, 3]))], said)[0].notes[-1] == notes[1]
     own = write(tmp_path / "o.json", trace(metadata={"gap_seconds": 600, "on_demand_price": 3}))
-    assert read_markets([own], Prices.given(10, None))[0].notes[0] == notes[0]
-    assert not set(notes) & set(read_markets([own], Prices())[0].notes)
+    assert read_markets([own], TracePrices.given(10, None))[0].notes[0] == notes[0]
+    assert not set(notes) & set(read_markets([own], TracePrices())[0].notes)
 
 
 def test_a_zone_without_price_is_named(tmp_path: Path) -> None:
     path = csv(tmp_path / "c.csv", *ROWS)
     write(tmp_path / "prices.json", {"zone-a": {"spot": 2, "on_demand": 9}})
     with pytest.raises(InvalidInput, match="no prices for zone 'zone-b'; did you mean 'zone-a'"):
-        read_markets([path], Prices())
+        read_markets([path], TracePrices())
     write(tmp_path / "prices.json", {z: {"spot": 2} for z in ("zone-a", "zone-b")})
     with pytest.raises(InvalidInput, match=r"zone-a\.on_demand: expected a positive number, found None"):
-        read_markets([path], Prices())
+        read_markets([path], TracePrices())
     write(tmp_path / "prices.json", {"zone-a": {"spot": 2, "on_demand": 9}, "zone-b": 3})
     with pytest.raises(InvalidInput, match=r'zone-b: expected \{"spot": USD, "on_demand": USD\}, found 3'):
-        read_markets([path], Prices())
+        read_markets([path], TracePrices())
 
 
 def test_paths_that_are_not_traces(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no such file"):
-        read_markets([tmp_path / "absent"], Prices())
+        read_markets([tmp_path / "absent"], TracePrices())
     with pytest.raises(InvalidInput, match="no traces found"):
-        read_markets([tmp_path], Prices())
+        read_markets([tmp_path], TracePrices())
     with pytest.raises(InvalidInput, match=r"expected \.json or \.csv"):
-        read_markets([write(tmp_path / "x.txt", "")], Prices())
+        read_markets([write(tmp_path / "x.txt", "")], TracePrices())
     (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match="cannot be read"):
-        read_markets([tmp_path / "latin.json"], Prices())
+        read_markets([tmp_path / "latin.json"], TracePrices())
     with pytest.raises(UnknownName, match="--pool: unknown pool 'pol'; did you mean 'pool'"):
-        read_markets([write(tmp_path / "pool.json", trace())], Prices(), zones=["pol"])
+        read_markets([write(tmp_path / "pool.json", trace())], TracePrices(), zones=["pol"])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.app.results.backtests import ReserveBacktest
 from broker.backtest.reserve.demand import read_demand
-from broker.backtest.reserve.reserve import POLICIES, Request, run_reserve_backtest
+from broker.backtest.reserve.reserve import POLICIES, ReserveReplay, run_reserve_backtest
 from broker.core.errors import InvalidInput, UnknownName
 
 pytest.importorskip("scipy", reason="the optimum needs the extra 'backtest'")
@@ -36,7 +37,7 @@ SAWTOOTH = [4 + hour % 24 // 6 for hour in range(24 * 20)]
 def test_each_policy_on_each_series_at_each_ratio(tmp_path: Path) -> None:
     paths = [file(tmp_path, lines(SAWTOOTH), "a.csv"), file(tmp_path, lines(SAWTOOTH[::-1]), "b.csv")]
     done: list[tuple[int, int, str]] = []
-    request = Request(paths, term=48, ratios=(0.4, 0.7), policies=POLICIES)
+    request = ReserveReplay(paths, term=48, ratios=(0.4, 0.7), policies=POLICIES)
     report = run_reserve_backtest(request, lambda *progress: done.append(progress))
     assert [(cell.series, cell.ratio, cell.policy) for cell in report.cells] == [
         (series, ratio, policy) for series in "ab" for ratio in (0.4, 0.7) for policy in POLICIES
@@ -49,8 +50,8 @@ def test_each_policy_on_each_series_at_each_ratio(tmp_path: Path) -> None:
 
 
 def test_the_document_has_the_keys_that_scripts_rely_on(tmp_path: Path) -> None:
-    request = Request([file(tmp_path, lines(SAWTOOTH))], term=48, policies=("on-demand",))
-    document = run_reserve_backtest(request).as_dict()
+    request = ReserveReplay([file(tmp_path, lines(SAWTOOTH))], term=48, policies=("on-demand",))
+    document = ReserveBacktest.of(run_reserve_backtest(request)).document()
     cells = document["cells"]
     assert isinstance(cells, list)
     assert {key: cells[0][key] for key in ("series", "ratio", "policy", "cost")} == {
@@ -66,13 +67,13 @@ def test_history_is_known_from_the_first_hour_and_costs_nothing(tmp_path: Path) 
     whole = file(tmp_path, lines(SAWTOOTH), "whole.csv")
     before = file(tmp_path, lines(SAWTOOTH[:100]), "before.csv")
     after = file(tmp_path, lines(SAWTOOTH[100:]), "after.csv")
-    one = run_reserve_backtest(Request([whole], term=48, warm_up=100))
-    two = run_reserve_backtest(Request([after], term=48, history=[before]))
+    one = run_reserve_backtest(ReserveReplay([whole], term=48, warm_up=100))
+    two = run_reserve_backtest(ReserveReplay([after], term=48, history=[before]))
     assert [cell.cost for cell in one.cells] == [cell.cost for cell in two.cells]
 
 
 def test_where_nothing_was_asked_for_nothing_is_worse_than_the_optimum(tmp_path: Path) -> None:
-    report = run_reserve_backtest(Request([file(tmp_path, lines([0] * 100))], term=24))
+    report = run_reserve_backtest(ReserveReplay([file(tmp_path, lines([0] * 100))], term=24))
     assert {cell.cost for cell in report.cells} == {0}
     assert {cell.cost_over_optimum for cell in report.cells} == {1}
 
@@ -92,12 +93,12 @@ def test_where_nothing_was_asked_for_nothing_is_worse_than_the_optimum(tmp_path:
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, object], says: str) -> None:
     request = {"files": [file(tmp_path, lines(SAWTOOTH))], "term": 48, **change}
     with pytest.raises(InvalidInput, match=says):
-        run_reserve_backtest(Request(**request))  # type: ignore[arg-type]  # the table above mixes types
+        run_reserve_backtest(ReserveReplay(**request))  # type: ignore[arg-type]  # the table above mixes types
 
 
 def test_a_misspelt_policy_is_recognised(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="gpubrokr"):
-        run_reserve_backtest(Request([file(tmp_path, lines(SAWTOOTH))], term=48, policies=("gpubrokr",)))
+        run_reserve_backtest(ReserveReplay([file(tmp_path, lines(SAWTOOTH))], term=48, policies=("gpubrokr",)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,9 @@ def test_reaches_its_targets_on_recorded_demand_and_beats_the_staggered_rule(
     pattern: str, term: int, target: float
 ) -> None:
     files = sorted(DATA.glob(f"{pattern}.csv"))
-    report = run_reserve_backtest(Request(files, term, (0.4, 0.6, 0.7), policies=("gpubroker", "staggered-quantile")))
+    report = run_reserve_backtest(
+        ReserveReplay(files, term, (0.4, 0.6, 0.7), policies=("gpubroker", "staggered-quantile"))
+    )
     means = {(mean.ratio, mean.policy): mean.mean for mean in report.means()}
     assert means[0.6, "gpubroker"] <= target
     for ratio in (0.4, 0.6, 0.7):

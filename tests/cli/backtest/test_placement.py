@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from broker.backtest.placement.run import DEFAULT_POLICIES, Request, run_backtest
+from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
 from broker.cli.backtest.placement_view import tables
 from tests.cli.conftest import SANDBOX_JOB, Gpubroker
 
@@ -115,7 +115,9 @@ def test_tables_and_charts_for_people(gpubroker: Gpubroker, write: Write, tmp_pa
 
 
 def test_a_narrow_terminal_keeps_what_matters(write: Write) -> None:
-    request = Request([write("a.json", trace(1))], 8 * 3600, [36_000], starts=1, policies=(*DEFAULT_POLICIES, *MORE))
+    request = PlacementReplay(
+        [write("a.json", trace(1))], 8 * 3600, [36_000], starts=1, policies=(*DEFAULT_POLICIES, *MORE)
+    )
     console = Console(width=80, file=StringIO(), record=True)
     for part in tables(console, run_backtest(request)):
         console.print(part)

@@ -41,6 +41,25 @@ def test_terms_add_up_to_the_cost_and_all_is_explained(gpubroker: Any, sandbox_j
     assert f"Rejected: {rejected:,} of" in explained
 
 
+def test_without_a_placement_what_can_be_changed_comes_first_and_the_rest_is_folded(gpubroker: Any, write: Any) -> None:
+    text = "name: none\nrun: x\nresources: {accelerators: 'H100:1'}\nwork: 1h\n"
+    done = gpubroker("plan", write("none.yaml", text))
+    assert done.code == 4
+    rows = [line for line in done.out.splitlines() if " × " in line]
+    assert "[" in rows[0]
+    assert "[wrong_accelerator]" not in done.out
+    assert "excluded by the job itself" in rows[-1]
+    assert "wrong_accelerator" in rows[-1]
+    assert "[wrong_accelerator]" in gpubroker("plan", "none.yaml", "--explain").out
+
+
+def test_a_note_that_warns_is_labelled_once(gpubroker: Any, write: Any) -> None:
+    text = "name: long\nrun: x\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\n"
+    done = gpubroker("plan", write("long.yaml", text + "work: 90h\nmax_duration: 1h\n"))
+    assert "warning: the best placement needs about" in done.out
+    assert "note: warning" not in done.out
+
+
 @pytest.mark.parametrize("work", ["work: 2h\n", ""])
 @pytest.mark.parametrize("value", ["$2.50", ""])
 def test_what_is_ranked_by_is_itemised_too(
@@ -86,7 +105,7 @@ def test_nothing_can_satisfy_it_exits_4_with_counted_reasons(gpubroker: Any, wri
     done = gpubroker("plan", file)
     assert done.code == 4
     assert "No placement" in done.out
-    assert "× another accelerator than requested  [wrong_accelerator]" in done.out
+    assert "× fewer accelerators per machine" in done.out
     document = gpubroker("plan", file, "--json")
     assert document.code == 4
     reasons = {reason["reason"]: reason["count"] for reason in document.json["reasons"]}

@@ -39,6 +39,10 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
     for told in ("launch on cpu owned at owned/local", "command running", "finished", "succeeded after 1 attempt"):
         assert told in done.out
     assert "cost $0.00" in done.out
+    running, printed, finished = (done.out.index(word) for word in ("command running", "hello\n", ": finished"))
+    assert running < printed < finished, "what it prints comes between its events"
+    assert gpubroker("jobs", "logs", "tiny", "--node", "0").out == "hello\n"
+    assert "its nodes are 0 to 0" in gpubroker("jobs", "logs", "tiny", "--node", "1").err
     shown = gpubroker("jobs", "show", "tiny")
     assert "all machines are gone" in shown.out
     assert gpubroker("jobs", "logs", "tiny").out == "hello\n"
@@ -47,9 +51,17 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
     assert "finished" in gpubroker("jobs", "attempts", "tiny").out
 
 
+def test_events_alone(gpubroker: Any, job: Path, reconciled: None) -> None:
+    done = gpubroker("submit", job, "--yes", "--events")
+    assert done.code == 0
+    assert "command running" in done.out
+    assert "hello" not in done.out
+
+
 def test_the_final_document(gpubroker: Any, job: Path, reconciled: None) -> None:
     done = gpubroker("submit", job, "--yes", "--json")
     assert done.code == 0
+    assert "hello\n" in done.err
     document = done.json
     assert document["state"] == "succeeded"
     assert document["closed"] is True
@@ -97,6 +109,20 @@ def test_any_command_restarts_a_reconciler_that_died(gpubroker: Any, job: Path, 
     before = len(started)
     gpubroker("offers", "-n", "1")
     assert len(started) == before + 1
+
+
+def test_jobs_planned_together_say_which_are_refused_and_what_would_pass(
+    gpubroker: Any, sandbox_job: Path, job: Path, policy: Path
+) -> None:
+    alone = gpubroker("plan", sandbox_job, "--json").json
+    together = gpubroker("plan", job, sandbox_job, "--json")
+    assert together.code == alone["exit_code"] == 3
+    (refused,) = together.json["refused"]
+    assert (refused["name"], refused["exit_code"], refused["error"]["kind"]) == (alone["job"]["name"], 3, "not_allowed")
+    assert refused["error"]["alternatives"] == alone["alternatives"] != []
+    shown = gpubroker("plan", job, sandbox_job).out
+    assert "budget pretend of $3.00" in shown
+    assert alone["alternatives"][0]["instruction"] in shown
 
 
 def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:

@@ -126,7 +126,8 @@ def test_without_a_policy_there_is_no_budget(gpubroker: Any) -> None:
 
 def test_spend(gpubroker: Any, write: Any, policy: Path) -> None:
     assert "nothing was spent" in gpubroker("report", "spend").out
-    file = write("job.yaml", "run: echo\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\n"
+    file = write("job.yaml", "run: echo\nresources: {accelerators: 'L4:1', use_spot: true}\n"
+                 "constraints: {providers: [sandbox]}\n"
                  "max_duration: 1h\nmax_cost: $2\nteam: nlp\n")  # fmt: skip
     assert gpubroker("submit", file, "--yes", "--detach").code == 0
     document = gpubroker("report", "spend", "--sandbox", "--by", "capacity-type", "--json").json

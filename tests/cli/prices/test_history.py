@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.market.price_history import Period, PriceHistory
+from broker.app.market.price_history import PriceHistories, PriceHistory
 from broker.cli.prices.history_view import chart
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import SystemClock
@@ -130,7 +130,7 @@ def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, m
         (("--capacity-type", "spott"), "did you mean 'spot'?"),
         (("--gpu", "H10O"), "did you mean 'H100'?"),
         (("--from", "yesterday"), "expected a date"),
-        (("--from", "0001-01-01"), "--from"),
+        (("--from", "0001-01-01"), "--since"),
         (("--to", "2026-13-01"), "expected a date"),
         (("--at", "2126-01-01"), "not come yet"),
         (("--at", "2026-01-01", "--chart"), "needs a period"),
@@ -164,5 +164,5 @@ def test_one_poll_makes_a_chart_of_points() -> None:
     at = datetime.now(UTC)
     told = (PricePoint(at, Money.usd(24), at),)
     one = PriceHistory(pool("use1-az1", 24, at), at - HOUR, at, at, None, told, (), ())
-    (line,) = chart(Period((one,), 1, 0, at - HOUR, at, at, None), "H100:8", 8).lines
+    (line,) = chart(PriceHistories((one,), 1, 0, at - HOUR, at, at, None), "H100:8", 8).lines
     assert (line.x, line.y) == ([at], [3.0])  # no line from here to here, which nobody would see

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from broker.app.market import offer_rows
-from broker.app.market.market import Listing
+from broker.app.market.market import OfferListing
 from broker.app.results.offers import OfferResult
 from broker.cli.prices import offer_groups, risk_view
 from broker.cli.prices import offer_view as view
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
-from broker.placement.pricing.hazard import Basis, Risk, Seen
+from broker.placement.pricing.hazard import HazardBasis, ObservedTime, Risk
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -55,8 +55,9 @@ def test_a_fresh_install_shows_a_market(gpubroker: Any) -> None:
     assert {row["source"] for row in listed} == {"pricebook", "owned"}
     assert all(row["reference"] for row in listed if row["source"] == "pricebook")
     assert all(row["as_of"].endswith("Z") for row in listed)
-    prices = [Decimal(row["price_per_gpu_hour"]) for row in listed if row["price_per_gpu_hour"]]
-    assert prices == sorted(prices)
+    priced = [row for row in listed if row["price_per_gpu_hour"]]
+    prices = [(row["term_months"] is not None, Decimal(row["price_per_gpu_hour"])) for row in priced]
+    assert prices == sorted(prices), "what is bought for a term comes last"
 
 
 def test_filters(gpubroker: Any) -> None:
@@ -174,7 +175,7 @@ def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     console = Console(width=width, force_terminal=True, record=True, file=StringIO())
     rows = offer_rows.rows([offer(region="a-region-with-a-long-name", zone=f"zone-{n}") for n in range(3)], NOW)
-    for part in view.table(console, rows, 5, Listing(tuple(row.offer for row in rows), 5, NOW)):
+    for part in view.table(console, rows, 5, OfferListing(tuple(row.offer for row in rows), 5, NOW)):
         console.print(part, highlight=False)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
@@ -191,7 +192,7 @@ def test_eighty_columns_have_room_for_the_age_and_the_kind_of_source() -> None:
     term: dict[str, Any] = {"capacity_type": CapacityType.RESERVED, "term_months": 36, "accelerator": "RTX4090"}
     book = offer(region="north-america", reference=True)
     rows = offer_rows.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
-    for part in view.table(console, rows, 2, Listing(tuple(row.offer for row in rows), 2, NOW)):
+    for part in view.table(console, rows, 2, OfferListing(tuple(row.offer for row in rows), 2, NOW)):
         console.print(part, highlight=False)
     header, _, live, listed, *_ = console.export_text().splitlines()
     assert header.split()[-2:] == ["age", "note"]
@@ -210,10 +211,10 @@ def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: A
 @pytest.mark.parametrize("width", [80, 140])
 def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
     far = offer(zone="z" * 40, accelerator="A100-80GB", count=8)
-    risk = Risk(0.21, 2.0, (0.2,) * 6, Basis.FAMILY, 0.15, family=Seen(12_345.0, 1_234))
+    risk = Risk(0.21, 2.0, (0.2,) * 6, HazardBasis.FAMILY, 0.15, family=ObservedTime(12_345.0, 1_234))
     known: Any = SimpleNamespace(of=lambda _: risk)
     console = Console(width=width, record=True, file=StringIO())
-    for part in risk_view.table(console, offer_rows.rows([far], NOW), 1, Listing((far,), 1, NOW), known):
+    for part in risk_view.table(console, offer_rows.rows([far], NOW), 1, OfferListing((far,), 1, NOW), known):
         console.print(part)
     shown = console.export_text()
     assert shown.count("z") == 40

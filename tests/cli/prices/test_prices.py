@@ -22,7 +22,7 @@ Gpubroker = Callable[..., Any]
 SIX = {"status", "offers_seen", "offers_changed", "rows_skipped", "seconds", "error"}
 
 
-class Cloud:
+class FailingCloud:
     """Two prices, one of them twice, a row that makes no sense, and then what ``failure`` says."""
 
     name = "cloud"
@@ -43,17 +43,17 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud(home: object, monkeypatch: pytest.MonkeyPatch) -> type[Cloud]:
+def cloud(home: object, monkeypatch: pytest.MonkeyPatch) -> type[FailingCloud]:
     """Plugged in beside those that ask nobody."""
     module = ModuleType("made_up_cloud")
-    module.Cloud = Cloud  # type: ignore[attr-defined]  # a module made here
+    module.Cloud = FailingCloud  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "made_up_cloud", module)
     monkeypatch.setitem(registry.PROVIDERS, "cloud", "made_up_cloud:Cloud")
-    monkeypatch.setattr(Cloud, "failure", None)
-    return Cloud
+    monkeypatch.setattr(FailingCloud, "failure", None)
+    return FailingCloud
 
 
-def test_a_poll_tells_of_each_provider(gpubroker: Gpubroker, cloud: type[Cloud]) -> None:
+def test_a_poll_tells_of_each_provider(gpubroker: Gpubroker, cloud: type[FailingCloud]) -> None:
     done = gpubroker("prices", "poll", "--provider", "cloud", "--provider", "pricebook", "--json")
     polls = {one.pop("provider"): one for one in done.json["polls"]}
     assert done.code == 0
@@ -78,7 +78,7 @@ def test_a_poll_tells_of_each_provider(gpubroker: Gpubroker, cloud: type[Cloud])
     ],
 )
 def test_a_failure_is_said_with_what_to_do(
-    gpubroker: Gpubroker, cloud: type[Cloud], failure: BaseException, status: str, code: int, named: int
+    gpubroker: Gpubroker, cloud: type[FailingCloud], failure: BaseException, status: str, code: int, named: int
 ) -> None:
     cloud.failure = failure
     done = gpubroker("prices", "poll", "--json")
@@ -92,10 +92,10 @@ def test_a_failure_is_said_with_what_to_do(
     assert gpubroker("prices", "poll", "-p", "cloud").code == named
 
 
-def test_several_failures_have_a_line_each(gpubroker: Gpubroker, cloud: type[Cloud]) -> None:
+def test_several_failures_have_a_line_each(gpubroker: Gpubroker, cloud: type[FailingCloud]) -> None:
     cloud.failure = Unreachable("cloud/east: HTTP 503\ncloud/west: HTTP 500", where="cloud", hint="wait")
     told = gpubroker("prices", "poll", "-p", "cloud").out
-    assert "\n  cloud/east: HTTP 503\n  cloud/west: HTTP 500\n  hint: wait\n" in told
+    assert "\n  cloud/east: HTTP 503\n  cloud/west: HTTP 500\nhint: wait\n" in told
     told = gpubroker("prices", "status").out
     assert "\ncloud:\n  cloud/east: HTTP 503\n  cloud/west: HTTP 500\n  hint: wait\n" in told
     asked = {one["provider"]: one for one in gpubroker("prices", "status", "--json").json["providers"]}
@@ -103,21 +103,23 @@ def test_several_failures_have_a_line_each(gpubroker: Gpubroker, cloud: type[Clo
 
 
 def test_a_login_that_is_refused_is_not_called_none(
-    gpubroker: Gpubroker, cloud: type[Cloud], monkeypatch: pytest.MonkeyPatch
+    gpubroker: Gpubroker, cloud: type[FailingCloud], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(self: Cloud, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+    def refuses(self: FailingCloud, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         raise LoginMissing("HTTP 401", where="cloud", hint="set CLOUD_KEY")
 
     monkeypatch.setattr(cloud, "offers", refuses)
     assert "cloud: login refused\n  HTTP 401\n" in gpubroker("prices", "poll", "-p", "cloud").out
 
 
-def test_an_unknown_provider_is_met_with_a_suggestion(gpubroker: Gpubroker, cloud: type[Cloud]) -> None:
+def test_an_unknown_provider_is_met_with_a_suggestion(gpubroker: Gpubroker, cloud: type[FailingCloud]) -> None:
     done = gpubroker("prices", "poll", "--provider", "clowd")
     assert (done.code, "did you mean 'cloud'" in done.err) == (2, True)
 
 
-def test_ctrl_c_says_what_was_kept(gpubroker: Gpubroker, cloud: type[Cloud], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_what_was_kept(
+    gpubroker: Gpubroker, cloud: type[FailingCloud], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from broker.app.market import polling
 
     asked = polling.poll_now
@@ -134,7 +136,7 @@ def test_ctrl_c_says_what_was_kept(gpubroker: Gpubroker, cloud: type[Cloud], mon
     assert f"stored: {kept}" in done.err
 
 
-def test_the_status_tells_how_fresh_each_is(gpubroker: Gpubroker, cloud: type[Cloud]) -> None:
+def test_the_status_tells_how_fresh_each_is(gpubroker: Gpubroker, cloud: type[FailingCloud]) -> None:
     gpubroker("prices", "poll", "-p", "cloud")
     cloud.failure = NoLogin("no key", where="cloud", hint="set CLOUD_KEY")
     gpubroker("prices", "poll", "-p", "cloud")

@@ -19,7 +19,7 @@ def taken(monkeypatch: pytest.MonkeyPatch, home: object) -> Iterator[list[dict[s
     """What was posted to the target ``ops``."""
     found: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class AlertHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             found.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
@@ -28,7 +28,7 @@ def taken(monkeypatch: pytest.MonkeyPatch, home: object) -> Iterator[list[dict[s
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), AlertHandler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", f"json://127.0.0.1:{server.server_port}/{SECRET}")
     yield found

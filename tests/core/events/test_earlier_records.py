@@ -13,7 +13,7 @@ from broker.core.events import earlier_records
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody, body_from_json
 from broker.core.events.outcomes import JobState
-from broker.core.events.wait_reasons import Cancelled, Completed, EarlierWords, NothingFits
+from broker.core.events.wait_reasons import Cancelled, Completed, EarlierWords, HoldTrigger, NothingFits
 from broker.core.job.placements import Moved
 from tests.strategies import Stream, event_streams
 
@@ -38,7 +38,7 @@ def test_what_is_written_today_needs_no_conversion(stream: Stream) -> None:
     for _, body, _ in stream.items:
         document = json.loads(ev.body_to_json(body))
         assert earlier_records.event(document) == document
-        assert body_from_json(ev.body_to_json(body).replace('{"format":4,', '{"format":3,', 1)) == body
+        assert body_from_json(ev.body_to_json(body).replace('{"format":6,', '{"format":5,', 1)) == body
 
 
 def test_the_name_of_a_cost_told_what_is_moved_for_it() -> None:
@@ -97,3 +97,16 @@ def test_every_kind_of_event_is_recorded() -> None:
 )
 def test_a_sentence_is_kept_as_words_that_decide_nothing(text: str, body: EventBody) -> None:
     assert body_from_json(text) == body
+
+
+def test_the_reason_of_a_stop_and_of_a_judgement_were_sentences() -> None:
+    stop = body_from_json('{"format":5,"kind":"stop_requested","cause":"moved","by":"the strategy","why":"moves"}')
+    assert isinstance(stop, ev.StopRequested)
+    assert stop.reason == EarlierWords(text="moves")
+    money = '"amount":"3.00","rate":"9.00","until":"2026-11-22T21:00:00Z"'
+    for words, trigger in (("its money nears its end", HoldTrigger.ENDS), ("", None), ("of another time", None)):
+        body = body_from_json(f'{{"format":5,"kind":"hold_dated",{money},"because":"{words}"}}')
+        assert isinstance(body, ev.HoldDated)
+        assert body.trigger is trigger
+    view = earlier_records.view({"attempts": [{"stop_why": "idle"}, {"stop_why": ""}]})
+    assert [one["stop_reason"] for one in view["attempts"]] == [{"kind": "earlier_words", "text": "idle"}, None]

@@ -29,7 +29,7 @@ def placement(zone: str = "z") -> Placement:
     return Placement(offer, 1, Money.usd("1"), Money.usd("1"), (), None, None, 1.0, 1.0, 0.0)
 
 
-class Life:
+class JobLife:
     """The events of one job."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def views(events: list[Event]) -> Iterator[JobView]:
 
 
 def test_few_are_kept_in_full_and_the_rest_is_counted() -> None:
-    life = Life()
+    life = JobLife()
     life.tries(3)
     life.runs()
     life.tries(200)
@@ -88,7 +88,7 @@ def test_few_are_kept_in_full_and_the_rest_is_counted() -> None:
 
 
 def test_ten_thousand_refusals_leave_a_view_of_some_kilobytes() -> None:
-    life = Life()
+    life = JobLife()
     life.tries(10_000, every=5 * MINUTE)
     view = life.view
     assert view.attempt_count == 10_000
@@ -96,7 +96,7 @@ def test_ten_thousand_refusals_leave_a_view_of_some_kilobytes() -> None:
 
 
 def test_the_events_tell_of_every_attempt() -> None:
-    life = Life()
+    life = JobLife()
     life.tries(30)
     life.runs()
     life.tries(30)
@@ -107,7 +107,7 @@ def test_the_events_tell_of_every_attempt() -> None:
 
 
 def test_what_may_have_a_machine_or_says_how_the_job_went_is_never_folded() -> None:
-    life = Life()
+    life = JobLife()
     for cause in (Cause.EXIT_STATUS, Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.UNATTENDED):
         life.runs(cause)
     life.say(5, ev.LaunchRequested(key="j-5", engine="e", placement=placement()), ev.Launched(handle="h"))
@@ -120,7 +120,7 @@ def test_what_may_have_a_machine_or_says_how_the_job_went_is_never_folded() -> N
 
 
 def test_a_pool_is_left_alone_ever_longer_while_it_refuses() -> None:
-    life = Life()
+    life = JobLife()
     rests = []
     for _ in range(5):
         life.tries(1, every=timedelta(0))
@@ -132,7 +132,7 @@ def test_a_pool_is_left_alone_ever_longer_while_it_refuses() -> None:
 
 
 def test_a_pool_where_an_agent_spoke_is_as_good_as_new() -> None:
-    life = Life()
+    life = JobLife()
     life.tries(3, every=61 * MINUTE)
     life.tries(1, zone="other", every=timedelta(0))
     life.runs()
@@ -145,7 +145,7 @@ def test_a_pool_where_an_agent_spoke_is_as_good_as_new() -> None:
 
 
 def test_what_refused_long_ago_is_forgotten() -> None:
-    life = Life()
+    life = JobLife()
     for zone in range(100):
         life.tries(1, zone=str(zone), every=10 * MINUTE)
     assert len(life.view.rests) == 100, "all were tried since the job last ran"
@@ -155,7 +155,7 @@ def test_what_refused_long_ago_is_forgotten() -> None:
 
 
 def test_launches_that_failed_in_a_row_are_counted_however_many_are_kept() -> None:
-    life = Life()
+    life = JobLife()
     life.tries(3, Cause.LAUNCH_FAILED)
     life.tries(5, Cause.NO_CAPACITY)
     life.tries(20, Cause.LAUNCH_FAILED)
@@ -168,14 +168,14 @@ def test_launches_that_failed_in_a_row_are_counted_however_many_are_kept() -> No
     assert life.view.failed_launches == 0
 
 
-def unfolded(life: Life) -> JobView:
+def unfolded(life: JobLife) -> JobView:
     """As an earlier version kept it: every attempt, and nothing beside."""
     attempts: tuple[AttemptView, ...] = tuple(every_attempt(life.events))
     return replace(life.view, attempts=attempts, folded=0, failed_launches=0, rests=())
 
 
 def test_a_view_that_an_earlier_version_kept_is_brought_to_what_the_events_tell() -> None:
-    life = Life()
+    life = JobLife()
     life.tries(20, Cause.LAUNCH_FAILED)
     life.runs()
     life.tries(12, Cause.NO_CAPACITY, zone="other", every=15 * MINUTE)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from broker.core.events import events as ev
 from broker.core.events.events import Event
-from broker.core.events.lifecycle import ImpossibleSequence, advance, fold
+from broker.core.events.lifecycle import ImpossibleSequence, advance, fold, request_after
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
 from broker.core.events.views import JobView
 from tests.strategies import EPOCH, Stream, event_streams
@@ -64,6 +64,15 @@ def test_events_out_of_order_are_refused(stream: Stream) -> None:
         advance(stream.view, Event(stream.job_id, stream.view.seq + 2, EPOCH, None, ev.DeadlineMissed()))
     with pytest.raises(ImpossibleSequence):
         advance(stream.view, Event("another", stream.view.seq + 1, EPOCH, None, ev.DeadlineMissed()))
+
+
+@given(event_streams())
+@settings(deadline=None)
+def test_the_open_request_follows_from_the_events_about_it_alone(stream: Stream) -> None:
+    view, asked = None, None
+    for event in as_events(stream):
+        view, asked = advance(view, event), request_after(asked, event)
+        assert asked == view.asked
 
 
 def test_every_cause_has_its_outcome_and_every_outcome_is_an_end() -> None:

@@ -11,8 +11,8 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import (
-    Asked,
     Question,
+    RequestedApproval,
     StandingGrant,
     expiry,
     lasts,
@@ -57,13 +57,15 @@ def action(hold: str = "100", *, user: str = "alice", **more: Any) -> Action:
 )
 def test_nobody_is_told_to_ask_themselves(approvers: tuple[str, ...], own: bool, whom: str) -> None:
     question = Question(rule="dear", approvers=approvers, because="dear", own_requests=own)
-    asked = Asked(datetime(2026, 11, 21, tzinfo=UTC), (question,))
+    asked = RequestedApproval(datetime(2026, 11, 21, tzinfo=UTC), (question,))
     assert asked.whom("alice") == whom
 
 
 def test_where_several_must_say_yes_all_of_them_are_named() -> None:
     rules = {"dear": ("bob", "alice"), "big": ("carl", "bob"), "long": ("bob",)}
-    asked = Asked(datetime(2026, 11, 21, tzinfo=UTC), tuple(Question(rule=r, approvers=a) for r, a in rules.items()))
+    asked = RequestedApproval(
+        datetime(2026, 11, 21, tzinfo=UTC), tuple(Question(rule=r, approvers=a) for r, a in rules.items())
+    )
     assert asked.whom("alice") == "bob, and bob or carl"
     assert asked.answered("bob", ["dear"]).whom("alice") == "bob or carl, and bob"
     assert asked.answered("bob", ["dear", "big"]).whom("dora") == "bob"
@@ -85,7 +87,7 @@ def test_where_several_must_say_yes_all_of_them_are_named() -> None:
 def test_who_may_answer_a_request_of_alice(approvers: tuple[str, ...], own: bool, who: str, may: bool) -> None:
     question = Question(rule="dear", approvers=approvers, own_requests=own)
     assert question.may_answer(who, "alice") is may
-    assert Asked(NOW, (question,)).answerable_by(who, "alice") == ((question,) if may else ())
+    assert RequestedApproval(NOW, (question,)).answerable_by(who, "alice") == ((question,) if may else ())
 
 
 def test_nobody_is_an_approver_of_a_question_that_does_not_say_so() -> None:
@@ -96,7 +98,7 @@ def test_nobody_is_an_approver_of_a_question_that_does_not_say_so() -> None:
 
 def test_what_is_answered_is_open_no_more() -> None:
     dear, big = Question(rule="dear", approvers=("bob", "ann")), Question(rule="big", approvers=("carl", "ann"))
-    asked = Asked(NOW, (dear, big))
+    asked = RequestedApproval(NOW, (dear, big))
     assert (asked.open, asked.approvers) == ((dear, big), ("ann", "bob", "carl"))
     answered = asked.answered("bob", ["dear"])
     assert (answered.open, answered.approvers) == ((big,), ("ann", "carl"))
@@ -105,20 +107,20 @@ def test_what_is_answered_is_open_no_more() -> None:
 
 
 def test_a_question_is_open_until_its_last_moment() -> None:
-    asked = Asked(NOW, (), expires_at=NOW + HOUR)
+    asked = RequestedApproval(NOW, (), expires_at=NOW + HOUR)
     assert not asked.expired(NOW + HOUR - timedelta(microseconds=1))
     assert asked.expired(NOW + HOUR)
-    assert not Asked(NOW, ()).expired(NOW + 10_000 * HOUR), "without an end it waits"
+    assert not RequestedApproval(NOW, ()).expired(NOW + 10_000 * HOUR), "without an end it waits"
 
 
 def test_nothing_is_approved_and_held_by_an_ask_that_does_not_say_so() -> None:
-    asked = Asked(NOW, ())
+    asked = RequestedApproval(NOW, ())
     assert (asked.total, asked.held, asked.gpus, asked.lasts) == (Money.ZERO, {}, 0, None)
     assert (asked.extension, asked.max_cost, asked.max_duration, asked.yes, asked.by) == (False, None, None, (), "")
 
 
 def test_everybody_grants_what_they_said_yes_to_within_what_was_asked() -> None:
-    asked = Asked(
+    asked = RequestedApproval(
         NOW, tuple(Question(rule=rule) for rule in ("dear", "big", "long", "old")),
         total=Money.usd(500), gpus=16, lasts=10 * HOUR,
     )  # fmt: skip
@@ -127,7 +129,7 @@ def test_everybody_grants_what_they_said_yes_to_within_what_was_asked() -> None:
         ("bob", ("dear", "long"), Money.usd(500), 10 * HOUR, 16, None),
         ("carl", ("big",), Money.usd(500), 10 * HOUR, 16, None),
     ]
-    (none,) = Asked(NOW, (), total=Money.usd(1)).answered("bob", ["dear"]).grants()
+    (none,) = RequestedApproval(NOW, (), total=Money.usd(1)).answered("bob", ["dear"]).grants()
     assert (none.gpus, none.max_duration) == (None, None), "what was not told is not limited"
 
 

@@ -281,3 +281,18 @@ def test_importing_does_not_read_the_table() -> None:
     code = "import broker.core.values.accelerators as a; print(a._table.cache_info().currsize)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "0"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("H100x8", "H100:8"), ("8xH100", "H100:8"), ("a100 X 4", "A100:4"), ("l4×2", "L4:2")]
+)
+def test_a_count_written_otherwise_is_recognised(written: str, meant: str) -> None:
+    with pytest.raises(UnknownName, match=f"did you mean '{meant}'"):
+        canonical(written)
+
+
+@pytest.mark.parametrize("written", ["x8", "8xB9000", "8xH100x8"])
+def test_what_is_no_count_of_a_known_card_is_not(written: str) -> None:
+    with pytest.raises(UnknownName) as raised:
+        canonical(written)
+    assert ":" not in str(raised.value).partition("did you mean")[2]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
-from broker.economics.reserve.capacity import CapacityPlan, Option, plan_capacity
-from broker.economics.reserve.costs import Market, Scenario
+from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
+from broker.economics.reserve.costs import BurstPrices, SupplyScenario
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
-MONTH = Option("a month", 720, 1.2)
+MONTH = PurchaseOption("a month", 720, 1.2)
 
 
 def held(
@@ -41,7 +41,7 @@ def held(
     return RecordedHolding(number, holding, NOW, "ada")
 
 
-def by_scenario(plan: CapacityPlan) -> dict[Scenario, float]:
+def by_scenario(plan: CapacityPlan) -> dict[SupplyScenario, float]:
     return {cost.scenario: cost.usd_per_month.expected for cost in plan.scenarios}
 
 
@@ -50,33 +50,35 @@ DAILY = ([4] * 9 + [12] * 6 + [4] * 9) * 28
 
 
 def test_steady_part_held_and_bursts_rented_by_hand() -> None:
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, 1.0, 0.5), [MONTH])
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 0.5), [MONTH])
     assert plan.best is not None
     assert plan.market.burst == 1.5
     assert plan.best.ratio == pytest.approx(0.8)
     assert (plan.best.baseline, plan.best.buy_now) == (4, 4)
     costs = by_scenario(plan)
-    assert costs[Scenario.AS_IS] == pytest.approx(730 * 6 * 1.5)
-    assert costs[Scenario.ALL_ON_DEMAND] == pytest.approx(730 * 6 * 2.0)
-    assert costs[Scenario.ALL_SPOT] == pytest.approx(730 * 6 * 1.0)
-    assert costs[Scenario.PLANNED] == pytest.approx(730 * (4 * 1.2 + 2 * 1.5))
-    planned = next(cost for cost in plan.scenarios if cost.scenario is Scenario.PLANNED)
+    assert costs[SupplyScenario.AS_IS] == pytest.approx(730 * 6 * 1.5)
+    assert costs[SupplyScenario.ALL_ON_DEMAND] == pytest.approx(730 * 6 * 2.0)
+    assert costs[SupplyScenario.ALL_SPOT] == pytest.approx(730 * 6 * 1.0)
+    assert costs[SupplyScenario.PLANNED] == pytest.approx(730 * (4 * 1.2 + 2 * 1.5))
+    planned = next(cost for cost in plan.scenarios if cost.scenario is SupplyScenario.PLANNED)
     assert planned.reserved == pytest.approx(730 * 4.8)
     assert planned.on_demand == pytest.approx(730 * 2.0)
     assert planned.spot == pytest.approx(730 * 1.0)
 
 
 def test_the_cheaper_bursts_are_the_less_is_worth_holding() -> None:
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, 1.0), [MONTH])
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0), [MONTH])
     assert [mix.spot_share for mix in plan.mixes] == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert [mix.baseline for mix in plan.mixes] == [4, 4, 4, 4, 0]
     assert [mix.burst_usd for mix in plan.mixes] == [2.0, 1.75, 1.5, 1.25, 1.0]
     assert plan.mixes[0].usd_per_month == plan.choices[0].usd_per_month
-    assert plan_capacity("H100", DAILY, NOW, Market(2.0, None), [MONTH]).mixes == ()
+    assert plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH]).mixes == ()
 
 
 def test_what_is_held_is_used_from_the_bottom_and_what_is_not_worth_it_lapses() -> None:
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [MONTH], [held(1, 2, "2.4", 10), held(2, 6, "7.2", 90)])
+    plan = plan_capacity(
+        "H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH], [held(1, 2, "2.4", 10), held(2, 6, "7.2", 90)]
+    )
     assert plan.best is not None
     assert plan.best.buy_now == 0
     first, second = plan.held  # the longer one serves the first six GPUs
@@ -94,28 +96,28 @@ def test_what_is_held_is_used_from_the_bottom_and_what_is_not_worth_it_lapses() 
 
 
 def test_a_holding_dearer_than_bursts_lapses_where_nothing_cheaper_can_be_held() -> None:
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [], [held(1, 4, "12")])
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [], [held(1, 4, "12")])
     assert (plan.held[0].renew, plan.held[0].lapse) == (0, 4)
-    replaced = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [MONTH], [held(1, 4, "12")])
+    replaced = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH], [held(1, 4, "12")])
     assert (replaced.held[0].renew, replaced.held[0].renew_by) == (4, "a month")
 
 
 def test_a_commitment_serves_nothing_and_pays_bursts_up_to_what_was_promised() -> None:
     promise = held(1, 8, "3", kind=HoldingKind.COMMITMENT)
-    plan = plan_capacity("H100", [4] * 336, NOW, Market(2.0, None), [], [promise])
+    plan = plan_capacity("H100", [4] * 336, NOW, BurstPrices(2.0, None), [], [promise])
     assert plan.held_gpus == 0
-    assert by_scenario(plan)[Scenario.AS_IS] == pytest.approx(730 * 4 * 2.0)  # of which $3 an hour were promised
-    idle = plan_capacity("H100", [0] * 336, NOW, Market(2.0, None), [], [promise])
-    assert by_scenario(idle)[Scenario.AS_IS] == pytest.approx(730 * 3.0)
+    assert by_scenario(plan)[SupplyScenario.AS_IS] == pytest.approx(730 * 4 * 2.0)  # of which $3 an hour were promised
+    idle = plan_capacity("H100", [0] * 336, NOW, BurstPrices(2.0, None), [], [promise])
+    assert by_scenario(idle)[SupplyScenario.AS_IS] == pytest.approx(730 * 3.0)
 
 
 def test_owned_machines_cost_energy_only_in_use() -> None:
     owned = held(1, 4, "0.4", 900, HoldingKind.OWNED, watts=4000)
-    market = Market(2.0, None)
+    market = BurstPrices(2.0, None)
     busy = plan_capacity("H100", [4] * 336, NOW, market, [], [owned], kwh_usd=0.1, pue=1.5)
     idle = plan_capacity("H100", [0] * 336, NOW, market, [], [owned], kwh_usd=0.1, pue=1.5)
-    assert by_scenario(busy)[Scenario.AS_IS] == pytest.approx(730 * (0.4 + 4 * 0.1 * 1.5))
-    assert by_scenario(idle)[Scenario.AS_IS] == pytest.approx(730 * 0.4)
+    assert by_scenario(busy)[SupplyScenario.AS_IS] == pytest.approx(730 * (0.4 + 4 * 0.1 * 1.5))
+    assert by_scenario(idle)[SupplyScenario.AS_IS] == pytest.approx(730 * 0.4)
     assert idle.held[0].usd_per_used_gpu_hour is None
 
 
@@ -124,22 +126,22 @@ def test_past_and_future_holdings_serve_nothing_now() -> None:
     ahead = RecordedHolding(
         2, Holding(HoldingKind.RESERVATION, "H100", 4, "aws", "", NOW + timedelta(1), NOW + timedelta(9)), NOW, "a"
     )
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [], [past, ahead])
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [], [past, ahead])
     assert plan.held_gpus == 0
     assert [use.recorded.number for use in plan.held] == [2]
 
 
 def test_a_long_term_is_not_put_first_on_little_demand() -> None:
-    cheap = Option("three years", 3 * 8760, 0.5)
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [cheap, MONTH])
+    cheap = PurchaseOption("three years", 3 * 8760, 0.5)
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [cheap, MONTH])
     assert [choice.option.name for choice in plan.choices] == ["a month", "three years"]
-    alone = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [cheap])
+    alone = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [cheap])
     assert any("prefer a shorter term" in note for note in alone.notes)
 
 
 def test_purchases_are_staggered_by_how_sure_they_are() -> None:
     rising = [10] * 300 + [12] * 60
-    plan = plan_capacity("H100", rising, NOW, Market(2.0, None), [MONTH])
+    plan = plan_capacity("H100", rising, NOW, BurstPrices(2.0, None), [MONTH])
     buys = [step for step in plan.steps if step.action == "buy"]
     assert buys[0].condition == ""
     assert [step.at for step in buys] == sorted(step.at for step in buys)
@@ -148,9 +150,9 @@ def test_purchases_are_staggered_by_how_sure_they_are() -> None:
 
 
 def test_reserving_at_or_above_the_price_of_bursts_is_never_advised() -> None:
-    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, 1.0, 1.0), [MONTH])
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 1.0), [MONTH])
     assert plan.best is None
-    assert by_scenario(plan)[Scenario.PLANNED] == by_scenario(plan)[Scenario.AS_IS]
+    assert by_scenario(plan)[SupplyScenario.PLANNED] == by_scenario(plan)[SupplyScenario.AS_IS]
     assert any("reserve nothing" in note for note in plan.notes)
 
 
@@ -159,9 +161,9 @@ def test_costs_are_finite_and_a_dearer_reservation_never_raises_the_baseline(
     demand: list[int], one: float, other: float
 ) -> None:
     cheap, dear = sorted((one, other))
-    market = Market(2.0, 0.9, 0.3)
-    low = plan_capacity("H100", demand, NOW, market, [Option("r", 720, cheap)])
-    high = plan_capacity("H100", demand, NOW, market, [Option("r", 720, dear)])
+    market = BurstPrices(2.0, 0.9, 0.3)
+    low = plan_capacity("H100", demand, NOW, market, [PurchaseOption("r", 720, cheap)])
+    high = plan_capacity("H100", demand, NOW, market, [PurchaseOption("r", 720, dear)])
     assert high.choices[0].baseline <= low.choices[0].baseline
     for plan in (low, high):
         for cost in plan.scenarios:
@@ -175,10 +177,10 @@ def test_costs_are_finite_and_a_dearer_reservation_never_raises_the_baseline(
 
 def test_no_demand_and_senseless_prices_are_refused() -> None:
     with pytest.raises(InvalidInput, match="no demand"):
-        plan_capacity("H100", [], NOW, Market(2.0, None))
+        plan_capacity("H100", [], NOW, BurstPrices(2.0, None))
     with pytest.raises(InvalidInput):
-        plan_capacity("H100", [-1], NOW, Market(2.0, None), [MONTH])
+        plan_capacity("H100", [-1], NOW, BurstPrices(2.0, None), [MONTH])
     with pytest.raises(InvalidInput):
-        Market(0.0, None)
+        BurstPrices(0.0, None)
     with pytest.raises(InvalidInput, match="spot"):
-        Market(2.0, None, 0.5)
+        BurstPrices(2.0, None, 0.5)

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.reserve.capacity_findings import Finding, FindingKind, Use, findings
+from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding, FindingKind, findings
 from broker.economics.rules import DEFAULTS
 
 WEEK = 168
 NONE = (0,) * WEEK
 
 
-def use(demand: tuple[int, ...], rented: tuple[int, ...] = NONE, **changes: Any) -> Use:
+def use(demand: tuple[int, ...], rented: tuple[int, ...] = NONE, **changes: Any) -> AcceleratorUse:
     said: dict[str, Any] = {"accelerator": "H100", "demand": demand, "rented": rented, "owned": 0, "reserved": 0}
-    return Use(**said | {"rent": 2.0} | changes)
+    return AcceleratorUse(**said | {"rent": 2.0} | changes)
 
 
-def only(found: Use) -> Finding:
+def only(found: AcceleratorUse) -> CapacityFinding:
     (finding,) = findings(found)
     return finding
 
@@ -51,7 +51,7 @@ def test_one_is_bought_above_six_hours_a_day(hours: int, bought: int) -> None:
 def test_without_a_price_of_owning_it_takes_forty_percent() -> None:
     """40 % of 168 h is 67.2 h; what it saves is not known."""
 
-    def found(hours: int) -> tuple[Finding, ...]:
+    def found(hours: int) -> tuple[CapacityFinding, ...]:
         demand = (1,) * hours + (0,) * (WEEK - hours)
         return findings(use(demand, demand))
 
@@ -116,7 +116,7 @@ def test_one_that_is_bought_saves_less_by_its_energy() -> None:
     assert findings(replace(around, energy_usd=1.2)) == ()
 
 
-def again(found: Finding) -> float:
+def again(found: CapacityFinding) -> float:
     """The month's dollars, from nothing but the arithmetic that is attached."""
     by, a_month = found.arithmetic, found.arithmetic["hours_per_month"]
     match found.kind:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.planner import HORIZONS, Memory, Planner, memories, share_asked, units_to_buy
-from broker.economics.reserve.replay import Terms, replay
+from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.reserve.stock import Stock
 
 demands = st.lists(st.integers(0, 30), min_size=1, max_size=400)
@@ -80,7 +80,7 @@ def test_the_baseline_lies_within_what_was_seen(demand: list[int], ratio: float)
 
 @given(demands, demands, ratios)
 def test_what_comes_later_changes_nothing_before(past: list[int], future: list[int], ratio: float) -> None:
-    terms = Terms(24, ratio)
+    terms = ReserveTerms(24, ratio)
     whole = replay(Planner(24, ratio), [*past, *future], terms)
     before = replay(Planner(24, ratio), past, terms)
     assert whole.held[: len(past)] == before.held

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.planner import Planner
-from broker.economics.reserve.replay import Buyer, Terms, charge, replay
+from broker.economics.reserve.replay import Buyer, ReserveTerms, charge, replay
 from broker.economics.reserve.stock import Stock
 from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, static_best, wang, wang_randomised
 
 
-class Scripted:
+class ScriptedBuyer:
     """Buys what it was told, and keeps what it was shown."""
 
     def __init__(self, orders: dict[int, int]) -> None:
@@ -44,8 +44,8 @@ ORDERS = {0: 2, 2: 1}
 
 
 def test_by_hand_with_the_end_unknown() -> None:
-    buyer = Scripted(ORDERS)
-    outcome = replay(buyer, DEMAND, Terms(3, 0.5), warm_up=2)
+    buyer = ScriptedBuyer(ORDERS)
+    outcome = replay(buyer, DEMAND, ReserveTerms(3, 0.5), warm_up=2)
     assert outcome.held == (2, 2, 3, 1)
     assert outcome.on_demand == 7
     assert outcome.idle == 1
@@ -56,16 +56,16 @@ def test_by_hand_with_the_end_unknown() -> None:
 
 
 def test_by_hand_with_the_end_known() -> None:
-    buyer = Scripted(ORDERS)
-    outcome = replay(buyer, DEMAND, Terms(3, 0.5, end_known=True), warm_up=2)
+    buyer = ScriptedBuyer(ORDERS)
+    outcome = replay(buyer, DEMAND, ReserveTerms(3, 0.5, end_known=True), warm_up=2)
     assert outcome.reserved == pytest.approx(3 * 3 * 0.5)  # whole terms
     assert outcome.cost == pytest.approx(11.5)
     assert buyer.left == [4, 3, 2, 1]
 
 
 def test_at_the_start_of_an_hour_only_the_hours_before_it_are_known() -> None:
-    buyer = Scripted({})
-    replay(buyer, DEMAND, Terms(3, 0.5), warm_up=2)
+    buyer = ScriptedBuyer({})
+    replay(buyer, DEMAND, ReserveTerms(3, 0.5), warm_up=2)
     assert buyer.seen_at == [2, 3, 4, 5]
     assert buyer.seen == DEMAND
 
@@ -73,27 +73,27 @@ def test_at_the_start_of_an_hour_only_the_hours_before_it_are_known() -> None:
 def test_wang_by_hand() -> None:
     # A unit pays after floor(0.5 × 4) = 2 hours on demand: after the third such hour one is bought, and the past counts
     # as covered, so the next comes only with new hours above it.
-    outcome = replay(wang(Terms(4, 0.5)), [1] * 10, Terms(4, 0.5))
+    outcome = replay(wang(ReserveTerms(4, 0.5)), [1] * 10, ReserveTerms(4, 0.5))
     assert outcome.held == (0, 0, 0, 1, 1, 1, 1, 0, 0, 0)
     assert outcome.cost == pytest.approx(3 + 4 * 0.5 + 3)
 
 
 def test_the_staggered_rule_by_hand() -> None:
     week = [2] * 100 + [6] * 68  # 6 for 40 % of the week
-    assert replay(StaggeredQuantile(0.4), [*week, 6], Terms(24, 0.4), warm_up=168).held == (6,)
-    assert replay(StaggeredQuantile(0.5), [*week, 6], Terms(24, 0.5), warm_up=168).held == (2,)
+    assert replay(StaggeredQuantile(0.4), [*week, 6], ReserveTerms(24, 0.4), warm_up=168).held == (6,)
+    assert replay(StaggeredQuantile(0.5), [*week, 6], ReserveTerms(24, 0.5), warm_up=168).held == (2,)
 
 
-def rules(terms: Terms) -> list[Buyer]:
+def rules(terms: ReserveTerms) -> list[Buyer]:
     return [Planner(terms.term, terms.ratio), StaggeredQuantile(terms.ratio), wang(terms), OnDemand()]
 
 
 demands = st.lists(st.integers(0, 25), min_size=1, max_size=200)
-terms_of = st.builds(Terms, st.integers(1, 60), st.floats(0.05, 1.3), st.booleans())
+terms_of = st.builds(ReserveTerms, st.integers(1, 60), st.floats(0.05, 1.3), st.booleans())
 
 
 @given(demands, terms_of)
-def test_costs_are_finite_and_not_negative_and_all_demand_is_served(demand: list[int], terms: Terms) -> None:
+def test_costs_are_finite_and_not_negative_and_all_demand_is_served(demand: list[int], terms: ReserveTerms) -> None:
     outcomes = [replay(rule, demand, terms) for rule in [*rules(terms), *wang_randomised(terms, 3)]]
     for outcome in [*outcomes, static_best(demand, terms)]:
         assert math.isfinite(outcome.cost)
@@ -106,7 +106,7 @@ def test_costs_are_finite_and_not_negative_and_all_demand_is_served(demand: list
 @given(demands, st.integers(1, 60), st.floats(0.05, 1.0))
 def test_the_best_static_level_is_the_best_of_all_levels(demand: list[int], term: int, ratio: float) -> None:
     for end_known in (False, True):
-        terms = Terms(term, ratio, end_known)
+        terms = ReserveTerms(term, ratio, end_known)
         renewals = range(0, len(demand), term)
         each = [charge([(hour, units) for hour in renewals], demand, terms).cost for units in range(max(demand) + 1)]
         assert static_best(demand, terms).cost == pytest.approx(min(each))
@@ -115,9 +115,9 @@ def test_the_best_static_level_is_the_best_of_all_levels(demand: list[int], term
 @pytest.mark.parametrize("demand", [[1.0, -2.0], [1.0, float("nan")], [float("inf")]])
 def test_demand_that_is_none_is_refused(demand: list[float]) -> None:
     with pytest.raises(InvalidInput):
-        replay(OnDemand(), demand, Terms(3, 0.5))
+        replay(OnDemand(), demand, ReserveTerms(3, 0.5))
 
 
 def test_a_warm_up_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="leaves nothing"):
-        replay(OnDemand(), [1, 2], Terms(3, 0.5), warm_up=2)
+        replay(OnDemand(), [1, 2], ReserveTerms(3, 0.5), warm_up=2)

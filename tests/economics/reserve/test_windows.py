@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.economics.reserve.stock import Stock
-from broker.economics.reserve.windows import Window
+from broker.economics.reserve.windows import SlidingWindow
 
 values = st.lists(st.integers(0, 50), min_size=1, max_size=120)
 
 
 @given(values, st.integers(1, 40), st.floats(0, 1))
 def test_a_window_is_the_latest_hours_sorted(seen: list[int], hours: int, q: float) -> None:
-    window, at_once = Window(hours), Window(hours)
+    window, at_once = SlidingWindow(hours), SlidingWindow(hours)
     for value in seen:
         window.add(value)
     at_once.extend(seen)

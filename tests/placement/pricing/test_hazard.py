@@ -15,10 +15,10 @@ from broker.core.market.offers import CapacityType
 from broker.placement.pricing.hazard import (
     EDGES,
     MOST_PRIOR_HOURS,
-    Basis,
+    AvailabilityStretch,
+    HazardBasis,
     PoolHistory,
     Risks,
-    Stretch,
     estimate,
     stretches,
 )
@@ -28,18 +28,20 @@ Make = Any
 
 
 @st.composite
-def some_stretches(draw: st.DrawFn) -> tuple[Stretch, ...]:
+def some_stretches(draw: st.DrawFn) -> tuple[AvailabilityStretch, ...]:
     hours = st.floats(0, 400)
     found = []
     for _ in range(draw(st.integers(0, 12))):
         ends = draw(hours)
-        found.append(Stretch(ends + draw(st.floats(0.01, 30)), ends, draw(st.booleans()), draw(st.integers(1, 4))))
+        found.append(
+            AvailabilityStretch(ends + draw(st.floats(0.01, 30)), ends, draw(st.booleans()), draw(st.integers(1, 4)))
+        )
     return tuple(found)
 
 
-def lives(length: float, number: int, *, over: bool = True) -> tuple[Stretch, ...]:
+def lives(length: float, number: int, *, over: bool = True) -> tuple[AvailabilityStretch, ...]:
     """So many lives of that length, one after the other, the last one until now."""
-    return tuple(Stretch((n + 1) * length, n * length, over) for n in range(number))
+    return tuple(AvailabilityStretch((n + 1) * length, n * length, over) for n in range(number))
 
 
 class TestPrior:
@@ -48,8 +50,8 @@ class TestPrior:
         for risks in (Risks(), estimate([]), estimate([PoolHistory(silent), PoolHistory(told)])):
             assert risks(silent) == interruption_rate(silent)
             assert risks(told) == 0.4
-            assert risks.of(silent).basis is Basis.ASSUMED
-            assert risks.of(told).basis is Basis.PROVIDER
+            assert risks.of(silent).basis is HazardBasis.ASSUMED
+            assert risks.of(told).basis is HazardBasis.PROVIDER
             assert risks.of(told).mean_life == pytest.approx(2.5)
             assert risks.of(told).time_to_return == 1 / RETURNS_PER_HOUR
 
@@ -63,7 +65,7 @@ class TestPrior:
         elsewhere = make.spot(rate=None, provider="gcp")
         risks = estimate([PoolHistory(seen, there=lives(0.5, 100))])
         assert risks(seen) > risks(other) > risks(elsewhere) == interruption_rate(elsewhere)
-        assert risks.of(other).basis is Basis.FAMILY
+        assert risks.of(other).basis is HazardBasis.FAMILY
         assert risks.of(other).family.losses == 100
         assert risks.of(other).own.hours == 0
 
@@ -86,11 +88,11 @@ class TestData:
         ends, found = 0.0, []
         for _ in range(4_000):
             life = rng.expovariate(2.0)
-            found.append(Stretch(ends + life, ends, over=True))
+            found.append(AvailabilityStretch(ends + life, ends, over=True))
             ends = (ends + life) % 100
         risk = estimate([PoolHistory(make.spot(rate=None), there=tuple(found))]).of(make.spot(rate=None))
         assert risk.interruptions_per_hour == pytest.approx(2.0, rel=0.1)
-        assert risk.basis is Basis.OWN
+        assert risk.basis is HazardBasis.OWN
         assert risk.own.losses == 4_000
         assert risk.own.hours == pytest.approx(2_000, rel=0.1)
 
@@ -98,15 +100,19 @@ class TestData:
         offer = make.spot(rate=None)
 
         def after(quiet_first: bool) -> float:
-            calm, wild = (Stretch(1_000, 500, over=False), 0.0) if quiet_first else (Stretch(500, 0, over=False), 500.0)
-            losses = tuple(Stretch(wild + n + 1, wild + n, over=True) for n in range(100))
+            calm, wild = (
+                (AvailabilityStretch(1_000, 500, over=False), 0.0)
+                if quiet_first
+                else (AvailabilityStretch(500, 0, over=False), 500.0)
+            )
+            losses = tuple(AvailabilityStretch(wild + n + 1, wild + n, over=True) for n in range(100))
             return estimate([PoolHistory(offer, there=(calm, *losses))])(offer)
 
         assert after(quiet_first=True) > 2 * after(quiet_first=False)
 
     def test_hazard_falls_with_age_where_lives_do(self, make: Make) -> None:
         offer = make.spot(rate=None)
-        short, long = lives(0.1, 60), tuple(Stretch(100 + n, n, over=True) for n in range(20))
+        short, long = lives(0.1, 60), tuple(AvailabilityStretch(100 + n, n, over=True) for n in range(20))
         risk = estimate([PoolHistory(offer, there=(*short, *long))]).of(offer)
         assert risk.by_age[0] > 10 * risk.by_age[-1]
         assert risk.life_left(10) > 2 * risk.life_left(0)
@@ -126,7 +132,7 @@ class TestData:
 class TestProperties:
     @given(there=some_stretches(), which=st.integers(0, 20), rate=st.none() | st.floats(0.001, 3))
     def test_more_losses_over_the_same_hours_never_lower_it(
-        self, make: Make, there: Sequence[Stretch], which: int, rate: float | None
+        self, make: Make, there: Sequence[AvailabilityStretch], which: int, rate: float | None
     ) -> None:
         offer, other = make.spot(rate=rate), make.spot(rate=rate, zone="us-east-1b")
         there = tuple(there)
@@ -134,7 +140,7 @@ class TestProperties:
             return
         which %= len(there)
         one = there[which]
-        worse = (*there[:which], Stretch(one.began, one.ended, True, one.machines), *there[which + 1 :])
+        worse = (*there[:which], AvailabilityStretch(one.began, one.ended, True, one.machines), *there[which + 1 :])
         before, after = (estimate([PoolHistory(offer, there=lived)]) for lived in (there, worse))
         for pool in (offer, other):
             assert after(pool) >= before(pool) * (1 - 1e-12)
@@ -142,7 +148,9 @@ class TestProperties:
             assert all(then >= now * (1 - 1e-12) for now, then in pairs)
 
     @given(there=some_stretches(), rate=st.floats(0.001, 3))
-    def test_between_the_prior_and_what_was_seen(self, make: Make, there: tuple[Stretch, ...], rate: float) -> None:
+    def test_between_the_prior_and_what_was_seen(
+        self, make: Make, there: tuple[AvailabilityStretch, ...], rate: float
+    ) -> None:
         offer = make.spot(rate=rate)
         risk = estimate([PoolHistory(offer, there=there)]).of(offer)
         losses = any(one.over for one in there)
@@ -168,8 +176,8 @@ class TestProperties:
 class TestStretches:
     def test_there_away_and_unknown(self) -> None:
         there, away = stretches([(10, True), (8, False), (5, True), (4, True), (3, None), (2, False)], 1)
-        assert there == (Stretch(10, 8, True), Stretch(5, 3, False))
-        assert away == (Stretch(8, 5, True), Stretch(2, 1, False))
+        assert there == (AvailabilityStretch(10, 8, True), AvailabilityStretch(5, 3, False))
+        assert away == (AvailabilityStretch(8, 5, True), AvailabilityStretch(2, 1, False))
 
     def test_what_nobody_looked_at_is_not_known(self) -> None:
         assert stretches([(10, True)], 10) == ((), ())

@@ -21,21 +21,21 @@ from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.pricing.priors import interruption_rate
 from broker.placement.queue.entry import entry_of
-from broker.placement.queue.queue import Entry, Free, place
+from broker.placement.queue.queue import Free, QueueEntry, place
 from tests.counts import FULL
 from tests.placement.test_offer_index import circumstances, jobs, market
 
 Make = Any
 
 
-def entry(make: Make, offers: list[Any], conditions: Conditions | None = None, **changed: Any) -> Entry:
+def entry(make: Make, offers: list[Any], conditions: Conditions | None = None, **changed: Any) -> QueueEntry:
     board = Board.of(offers, interruption_rate)
     how = {
         "now": make.now,
         "submitted_at": make.now - timedelta(hours=1),
         "conditions": conditions or make.conditions,
     }
-    found: Entry = entry_of("j", make.job(**changed), board, **how)
+    found: QueueEntry = entry_of("j", make.job(**changed), board, **how)
     return found
 
 

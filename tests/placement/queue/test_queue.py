@@ -14,17 +14,28 @@ from hypothesis import strategies as st
 
 from broker.core.job.jobs import Priority
 from broker.placement.queue.exact import place_exactly
-from broker.placement.queue.queue import TIERS, Entry, Free, Option, Rules, Turn, in_turn, place, total, weights
+from broker.placement.queue.queue import (
+    TIERS,
+    Free,
+    QueueEntry,
+    QueueOption,
+    QueueRules,
+    Turn,
+    in_turn,
+    place,
+    total,
+    weights,
+)
 from tests.counts import FULL
 
 
-def job(name: str = "a", hours: float = 4, price: float | None = 10, **changed: object) -> Entry:
+def job(name: str = "a", hours: float = 4, price: float | None = 10, **changed: object) -> QueueEntry:
     """A job for the pool ``own`` or, at ``price`` USD an hour, for any machine elsewhere."""
-    options = [Option("own", "own", hours, 0.0, 0.0)]
+    options = [QueueOption("own", "own", hours, 0.0, 0.0)]
     if price is not None:
-        options.append(Option("cloud", None, hours, price * hours, price * hours))
+        options.append(QueueOption("cloud", None, hours, price * hours, price * hours))
     fields = {"team": "t", "priority": Priority.NORMAL, "nodes": 1, "gpus": 8, "needs": hours}
-    return Entry(**{"id": name, "options": tuple(options), **fields, **changed})  # type: ignore[arg-type]  # any field
+    return QueueEntry(**{"id": name, "options": tuple(options), **fields, **changed})  # type: ignore[arg-type]  # any field
 
 
 def started(turns: Sequence[Turn]) -> dict[str, tuple[str, float]]:
@@ -42,12 +53,12 @@ def check_capacity(turns: Sequence[Turn], free: dict[str, Free]) -> None:
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> tuple[list[Entry], dict[str, Free]]:
+def queues(draw: st.DrawFn) -> tuple[list[QueueEntry], dict[str, Free]]:
     chance = random.Random(draw(st.integers(0, 10**9)))
     return queue(chance, draw(st.integers(0, 12)), draw(st.booleans()))
 
 
-def queue(chance: random.Random, number: int, elastic: bool = True) -> tuple[list[Entry], dict[str, Free]]:
+def queue(chance: random.Random, number: int, elastic: bool = True) -> tuple[list[QueueEntry], dict[str, Free]]:
     """Jobs of some teams and priorities, a few small pools, machines elsewhere at a price (if ``elastic``)."""
     pools = {f"p{n}": Free.of(chance.randint(0, 3), [(chance.randint(1, 8), chance.randint(1, 3))]) for n in range(3)}
     entries = []
@@ -55,8 +66,8 @@ def queue(chance: random.Random, number: int, elastic: bool = True) -> tuple[lis
         hours, nodes = chance.randint(1, 8), chance.choice((1, 1, 1, 2, 3))
         value = chance.choice((None, None, chance.uniform(0.1, 20)))
 
-        def option(name: str, pool: str | None, takes: float, cost: float, value: float = value or 0.0) -> Option:
-            return Option(name, pool, takes, cost, cost + value * takes)
+        def option(name: str, pool: str | None, takes: float, cost: float, value: float = value or 0.0) -> QueueOption:
+            return QueueOption(name, pool, takes, cost, cost + value * takes)
 
         options = [
             option(pool, pool, max(round(hours * chance.choice((0.5, 1, 2))), 1), round(chance.random() * hours, 2))
@@ -66,7 +77,7 @@ def queue(chance: random.Random, number: int, elastic: bool = True) -> tuple[lis
         if elastic or not options:
             options.append(option("cloud", None, hours, hours * nodes * chance.uniform(2, 20)))
         entries.append(
-            Entry(
+            QueueEntry(
                 id=f"j{n:04}",
                 team=chance.choice("abc"),
                 priority=chance.choice(TIERS),
@@ -145,7 +156,7 @@ class TestByHand:
 class TestRules:
     @given(queues())
     @settings(max_examples=300 if FULL else 40, deadline=None)
-    def test_rounds_can_be_kept(self, known: tuple[list[Entry], dict[str, Free]]) -> None:
+    def test_rounds_can_be_kept(self, known: tuple[list[QueueEntry], dict[str, Free]]) -> None:
         entries, free = known
         turns = place(entries, free, effort=2_000)
         assert sorted(t.entry.id for t in turns) == [e.id for e in entries]
@@ -155,7 +166,7 @@ class TestRules:
     @given(queues(), st.sampled_from(TIERS))
     @settings(max_examples=300 if FULL else 40, deadline=None)
     def test_lower_priorities_change_nothing_for_higher_ones(
-        self, known: tuple[list[Entry], dict[str, Free]], tier: Priority
+        self, known: tuple[list[QueueEntry], dict[str, Free]], tier: Priority
     ) -> None:
         entries, free = known
         high = [entry for entry in entries if TIERS.index(entry.priority) <= TIERS.index(tier)]
@@ -164,7 +175,7 @@ class TestRules:
 
     @given(queues())
     @settings(max_examples=300 if FULL else 40, deadline=None)
-    def test_who_can_be_in_time_is(self, known: tuple[list[Entry], dict[str, Free]]) -> None:
+    def test_who_can_be_in_time_is(self, known: tuple[list[QueueEntry], dict[str, Free]]) -> None:
         entries, free = known
         for turn in place(entries, free, effort=2_000):
             elsewhere = [o for o in turn.entry.options if o.pool is None]
@@ -174,18 +185,18 @@ class TestRules:
     @given(queues(), st.integers(0, 99))
     @settings(max_examples=60 if FULL else 15, deadline=None)
     def test_the_same_whatever_the_order_it_is_told_in(
-        self, known: tuple[list[Entry], dict[str, Free]], seed: int
+        self, known: tuple[list[QueueEntry], dict[str, Free]], seed: int
     ) -> None:
         entries, free = known
         shuffled = random.Random(seed).sample(entries, len(entries))
         assert place(shuffled, free, effort=2_000) == place(entries, free, effort=2_000)
 
     def test_weights_fall_with_each_job_of_a_team(self) -> None:
-        found = weights([job("a"), job("b"), job("c", team="u")], Rules(fairness=1.0))
+        found = weights([job("a"), job("b"), job("c", team="u")], QueueRules(fairness=1.0))
         assert found == {"a": 1.0, "b": 0.5, "c": 1.0}
 
 
-def _in_one(option: Option) -> Option:
+def _in_one(option: QueueOption) -> QueueOption:
     return option if option.pool is None else replace(option, pool="p0")
 
 

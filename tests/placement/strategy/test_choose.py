@@ -6,14 +6,14 @@ import pytest
 
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Mode, Situation, Task
+from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 
 pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
 
 HOUR = 3600.0
 HISTORY = {"a": ([True] * 12 + [False] * 3) * 30, "b": ([True] * 6 + [False] * 6) * 30}
 PRICE = {pool: [1.0] * len(bits) for pool, bits in HISTORY.items()}
-TASK = Task(8 * HOUR, 12 * HOUR, 720.0, 600.0)
+TASK = StrategyTask(8 * HOUR, 12 * HOUR, 720.0, 600.0)
 
 
 def test_history_gives_a_plan_for_one_pool_and_for_several() -> None:
@@ -54,13 +54,13 @@ def test_without_a_basis_it_is_uniform_progress(pools: list[str], age: float, sa
 
 
 def test_a_job_of_weeks_gets_a_plan_of_bounded_size() -> None:
-    task = Task(500 * HOUR, 900 * HOUR, 1.5 * HOUR, 600.0)
+    task = StrategyTask(500 * HOUR, 900 * HOUR, 1.5 * HOUR, 600.0)
     course, _ = course_for(task, ["a"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
     assert course.plan.value.nbytes < 110e6  # type: ignore[attr-defined]  # a planned course has one
 
 
 def test_decisions_faster_than_the_record() -> None:
-    task = Task(8 * HOUR, 12 * HOUR, 720.0, 60.0)
+    task = StrategyTask(8 * HOUR, 12 * HOUR, 720.0, 60.0)
     course, _ = course_for(task, ["a"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
     for minute in range(30):
         now = Situation(60.0 * minute, task.work, Mode.IDLE, None, 0.0, {}, 3.0)

@@ -12,8 +12,8 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.placement.strategy.live import Ground, Standing, better_pool, changeover_of, ground, in_order, situation
-from broker.placement.strategy.situation import Decision, Mode
+from broker.placement.strategy.live import Ground, LiveJob, better_pool, changeover_of, ground, in_order, situation
+from broker.placement.strategy.situation import Mode, StrategyDecision
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -77,7 +77,7 @@ def test_a_pool_just_taken_back_rests_while_there_is_another() -> None:
     found = seen()
     assert found is not None
     b, a = sorted(found.price, key=lambda pool: found.price[pool])
-    idle = Standing(NOW, 10 * HOUR)
+    idle = LiveJob(NOW, 10 * HOUR)
     assert set(situation(found, idle, NOW, frozenset({b})).spot) == {a}
     assert set(situation(found, idle, NOW, frozenset({a, b})).spot) == {a, b}
 
@@ -86,11 +86,11 @@ def test_moving_must_pay_for_itself_several_times() -> None:
     found = seen()
     assert found is not None
     b, a = sorted(found.price, key=lambda pool: found.price[pool])
-    here = Standing(NOW + HOUR, 9 * HOUR, found.spot[a], NOW, running=True)
+    here = LiveJob(NOW + HOUR, 9 * HOUR, found.spot[a], NOW, running=True)
     assert better_pool(found, situation(found, here, NOW, frozenset())) == b
-    nearly = Standing(NOW + HOUR, HOUR / 4, found.spot[a], NOW, running=True)
+    nearly = LiveJob(NOW + HOUR, HOUR / 4, found.spot[a], NOW, running=True)
     assert better_pool(found, situation(found, nearly, NOW, frozenset())) is None
-    booting = Standing(NOW, 9 * HOUR, found.spot[a], NOW)
+    booting = LiveJob(NOW, 9 * HOUR, found.spot[a], NOW)
     assert better_pool(found, situation(found, booting, NOW, frozenset())) is None
 
 
@@ -99,7 +99,7 @@ def test_what_was_decided_comes_first_and_the_rest_follows() -> None:
     assert found is not None
     plan = make_plan(JOB, OFFERS, now=NOW, submitted_at=NOW, conditions=CONDITIONS)
     (a,) = (pool for pool, price in found.price.items() if price == 1)
-    order = [p.offer.zone for p in in_order(Decision(Mode.SPOT, a), found, plan)]
+    order = [p.offer.zone for p in in_order(StrategyDecision(Mode.SPOT, a), found, plan)]
     assert order == ["a", "b", "od"]
-    assert in_order(Decision(Mode.ON_DEMAND), found, plan)[0].offer.zone == "od"
-    assert in_order(Decision(Mode.IDLE), found, plan) == ()
+    assert in_order(StrategyDecision(Mode.ON_DEMAND), found, plan)[0].offer.zone == "od"
+    assert in_order(StrategyDecision(Mode.IDLE), found, plan) == ()

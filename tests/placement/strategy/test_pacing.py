@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from broker.backtest.placement.market import Market, Pool
-from broker.backtest.placement.replay import Outcome, Step, replay
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
+from broker.backtest.placement.replay import ReplayOutcome, ReplayStep, replay
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
-from broker.placement.strategy.situation import Course, Decision, Mode, Situation, Task
+from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession, StrategyTask
 
 HOUR = 3600.0
 
 
-def market(bits: str) -> Market:
+def market(bits: str) -> ReplayMarket:
     up = tuple(bit == "1" for bit in bits)
-    return Market("hand", "pool", HOUR, (Pool("pool", up, (1.0,) * len(up), 3.0),))
+    return ReplayMarket("hand", "pool", HOUR, (PoolRecord("pool", up, (1.0,) * len(up), 3.0),))
 
 
-def task(work: float, deadline: float, changeover: float) -> Task:
-    return Task(work * HOUR, deadline * HOUR, changeover * HOUR, HOUR)
+def task(work: float, deadline: float, changeover: float) -> StrategyTask:
+    return StrategyTask(work * HOUR, deadline * HOUR, changeover * HOUR, HOUR)
 
 
-def run(bits: str, course: Course, job: Task) -> tuple[Outcome, str]:
+def run(bits: str, course: StrategySession, job: StrategyTask) -> tuple[ReplayOutcome, str]:
     """The outcome, and the machine of each tick: i(dle), s(pot), o(n-demand)."""
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     outcome = replay(market(bits), 0, job, course, log)
     return outcome, "".join(step.decision.mode.value[0] for step in log)
 
@@ -94,6 +94,6 @@ def test_on_demand_only_costs_work_and_one_boot() -> None:
 def test_the_cheapest_of_several_pools_is_taken_and_kept() -> None:
     job = task(4, 8, 0.25)
     now = Situation(0.0, 4 * HOUR, Mode.IDLE, None, 0.0, {"a": 2.0, "b": 1.0}, 3.0)
-    assert UniformProgress(job).decide(now) == Decision(Mode.SPOT, "b", "spot is there")
+    assert UniformProgress(job).decide(now) == StrategyDecision(Mode.SPOT, "b", "spot is there")
     kept = Situation(HOUR, 3.25 * HOUR, Mode.SPOT, "a", 0.0, {"a": 2.0, "b": 1.0}, 3.0)
     assert UniformProgress(job).decide(kept).pool == "a"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.backtest.placement.market import Market, Pool
-from broker.backtest.placement.replay import Step, replay
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
+from broker.backtest.placement.replay import ReplayStep, replay
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Course, Mode, Situation, Task
+from broker.placement.strategy.situation import Mode, Situation, StrategySession, StrategyTask
 
 np = pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
 
@@ -24,19 +24,21 @@ def spells(*hours: float) -> list[bool]:
     return [i % 2 == 0 for i, length in enumerate(hours) for _ in range(round(length * HOUR / TICK))]
 
 
-def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.0)) -> Market:
+def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.0)) -> ReplayMarket:
     named = zip("ab", pools, prices, strict=False)
-    return Market("f", "m", TICK, tuple(Pool(n, tuple(bits), (p,) * len(bits), 3.0) for n, bits, p in named))
+    return ReplayMarket(
+        "f", "m", TICK, tuple(PoolRecord(n, tuple(bits), (p,) * len(bits), 3.0) for n, bits, p in named)
+    )
 
 
-def course(history: dict[str, list[bool]], pools: list[str], task: Task, price: float = 1.0) -> Course:
+def course(history: dict[str, list[bool]], pools: list[str], task: StrategyTask, price: float = 1.0) -> StrategySession:
     prices = {pool: [price] * len(bits) for pool, bits in history.items()}
     learned = learn(history, prices, TICK, market=pools if len(pools) > 1 else ())
     return start(prepare(learned, pools, task, 3.0), task)
 
 
-def task(work: float = 8, deadline: float = 12, changeover: float = 0.2) -> Task:
-    return Task(work * HOUR, deadline * HOUR, changeover * HOUR, TICK)
+def task(work: float = 8, deadline: float = 12, changeover: float = 0.2) -> StrategyTask:
+    return StrategyTask(work * HOUR, deadline * HOUR, changeover * HOUR, TICK)
 
 
 bits = st.lists(st.tuples(st.booleans(), st.integers(1, 30)), min_size=1, max_size=30).map(
@@ -52,7 +54,7 @@ def test_never_misses_whatever_the_history_and_the_market(
     job = task(8, max(deadline, 8 + changeover), changeover)
     now = market(*[(pool * 100)[:100] for pool in ((one, two) if both else (one,))])
     history = {"a": past, "b": past[::-1]}
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     outcome = replay(now, 0, job, course(history, ["a", "b"] if both else ["a"], job), log)
     assert not outcome.missed
     for step in log if both else ():
@@ -62,7 +64,7 @@ def test_never_misses_whatever_the_history_and_the_market(
 
 def test_waits_out_a_gap_when_gaps_are_short() -> None:
     job = task(8, 12)
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     now = market([False] * 6 + [True] * 100)
     outcome = replay(now, 0, job, course({"a": spells(*([2, 0.5] * 40))}, ["a"], job), log)
     assert [step.decision.mode.value for step in log[:7]] == ["idle"] * 6 + ["spot"]
@@ -95,7 +97,7 @@ def test_a_market_unlike_its_history_is_met_with_uniform_progress() -> None:
     job = task(24, 36)
     history = spells(*([2, 1 / 6] * 60))
     now = market((spells(1 / 6, 2) * 40)[: 36 * 6])
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     cost = replay(now, 0, job, course({"a": history}, ["a"], job), log).cost
     assert any(step.decision.why in ("behind the line", "catch up") for step in log)
     assert cost <= 1.15 * replay(now, 0, job, UniformProgress(job)).cost
@@ -104,7 +106,7 @@ def test_a_market_unlike_its_history_is_met_with_uniform_progress() -> None:
 def test_of_two_pools_the_lasting_one_is_worth_a_little_more() -> None:
     job = task(8, 12)
     history = {"a": spells(*([0.5, 0.5] * 80)), "b": spells(*([16, 4] * 4))}
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     now = market([True] * 100, [True] * 100, prices=(1.0, 1.01))
     replay(now, 0, job, course(history, ["a", "b"], job), log)
     assert log[0].decision.pool == "b"
@@ -158,7 +160,7 @@ def test_a_broker_that_starts_again_decides_as_it_would_have() -> None:
     job = task(8, 12)
     history = {"a": spells(*([2, 1] * 40))}
     now = market((spells(*([1, 0.5, 0.5, 2, 4, 1])) * 3)[:72])
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     replay(now, 0, job, course(history, ["a"], job), log)
     again = course(history, ["a"], job)
     for step in log[:20]:

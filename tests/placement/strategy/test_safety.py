@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.backtest.placement.baselines import EagerNextRegion, TimeSliced
-from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
 from broker.placement.strategy.safety import keep_deadline
-from broker.placement.strategy.situation import Decision, Mode, Situation, Task
+from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
 
 TICKS = 60
 
@@ -23,17 +23,17 @@ TICKS = 60
 class Erratic:
     """Wishes for anything at all, absent pools included, and leaves the rest to the safety net."""
 
-    task: Task
+    task: StrategyTask
     dice: Random = field(default_factory=lambda: Random(0))
 
-    def decide(self, now: Situation) -> Decision:
+    def decide(self, now: Situation) -> StrategyDecision:
         mode = self.dice.choice(list(Mode))
         pool = self.dice.choice(["a", "b", "nowhere"]) if mode is Mode.SPOT else None
-        return keep_deadline(self.task, now, Decision(mode, pool))
+        return keep_deadline(self.task, now, StrategyDecision(mode, pool))
 
 
 @st.composite
-def markets(draw: st.DrawFn) -> Market:
+def markets(draw: st.DrawFn) -> ReplayMarket:
     gap = draw(st.sampled_from([60.0, 195.0, 600.0, 3600.0]))
     pools = []
     for name in draw(st.sampled_from([("a",), ("a", "b")])):
@@ -41,19 +41,19 @@ def markets(draw: st.DrawFn) -> Market:
         bits = [up for up, length in spells for _ in range(length)]
         bits = (bits * TICKS)[:TICKS]
         price = draw(st.floats(0.1, 4))
-        pools.append(Pool(name, tuple(bits), (price,) * TICKS, 3.0))
-    return Market("any", "any", gap, tuple(pools))
+        pools.append(PoolRecord(name, tuple(bits), (price,) * TICKS, 3.0))
+    return ReplayMarket("any", "any", gap, tuple(pools))
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> tuple[Market, Task]:
+def windows(draw: st.DrawFn) -> tuple[ReplayMarket, StrategyTask]:
     """A market and a task that on-demand from the first second finishes in time, sometimes only just."""
     market = draw(markets())
     room = TICKS * market.gap_seconds
     changeover = draw(st.one_of(st.just(0.0), st.floats(0, room / 4), st.just(market.gap_seconds)))
     work = draw(st.floats(1, room - changeover - 1))
     deadline = draw(st.one_of(st.just(work + changeover), st.floats(work + changeover, room)))
-    return market, Task(work, deadline, changeover, market.gap_seconds)
+    return market, StrategyTask(work, deadline, changeover, market.gap_seconds)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def windows(draw: st.DrawFn) -> tuple[Market, Task]:
     ],
 )
 def test_the_rules_edges(spare: float, mode: Mode, wish: Mode, gets: Mode) -> None:
-    task = Task(work=1000, deadline=1000 + spare, changeover=100, tick=300)
+    task = StrategyTask(work=1000, deadline=1000 + spare, changeover=100, tick=300)
     now = Situation(0.0, 1000, mode, "a" if mode is Mode.SPOT else None, 0.0, {"a": 1.0}, 3.0)
-    assert keep_deadline(task, now, Decision(wish, "a" if wish is Mode.SPOT else None)).mode is gets
+    assert keep_deadline(task, now, StrategyDecision(wish, "a" if wish is Mode.SPOT else None)).mode is gets
 
 
 @given(windows(), st.integers(0, 10**6))
-def test_no_wish_can_miss_a_deadline(window: tuple[Market, Task], seed: int) -> None:
+def test_no_wish_can_miss_a_deadline(window: tuple[ReplayMarket, StrategyTask], seed: int) -> None:
     market, task = window
     outcome = replay(market, 0, task, Erratic(task, Random(seed)))
     assert not outcome.missed
@@ -85,14 +85,14 @@ def test_no_wish_can_miss_a_deadline(window: tuple[Market, Task], seed: int) -> 
 
 
 @given(windows())
-def test_no_baseline_misses_a_deadline(window: tuple[Market, Task]) -> None:
+def test_no_baseline_misses_a_deadline(window: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = window
     for course in (OnDemandOnly(task), Greedy(task), UniformProgress(task), EagerNextRegion(task), TimeSliced(task)):
         assert not replay(market, 0, task, course).missed, course
 
 
 @given(windows())
-def test_billed_time_is_work_plus_changeovers_at_most_one_per_start(window: tuple[Market, Task]) -> None:
+def test_billed_time_is_work_plus_changeovers_at_most_one_per_start(window: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = window
     outcome = replay(market, 0, task, UniformProgress(task))
     starts = 1 + outcome.moves + outcome.interruptions

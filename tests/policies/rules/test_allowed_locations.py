@@ -1,7 +1,7 @@
 import pytest
 
 from broker.core.policy.policy import Facts, Source
-from policies.rules.allowed_locations import AllowedLocations, Locations
+from policies.rules.allowed_locations import AllowedLocations, LocationPatterns
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 
@@ -10,7 +10,7 @@ EVERYBODY = Scope()
 
 
 def rule(config: object, scope: Scope = EVERYBODY) -> AllowedLocations:
-    return AllowedLocations("eu-only", Locations.model_validate(config), scope, Source("team.yaml", 9))
+    return AllowedLocations("eu-only", LocationPatterns.model_validate(config), scope, Source("team.yaml", 9))
 
 
 class TestAllowedLocations(RuleContract):

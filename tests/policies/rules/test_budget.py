@@ -11,7 +11,7 @@ from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Fac
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
-from policies.rules.budget import Budget, Terms
+from policies.rules.budget import Budget, BudgetTerms
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 
@@ -21,7 +21,7 @@ CASH = MoneyKind.CASH
 
 def budget(scope: Scope = EVERYBODY, **terms: Any) -> Budget:
     said = {"amount": "$500", "period": "month", "timezone": "Europe/Berlin"} | terms
-    return Budget("nlp-monthly", Terms.model_validate(said), scope, Source("team.yaml", 4))
+    return Budget("nlp-monthly", BudgetTerms.model_validate(said), scope, Source("team.yaml", 4))
 
 
 def use(spent: str = "0", held: str = "0", *, year: int = 2026, month: int = 11) -> BudgetUse:

@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.policy.policy import Answer, Facts, Source
 from broker.core.values.money import Money
-from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour, Prices
+from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour, PriceLimits
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 
@@ -13,7 +13,7 @@ EVERYBODY = Scope()
 
 
 def rule(limits: object, scope: Scope = EVERYBODY) -> MaxPricePerGpuHour:
-    return MaxPricePerGpuHour("no-crazy-prices", Prices.model_validate(limits), scope, Source("team.yaml", 3))
+    return MaxPricePerGpuHour("no-crazy-prices", PriceLimits.model_validate(limits), scope, Source("team.yaml", 3))
 
 
 class TestMaxPricePerGpuHour(RuleContract):

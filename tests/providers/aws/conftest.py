@@ -12,14 +12,14 @@ import pytest
 
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import Files, Row, advisor, on_demand, product, reserved, serve_files
 
 if TYPE_CHECKING:
-    from tests.fakes.aws_cloud import Cloud
+    from tests.fakes.aws_cloud import AwsCloud
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def files(_server: Files) -> Files:
 def make(files: Files, clock: ManualClock) -> Callable[..., Aws]:
     """An AWS provider that reads the fake's files; settings by keyword. ``login``: one made before."""
 
-    def made(login: Login | None = None, **settings: Any) -> Aws:
+    def made(login: AwsLogin | None = None, **settings: Any) -> Aws:
         known = {
             "regions": ("us-east-1",),
             "attempts": 1,
@@ -101,7 +101,7 @@ def skipped_in(rows: list[Offer | SkippedRow]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def _cloud() -> Iterator[Cloud]:
+def _cloud() -> Iterator[AwsCloud]:
     pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
     from tests.fakes.aws_cloud import serve_cloud
 
@@ -110,7 +110,7 @@ def _cloud() -> Iterator[Cloud]:
 
 
 @pytest.fixture
-def cloud(_cloud: Cloud, _nobody_is_logged_in: None, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+def cloud(_cloud: AwsCloud, _nobody_is_logged_in: None, monkeypatch: pytest.MonkeyPatch) -> AwsCloud:
     """AWS's services, empty; and a login to them in the environment."""
     _cloud.clear()
     monkeypatch.setenv("AWS_ENDPOINT_URL", _cloud.url)
@@ -120,7 +120,7 @@ def cloud(_cloud: Cloud, _nobody_is_logged_in: None, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def populated(cloud: Cloud, published: Files) -> Cloud:
+def populated(cloud: AwsCloud, published: Files) -> AwsCloud:
     """Services and files with one small market in them."""
     from tests.fakes.aws_cloud import get_products
 
@@ -149,13 +149,13 @@ def populated(cloud: Cloud, published: Files) -> Cloud:
 
 
 @pytest.fixture(scope="session")
-def _login(_cloud: Cloud) -> Login:
+def _login(_cloud: AwsCloud) -> AwsLogin:
     """boto3's clients take long to make: once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", _cloud.url)
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-        found = Login.find(AwsSettings(attempts=1, timeout_seconds=20))
+        found = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=20))
         assert found is not None
         for region in ("us-east-1", "eu-west-1"):
             for service in ("ec2", "service-quotas"):
@@ -166,6 +166,6 @@ def _login(_cloud: Cloud) -> Login:
 
 
 @pytest.fixture
-def login(cloud: Cloud, _login: Login) -> Login:
+def login(cloud: AwsCloud, _login: AwsLogin) -> AwsLogin:
     """A login to the fake's services."""
     return _login

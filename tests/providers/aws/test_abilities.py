@@ -14,13 +14,13 @@ from broker.core.market.capacity import Reservation, ReservationOffer
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, OfferQuery, SkippedRow
 from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances, SellsReservations
 from broker.core.values.money import Money
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws
 from tests.contracts.provider_contract import NOW
 from tests.providers.aws.conftest import offers_in, rows_of
 
 if TYPE_CHECKING:
-    from tests.fakes.aws_cloud import Cloud
+    from tests.fakes.aws_cloud import AwsCloud
 
 RESERVED = OfferQuery(capacity_types=(CapacityType.RESERVED,), accelerators=("H100", "A10G"))
 H100 = OfferQuery(accelerators=("H100",))
@@ -28,7 +28,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def aws(make: Callable[..., Aws], login: Login) -> Aws:
+def aws(make: Callable[..., Aws], login: AwsLogin) -> Aws:
     return make(login, prices="api", regions=("us-east-1", "eu-west-1"))
 
 
@@ -76,7 +76,7 @@ def test_it_has_every_ability(aws: Aws) -> None:
 # Held.
 
 
-def test_capacity_that_is_held_costs_nothing_more(aws: Aws, cloud: Cloud) -> None:
+def test_capacity_that_is_held_costs_nothing_more(aws: Aws, cloud: AwsCloud) -> None:
     cloud.reservations["us-east-1"] = [
         reservation(1),
         reservation(2, total=5, free=3),
@@ -97,7 +97,7 @@ def test_capacity_that_is_held_costs_nothing_more(aws: Aws, cloud: Cloud) -> Non
         assert offer.has_valid_price()
 
 
-def test_everything_held_is_told_with_its_kind(aws: Aws, cloud: Cloud) -> None:
+def test_everything_held_is_told_with_its_kind(aws: Aws, cloud: AwsCloud) -> None:
     cloud.reservations["us-east-1"] = [
         reservation(1),
         reservation(2, ReservationType="capacity-block", EndDate=NOW + DAY),
@@ -139,7 +139,7 @@ def test_everything_held_is_told_with_its_kind(aws: Aws, cloud: Cloud) -> None:
 # For sale.
 
 
-def test_a_capacity_block_is_its_fee_over_its_hours(aws: Aws, cloud: Cloud) -> None:
+def test_a_capacity_block_is_its_fee_over_its_hours(aws: Aws, cloud: AwsCloud) -> None:
     cloud.blocks = [block(number, fee) for number, fee in enumerate(("755.52", "1000.0", "2000", "999.999999"))]
     offers = [row for row in aws.reservation_offers(H100) if isinstance(row, ReservationOffer)]
     assert [(one.id, one.total, one.per_machine_hour) for one in offers] == [
@@ -167,7 +167,7 @@ def test_a_capacity_block_is_its_fee_over_its_hours(aws: Aws, cloud: Cloud) -> N
         {"InstanceType": "p99.large"},
     ],
 )
-def test_a_block_that_makes_no_sense_is_skipped(aws: Aws, cloud: Cloud, odd: dict[str, Any]) -> None:
+def test_a_block_that_makes_no_sense_is_skipped(aws: Aws, cloud: AwsCloud, odd: dict[str, Any]) -> None:
     asked = {"InstanceType": "p5.48xlarge"}
     cloud.blocks = [block(1, "1000", **(asked if "InstanceType" in odd else odd)), block(2, "500")]
     if "InstanceType" in odd:
@@ -177,12 +177,12 @@ def test_a_block_that_makes_no_sense_is_skipped(aws: Aws, cloud: Cloud, odd: dic
     assert len([row for row in rows if isinstance(row, SkippedRow)]) == 1
 
 
-def test_a_machine_that_is_not_sold_by_the_block_is_no_error(aws: Aws, cloud: Cloud) -> None:
-    from tests.fakes.aws_cloud import Fault
+def test_a_machine_that_is_not_sold_by_the_block_is_no_error(aws: Aws, cloud: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import AwsFault
 
-    cloud.faults["DescribeCapacityBlockOfferings"] = [Fault("Unsupported", 400)]
+    cloud.faults["DescribeCapacityBlockOfferings"] = [AwsFault("Unsupported", 400)]
     assert list(aws.reservation_offers(H100)) == []
-    cloud.faults["DescribeCapacityBlockOfferings"] = [Fault("InvalidParameterValue", 400)]
+    cloud.faults["DescribeCapacityBlockOfferings"] = [AwsFault("InvalidParameterValue", 400)]
     with pytest.raises(Refused):
         list(aws.reservation_offers(H100))
 
@@ -207,7 +207,7 @@ def rate(usd: str, **other: Any) -> dict[str, Any]:
     }
 
 
-def test_a_savings_plans_rate_is_a_commitment_for_sale(aws: Aws, cloud: Cloud) -> None:
+def test_a_savings_plans_rate_is_a_commitment_for_sale(aws: Aws, cloud: AwsCloud) -> None:
     cloud.rates = [
         rate("40.123456"),
         rate("24.5", durationSeconds=94_608_000, paymentOption="All Upfront", planType="EC2Instance"),
@@ -236,7 +236,7 @@ def test_a_savings_plans_rate_is_a_commitment_for_sale(aws: Aws, cloud: Cloud) -
         {"usd": "x"},
     ],
 )
-def test_a_rate_that_makes_no_sense_is_skipped(aws: Aws, cloud: Cloud, odd: dict[str, Any]) -> None:
+def test_a_rate_that_makes_no_sense_is_skipped(aws: Aws, cloud: AwsCloud, odd: dict[str, Any]) -> None:
     cloud.rates = [rate(**{"usd": "40", **odd}), rate("24.5")]
     rows = rows_of(aws, RESERVED)
     assert [one.price for one in offers_in(rows)] == [Money.usd("24.5")]
@@ -247,7 +247,7 @@ def test_a_rate_that_makes_no_sense_is_skipped(aws: Aws, cloud: Cloud, odd: dict
 
 
 @pytest.fixture
-def machine(login: Login) -> Callable[..., str]:
+def machine(login: AwsLogin) -> Callable[..., str]:
     """Starts a machine at moto's, with tags; its ID."""
 
     def started(region: str = "us-east-1", **tags: str) -> str:
@@ -277,7 +277,7 @@ def test_machines_with_our_tag_are_found_and_ended_and_only_those(aws: Aws, mach
     assert other not in found
 
 
-def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(aws: Aws, cloud: Cloud) -> None:
+def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(aws: Aws, cloud: AwsCloud) -> None:
     aws.terminate("us-east-1/i-0123456789abcdef0")
     for name in ("i-0123456789abcdef0", "us-east-1/sg-1", ""):
         with pytest.raises(Refused, match="not the name"):
@@ -285,12 +285,12 @@ def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(aws:
 
 
 def test_a_region_that_fails_does_not_hide_machines_elsewhere(
-    aws: Aws, cloud: Cloud, machine: Callable[..., str]
+    aws: Aws, cloud: AwsCloud, machine: Callable[..., str]
 ) -> None:
-    from tests.fakes.aws_cloud import Fault
+    from tests.fakes.aws_cloud import AwsFault
 
     name = machine("eu-west-1", gpubroker="job-3-1")
-    cloud.faults["DescribeInstances", "us-east-1"] = [Fault(status=503)]
+    cloud.faults["DescribeInstances", "us-east-1"] = [AwsFault(status=503)]
     machines = aws.instances()
     assert next(machines).id == f"eu-west-1/{name}"
     with pytest.raises(Unreachable, match="us-east-1"):
@@ -313,7 +313,7 @@ def day(number: int, groups: dict[str, str], *, estimated: bool = False, unit: s
     }
 
 
-def test_charges_are_by_day_and_attempt(aws: Aws, cloud: Cloud) -> None:
+def test_charges_are_by_day_and_attempt(aws: Aws, cloud: AwsCloud) -> None:
     cloud.charges = [
         day(18, {"job-1-1": "12.3456789", "": "3.5"}),
         day(19, {"job-1-1": "0"}),
@@ -332,7 +332,7 @@ def test_charges_are_by_day_and_attempt(aws: Aws, cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("broken", [day(18, {"a": "x"}), day(18, {"a": "1"}, unit="EUR"), day(18, {"a": "NaN"})])
-def test_a_charge_that_is_none_is_malformed(aws: Aws, cloud: Cloud, broken: dict[str, Any]) -> None:
+def test_a_charge_that_is_none_is_malformed(aws: Aws, cloud: AwsCloud, broken: dict[str, Any]) -> None:
     cloud.charges = [broken]
     with pytest.raises(Malformed):
         list(aws.charges(NOW - 3 * DAY))

@@ -19,7 +19,7 @@ from tests.fakes.aws_files import Files, on_demand, product
 from tests.providers.aws.conftest import market, offers_in, rows_of, skipped_in
 
 if TYPE_CHECKING:
-    from tests.fakes.aws_cloud import Cloud
+    from tests.fakes.aws_cloud import AwsCloud
 
 Make = Callable[..., Aws]
 TWO = ("H100", "A10G")  # a question about fewer machines is answered sooner
@@ -44,7 +44,7 @@ class TestAwsWithALogin(ProviderContract):
     plugin = "aws"
 
     @pytest.fixture
-    def provider(self, make: Make, populated: Cloud, published: Files) -> Aws:
+    def provider(self, make: Make, populated: AwsCloud, published: Files) -> Aws:
         published.put_list("eu-west-1", market("eu-west-1"))
         return make(prices="list")
 
@@ -63,7 +63,7 @@ def failing(provider: Aws, query: OfferQuery) -> tuple[list[Offer], BrokerError]
 # Spot.
 
 
-def test_spot_prices_are_by_zone_id_and_exact(make: Make, populated: Cloud) -> None:
+def test_spot_prices_are_by_zone_id_and_exact(make: Make, populated: AwsCloud) -> None:
     offers = offers_in(rows_of(make(), SPOT))
     prices = {(offer.zone, offer.instance_type): offer.price for offer in offers}
     assert prices == {
@@ -81,13 +81,13 @@ def test_spot_prices_are_by_zone_id_and_exact(make: Make, populated: Cloud) -> N
     assert {offer.billing.free_if_interrupted_within for offer in offers} == {timedelta(hours=1)}
 
 
-def test_of_several_prices_of_a_pool_the_latest_counts(make: Make, cloud: Cloud, published: Files) -> None:
+def test_of_several_prices_of_a_pool_the_latest_counts(make: Make, cloud: AwsCloud, published: Files) -> None:
     for price, hours in (("3", 30), ("1", 1), ("2", 2)):
         cloud.add_spot("us-east-1", "a6", "g5.xlarge", price, NOW - timedelta(hours=hours))
     assert [offer.price for offer in offers_in(rows_of(make(), SPOT))] == [Money.usd("1")]
 
 
-def test_windows_and_red_hat_prices_are_not_ours(make: Make, cloud: Cloud, published: Files) -> None:
+def test_windows_and_red_hat_prices_are_not_ours(make: Make, cloud: AwsCloud, published: Files) -> None:
     for system in ("Windows", "Red Hat Enterprise Linux", "SUSE Linux"):
         cloud.add_spot("us-east-1", "a6", "g5.xlarge", "0.01", NOW, ProductDescription=system)
     cloud.add_spot("us-east-1", "a6", "g5.xlarge", "0.5", NOW, ProductDescription="Linux/UNIX (Amazon VPC)")
@@ -95,7 +95,7 @@ def test_windows_and_red_hat_prices_are_not_ours(make: Make, cloud: Cloud, publi
 
 
 def test_a_row_without_a_zone_id_gets_it_from_the_accounts_own_zones(
-    make: Make, cloud: Cloud, published: Files
+    make: Make, cloud: AwsCloud, published: Files
 ) -> None:
     cloud.add_spot("us-east-1", "a6", "g5.xlarge", "0.5", NOW, AvailabilityZoneId=None)
     zones = [offer.zone for offer in offers_in(rows_of(make(), SPOT))]
@@ -103,7 +103,7 @@ def test_a_row_without_a_zone_id_gets_it_from_the_accounts_own_zones(
 
 
 @pytest.mark.parametrize("price", ["0", "-1", "NaN", "", "0.00001", "1000000", "free"])
-def test_a_spot_price_that_makes_no_sense_is_skipped(make: Make, cloud: Cloud, published: Files, price: str) -> None:
+def test_a_spot_price_that_makes_no_sense_is_skipped(make: Make, cloud: AwsCloud, published: Files, price: str) -> None:
     cloud.add_spot("us-east-1", "a6", "g5.xlarge", price, NOW)
     cloud.add_spot("us-east-1", "b1", "g5.xlarge", "0.5", NOW)
     rows = rows_of(make(), SPOT)
@@ -111,7 +111,7 @@ def test_a_spot_price_that_makes_no_sense_is_skipped(make: Make, cloud: Cloud, p
     assert len(skipped_in(rows)) == 1
 
 
-def test_pools_carry_the_advisors_rate_and_the_regions_score(make: Make, populated: Cloud) -> None:
+def test_pools_carry_the_advisors_rate_and_the_regions_score(make: Make, populated: AwsCloud) -> None:
     populated.scores["eu-west-1"] = 3
     p5 = [offer for offer in offers_in(rows_of(make(), SPOT)) if offer.count == 8]
     here, there = (next(o for o in p5 if o.region == region) for region in ("us-east-1", "eu-west-1"))
@@ -121,14 +121,14 @@ def test_pools_carry_the_advisors_rate_and_the_regions_score(make: Make, populat
     assert (here.score, there.score) == (0.7, 0.3)
 
 
-def test_scores_are_asked_for_all_types_of_an_accelerator_at_once(make: Make, populated: Cloud) -> None:
+def test_scores_are_asked_for_all_types_of_an_accelerator_at_once(make: Make, populated: AwsCloud) -> None:
     rows_of(make(), OfferQuery(capacity_types=(CapacityType.SPOT,), accelerators=("H100",)))
     [(_, asked)] = populated.calls("GetSpotPlacementScores")
     assert asked["InstanceTypes"] == ["p5.4xlarge", "p5.48xlarge"]
     assert asked["RegionNames"] == ["us-east-1", "eu-west-1"]
 
 
-def test_scores_need_not_be_asked_for(make: Make, populated: Cloud) -> None:
+def test_scores_need_not_be_asked_for(make: Make, populated: AwsCloud) -> None:
     rows_of(make(placement_scores=False), SPOT)
     assert populated.calls("GetSpotPlacementScores") == []
 
@@ -136,7 +136,7 @@ def test_scores_need_not_be_asked_for(make: Make, populated: Cloud) -> None:
 # Quotas and what exists.
 
 
-def test_a_quota_that_holds_no_machine_is_no_quota_and_says_which(make: Make, populated: Cloud) -> None:
+def test_a_quota_that_holds_no_machine_is_no_quota_and_says_which(make: Make, populated: AwsCloud) -> None:
     offers = {(o.zone or o.region, o.instance_type, o.capacity_type): o for o in offers_in(rows_of(make(), EVERYTHING))}
     g5 = offers["use1-az6", "g5.xlarge", CapacityType.SPOT]
     assert g5.availability is Availability.NO_QUOTA
@@ -146,7 +146,7 @@ def test_a_quota_that_holds_no_machine_is_no_quota_and_says_which(make: Make, po
     assert offers["us-east-1", "g5.xlarge", CapacityType.ON_DEMAND].slots == 16
 
 
-def test_a_machine_that_the_region_does_not_have_is_unavailable(make: Make, cloud: Cloud, published: Files) -> None:
+def test_a_machine_that_the_region_does_not_have_is_unavailable(make: Make, cloud: AwsCloud, published: Files) -> None:
     from tests.fakes.aws_cloud import get_products
 
     there = product("p5.48xlarge", "eu-west-3")
@@ -156,7 +156,7 @@ def test_a_machine_that_the_region_does_not_have_is_unavailable(make: Make, clou
     assert "not offered" in offer.unavailable_because
 
 
-def test_quotas_are_told_with_their_families(make: Make, populated: Cloud) -> None:
+def test_quotas_are_told_with_their_families(make: Make, populated: AwsCloud) -> None:
     quotas = {quota.name: quota for quota in make(regions=("us-east-1",)).quotas()}
     assert quotas["All P4, P3 and P2 Spot Instance Requests"].families == ("p4", "p3", "p2")
     assert quotas["Running On-Demand G and VT instances"].families == ("g", "vt")
@@ -167,7 +167,7 @@ def test_quotas_are_told_with_their_families(make: Make, populated: Cloud) -> No
 # Prices on demand and reserved.
 
 
-def test_the_api_says_what_the_list_says(make: Make, populated: Cloud) -> None:
+def test_the_api_says_what_the_list_says(make: Make, populated: AwsCloud) -> None:
     def told(provider: Aws) -> set[tuple[Any, ...]]:
         found = offers_in(rows_of(provider, replace(LISTED, regions=("us-east-1",))))
         return {(o.pool, o.price, o.source.partition(":")[2], o.availability, o.slots) for o in found}
@@ -178,7 +178,7 @@ def test_the_api_says_what_the_list_says(make: Make, populated: Cloud) -> None:
 
 
 def test_the_api_is_asked_with_a_login_unless_the_list_has_an_address(
-    make: Make, populated: Cloud, published: Files
+    make: Make, populated: AwsCloud, published: Files
 ) -> None:
     rows_of(make(prices="auto", regions=("us-east-1",)), LISTED)
     assert populated.calls("GetProducts") == []
@@ -186,10 +186,12 @@ def test_the_api_is_asked_with_a_login_unless_the_list_has_an_address(
     assert populated.calls("GetProducts")
 
 
-def test_who_may_not_ask_the_api_reads_the_list(make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.fakes.aws_cloud import Fault
+def test_who_may_not_ask_the_api_reads_the_list(
+    make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.fakes.aws_cloud import AwsFault
 
-    populated.faults["GetProducts"] = [Fault("AccessDeniedException", 400)]
+    populated.faults["GetProducts"] = [AwsFault("AccessDeniedException", 400)]
     provider = make(prices="auto", regions=("us-east-1",))
     monkeypatch.setattr(type(provider._settings), "model_fields_set", {"regions"}, raising=False)
     found = offers_in(rows_of(provider, replace(LISTED, regions=("us-east-1",))))
@@ -197,12 +199,12 @@ def test_who_may_not_ask_the_api_reads_the_list(make: Make, populated: Cloud, mo
 
 
 def test_with_an_expired_login_the_list_is_read_and_the_login_told(
-    make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch
+    make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.fakes.aws_cloud import Fault
+    from tests.fakes.aws_cloud import AwsFault
 
     for operation in ("GetProducts", "DescribeAvailabilityZones"):
-        populated.faults[operation] = [Fault("ExpiredToken", 400)]
+        populated.faults[operation] = [AwsFault("ExpiredToken", 400)]
     provider = make(prices="auto", regions=("us-east-1",))
     monkeypatch.setattr(type(provider._settings), "model_fields_set", {"regions"}, raising=False)
     found, error = failing(provider, EVERYTHING)
@@ -214,17 +216,19 @@ def test_with_an_expired_login_the_list_is_read_and_the_login_told(
 # Failures.
 
 
-def test_a_region_that_answers_nothing_is_asked_one_thing(make: Make, populated: Cloud) -> None:
-    from tests.fakes.aws_cloud import Fault
+def test_a_region_that_answers_nothing_is_asked_one_thing(make: Make, populated: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import AwsFault
 
-    populated.faults["DescribeAvailabilityZones", "eu-west-1"] = [Fault("AuthFailure", 401)]
+    populated.faults["DescribeAvailabilityZones", "eu-west-1"] = [AwsFault("AuthFailure", 401)]
     found, error = failing(make(), SPOT)
     assert isinstance(error, LoginMissing)
     assert {offer.region for offer in found} == {"us-east-1"}
     assert "eu-west-1" not in {region for _, region, _ in populated.asked}
 
 
-def test_a_password_in_an_endpoint_is_not_told(make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_an_endpoint_is_not_told(
+    make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://ann:hunter2@127.0.0.1:1")
     _, error = failing(make(fresh=True, regions=("us-east-1",)), SPOT)
     assert "127.0.0.1:1" in str(error)
@@ -246,11 +250,11 @@ def test_a_password_in_an_endpoint_is_not_told(make: Make, populated: Cloud, mon
     ],
 )
 def test_what_aws_refuses_is_told_in_our_words(
-    make: Make, populated: Cloud, code: str, status: int, kind: type[BrokerError]
+    make: Make, populated: AwsCloud, code: str, status: int, kind: type[BrokerError]
 ) -> None:
-    from tests.fakes.aws_cloud import Fault
+    from tests.fakes.aws_cloud import AwsFault
 
-    populated.faults["DescribeSpotPriceHistory"] = [Fault(code, status)]
+    populated.faults["DescribeSpotPriceHistory"] = [AwsFault(code, status)]
     found, error = failing(make(regions=("us-east-1",)), OfferQuery(accelerators=("H100",)))
     assert type(error) is kind
     assert code in str(error)
@@ -259,10 +263,10 @@ def test_what_aws_refuses_is_told_in_our_words(
     assert {offer.capacity_type for offer in found} == set(LISTED.capacity_types), "the rest arrives"
 
 
-def test_a_region_that_fails_does_not_hold_back_the_others(make: Make, populated: Cloud) -> None:
-    from tests.fakes.aws_cloud import Fault
+def test_a_region_that_fails_does_not_hold_back_the_others(make: Make, populated: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import AwsFault
 
-    populated.faults["DescribeSpotPriceHistory", "eu-west-1"] = [Fault(status=503)]
+    populated.faults["DescribeSpotPriceHistory", "eu-west-1"] = [AwsFault(status=503)]
     found, error = failing(make(), EVERYTHING)
     assert isinstance(error, Unreachable)
     assert "eu-west-1" in str(error)
@@ -270,31 +274,31 @@ def test_a_region_that_fails_does_not_hold_back_the_others(make: Make, populated
     assert {offer.region for offer in found if offer.capacity_type is CapacityType.SPOT} == {"us-east-1"}
 
 
-def test_scores_that_fail_cost_no_price(make: Make, populated: Cloud) -> None:
-    from tests.fakes.aws_cloud import Fault
+def test_scores_that_fail_cost_no_price(make: Make, populated: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import AwsFault
 
-    populated.faults["GetSpotPlacementScores"] = [Fault("UnauthorizedOperation", 403)]
+    populated.faults["GetSpotPlacementScores"] = [AwsFault("UnauthorizedOperation", 403)]
     found, error = failing(make(), SPOT)
     assert len(found) == 7
     assert "getspotplacementscores" in error.hint
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"\x00\xff", b"<Response><spotPriceHistorySet><item>"])
-def test_an_answer_that_is_no_answer_is_malformed(make: Make, populated: Cloud, body: bytes) -> None:
+def test_an_answer_that_is_no_answer_is_malformed(make: Make, populated: AwsCloud, body: bytes) -> None:
     populated.mangle["DescribeSpotPriceHistory"] = lambda _: body
     found, error = failing(make(), OfferQuery(accelerators=("H100",)))
     assert isinstance(error, Malformed)
     assert not [offer for offer in found if offer.capacity_type is CapacityType.SPOT]
 
 
-def test_a_page_token_that_comes_again_ends_the_reading_and_keeps_what_came(make: Make, populated: Cloud) -> None:
+def test_a_page_token_that_comes_again_ends_the_reading_and_keeps_what_came(make: Make, populated: AwsCloud) -> None:
     populated.repeat_token = True
     found, error = failing(make(regions=("us-east-1",), placement_scores=False, quotas=False), SPOT)
     assert isinstance(error, Malformed)
     assert len(found) == 3
 
 
-def test_nobody_is_there(make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_there(make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "http://127.0.0.1:9")
     found, error = failing(make(fresh=True, regions=("us-east-1",)), EVERYTHING)
     assert isinstance(error, Unreachable)
@@ -319,7 +323,9 @@ def test_a_file_without_keys_is_no_login(
     assert {offer.price for offer in offers_in(rows_of(make(regions=("us-east-1",)), SPOT))} == {None}
 
 
-def test_without_boto3_the_keyless_sources_work(make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boto3_the_keyless_sources_work(
+    make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("providers.aws.login.has_sdk", lambda: False)
     monkeypatch.setattr("providers.aws.provider.has_sdk", lambda: False)
     found = offers_in(rows_of(make(fresh=True, regions=("us-east-1",)), EVERYTHING))
@@ -334,11 +340,11 @@ def test_abilities_need_a_login(make: Make) -> None:
     assert "AWS_ACCESS_KEY_ID" in caught.value.hint
 
 
-def test_no_key_is_in_what_is_told(make: Make, populated: Cloud) -> None:
-    from tests.fakes.aws_cloud import Fault
+def test_no_key_is_in_what_is_told(make: Make, populated: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import AwsFault
 
     provider = make(fresh=True)
-    populated.faults["DescribeSpotPriceHistory"] = [Fault("AuthFailure", 401)]
+    populated.faults["DescribeSpotPriceHistory"] = [AwsFault("AuthFailure", 401)]
     _, error = failing(provider, SPOT)
     for text in (str(error), error.hint, repr(provider.describe_setup()), repr(error.__cause__)):
         assert "not-a-secret" not in text
@@ -346,7 +352,7 @@ def test_no_key_is_in_what_is_told(make: Make, populated: Cloud) -> None:
     assert provider.describe_setup()["logins"]["aws"]["where"] == "AWS_ACCESS_KEY_ID"
 
 
-def test_only_what_is_asked_for_is_asked(make: Make, populated: Cloud) -> None:
+def test_only_what_is_asked_for_is_asked(make: Make, populated: AwsCloud) -> None:
     rows_of(make(), OfferQuery(capacity_types=(CapacityType.ON_DEMAND,), regions=("us-*",), accelerators=("H100",)))
     assert {name for name, _, _ in populated.asked} == {"GetProducts", "ListServiceQuotas"}
     assert {region for name, region, _ in populated.asked if name != "GetProducts"} == {"us-east-1"}

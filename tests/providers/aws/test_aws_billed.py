@@ -11,14 +11,14 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.reconciler.settlement.batch import post_due
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
 from tests.contracts.sweeping import LONG_AGO, broker_with
-from tests.fakes.aws_cloud import Cloud
+from tests.fakes.aws_cloud import AwsCloud
 
 
-def test_what_aws_charged_is_in_the_ledger(cloud: Cloud, login: Login, tmp_path: Path) -> None:
+def test_what_aws_charged_is_in_the_ledger(cloud: AwsCloud, login: AwsLogin, tmp_path: Path) -> None:
     aws = Aws(clock=SystemClock(), settings=AwsSettings(regions=("us-east-1",), attempts=1), login=login)
     first = LONG_AGO.astimezone(UTC).date()
     cloud.charges = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws
 from tests.contracts.sweeping import check_a_sweep
 
 
-def test_a_sweep_ends_orphans_and_nothing_else(make: Callable[..., Aws], login: Login, tmp_path: Path) -> None:
+def test_a_sweep_ends_orphans_and_nothing_else(make: Callable[..., Aws], login: AwsLogin, tmp_path: Path) -> None:
     regions = ("us-east-1", "eu-west-1")
     started: list[str] = []
 

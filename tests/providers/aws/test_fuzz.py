@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from providers.aws import price_list as reader
 from providers.aws import products
 from providers.aws.provider import Aws
-from tests.fakes.aws_files import COLUMNS, Answer, Files, advisor, price_list
+from tests.fakes.aws_files import COLUMNS, FileAnswer, Files, advisor, price_list
 from tests.fakes.mutate import damaged_bytes
 from tests.providers.aws.conftest import market
 
@@ -72,7 +72,7 @@ def check_lists(make: Make, files: Files, number: int) -> None:
     for mutant in range(number):
         raw, sku = damaged(lines, chance)
         readable += parses(raw)
-        files.answers[_PATH] = Answer(raw)
+        files.answers[_PATH] = FileAnswer(raw)
         offers = ask(provider, LISTED, fatal=sku is not None, where=f"mutant {mutant}")
         for offer in offers.values():
             assert offer.price is not None

@@ -16,14 +16,14 @@ from broker.core.errors import BrokerError
 from broker.core.market.offers import Offer
 from broker.core.values.money import Money
 from providers.aws import spot
-from providers.aws.login import Login
+from providers.aws.login import AwsLogin
 from providers.aws.price_api import read_products
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import on_demand, product, reserved
 from tests.fakes.mutate import damaged_bytes
 
 if TYPE_CHECKING:
-    from tests.fakes.aws_cloud import Cloud
+    from tests.fakes.aws_cloud import AwsCloud
 
 SEED = 20261121
 FEW, MANY = 60, 2000
@@ -37,7 +37,7 @@ _ODD: tuple[Any, ...] = (None, True, 0, -1, 1.5, "", "NaN", "-1", "0.0000001", "
                          [1], {"a": 1}, "Hrs", "CapacityBlock")  # fmt: skip
 
 
-class Damage:
+class RowDamage:
     """Changes one element of one row, or a few bytes anywhere; remembers the row."""
 
     def __init__(self, chance: random.Random) -> None:
@@ -62,11 +62,11 @@ class Damage:
         return changed
 
 
-def check_spot(login: Login, cloud: Cloud, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_spot(login: AwsLogin, cloud: AwsCloud, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.fakes.aws_cloud.PAGE", 100)
     for index, name in enumerate(_TYPES):
         cloud.add_spot("us-east-1", f"{'abcd'[index]}{index + 1}", name, f"{index + 1}.5", NOW - timedelta(hours=1))
-    damage = cloud.mangle["DescribeSpotPriceHistory"] = Damage(random.Random(SEED))
+    damage = cloud.mangle["DescribeSpotPriceHistory"] = RowDamage(random.Random(SEED))
     for mutant in range(number):
         offers: dict[str, Offer] = {}
         failed = False
@@ -88,12 +88,12 @@ def check_spot(login: Login, cloud: Cloud, number: int, monkeypatch: pytest.Monk
     assert 2 * damage.readable >= number
 
 
-def test_damaged_spot_prices(login: Login, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_spot_prices(login: AwsLogin, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     check_spot(login, cloud, FEW, monkeypatch)
 
 
 @pytest.mark.system
-def test_thousands_of_damaged_spot_prices(login: Login, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_damaged_spot_prices(login: AwsLogin, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     check_spot(login, cloud, MANY, monkeypatch)
 
 

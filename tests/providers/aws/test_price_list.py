@@ -19,7 +19,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.aws.provider import Aws
 from tests.contracts.provider_contract import NOW
-from tests.fakes.aws_files import Answer, Files, Row, on_demand, price_list, product, reserved
+from tests.fakes.aws_files import FileAnswer, Files, Row, on_demand, price_list, product, reserved
 from tests.providers.aws.conftest import market, offers_in, rows_of, skipped_in
 
 Make = Callable[..., Aws]
@@ -197,7 +197,7 @@ def test_the_karpenter_sample_is_exact_to_the_micro_dollar(make: Make, files: Fi
 
 
 def test_a_region_that_is_down_does_not_hold_back_the_others(make: Make, published: Files) -> None:
-    published.answers[LIST.replace("us-east-1", "us-west-2")] = Answer(b"", 503)
+    published.answers[LIST.replace("us-east-1", "us-west-2")] = FileAnswer(b"", 503)
     found, error = failing(lambda: make(regions=("us-west-2", "us-east-1")))
     assert len(found) == 10
     assert isinstance(error, Unreachable)
@@ -207,16 +207,16 @@ def test_a_region_that_is_down_does_not_hold_back_the_others(make: Make, publish
 @pytest.mark.parametrize(
     ("answer", "kind", "says"),
     [
-        (Answer(b"", 429), Throttled, "429"),
-        (Answer(b"", 500), Unreachable, "500"),
-        (Answer(b"", 403), Refused, "403"),
-        (Answer(b"<html>Sign in</html>"), Malformed, "no header line"),
-        (Answer(b""), Malformed, "no header line"),
-        (Answer(b'"SKU","TermType"\n"A","OnDemand"\n'), Malformed, "without the column"),
-        (Answer(b"x" * (2 << 20)), Malformed, "line of more than"),
+        (FileAnswer(b"", 429), Throttled, "429"),
+        (FileAnswer(b"", 500), Unreachable, "500"),
+        (FileAnswer(b"", 403), Refused, "403"),
+        (FileAnswer(b"<html>Sign in</html>"), Malformed, "no header line"),
+        (FileAnswer(b""), Malformed, "no header line"),
+        (FileAnswer(b'"SKU","TermType"\n"A","OnDemand"\n'), Malformed, "without the column"),
+        (FileAnswer(b"x" * (2 << 20)), Malformed, "line of more than"),
     ],
 )
-def test_what_the_server_can_do_wrong(make: Make, files: Files, answer: Answer, kind: type, says: str) -> None:
+def test_what_the_server_can_do_wrong(make: Make, files: Files, answer: FileAnswer, kind: type, says: str) -> None:
     files.answers[LIST] = answer
     found, error = failing(make)
     assert found == []
@@ -232,15 +232,15 @@ def test_nobody_is_there(make: Make, files: Files) -> None:
 
 def test_what_arrived_before_the_connection_broke_is_kept(make: Make, files: Files) -> None:
     whole = price_list([on_demand(P5, "55.0400000000"), *market("us-east-1")]).encode()
-    files.answers[LIST] = Answer(whole, cut=len(whole) - 500)
+    files.answers[LIST] = FileAnswer(whole, cut=len(whole) - 500)
     found, error = failing(make)
     assert isinstance(error, Unreachable)
     assert found
 
 
 def test_it_is_tried_again_with_the_clock_given(make: Make, files: Files, clock: ManualClock) -> None:
-    good = Answer(price_list(market("us-east-1")).encode())
-    files.answers[LIST] = lambda before: good if before == 2 else Answer(b"", 503)
+    good = FileAnswer(price_list(market("us-east-1")).encode())
+    files.answers[LIST] = lambda before: good if before == 2 else FileAnswer(b"", 503)
     assert len(offers_in(rows_of(make(attempts=3), LISTED))) == 10
     assert len(clock.slept) == 2
 

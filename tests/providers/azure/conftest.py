@@ -11,15 +11,15 @@ import pytest
 
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
-from providers.azure.login import Login
+from providers.azure.login import AzureLogin
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.contracts.provider_contract import NOW
-from tests.fakes.azure_retail import Meter, RetailPrices
+from tests.fakes.azure_retail import FakeRetailPrices, RetailItem
 from tests.fakes.server import FakeServer
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 H100, T4 = "Standard_ND96isr_H100_v5", "Standard_NC4as_T4_v3"
 _VARIABLES = (
@@ -42,28 +42,28 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-def meters() -> list[Meter]:
+def meters() -> list[RetailItem]:
     """H100 machines in two regions on demand, as spot and for a year; a T4 in one of them."""
     found = []
     for region in ("eastus", "westeurope"):
         h100 = {"armSkuName": H100, "productName": "Virtual Machines NDsr H100 v5 Series", "armRegionName": region}
         plain, spot = "ND96isrH100v5", "ND96isrH100v5 Spot"
         found += [
-            Meter(**h100, meterName=plain, skuName=plain, retailPrice=Decimal("98.32")),
-            Meter(**h100, meterName=spot, skuName=spot, retailPrice=Decimal("18.169536")),
-            Meter(
+            RetailItem(**h100, meterName=plain, skuName=plain, retailPrice=Decimal("98.32")),
+            RetailItem(**h100, meterName=spot, skuName=spot, retailPrice=Decimal("18.169536")),
+            RetailItem(
                 **h100, meterName=plain, skuName=plain, retailPrice=Decimal("551155.0"), type="Reservation",
                 reservationTerm="1 Year",
             ),
         ]  # fmt: skip
     t4 = {"armSkuName": T4, "productName": "Virtual Machines NCasT4_v3 Series", "armRegionName": "eastus"}
-    found.append(Meter(**t4, meterName="NC4as T4 v3", skuName="NC4as T4 v3", retailPrice=Decimal("0.526")))
+    found.append(RetailItem(**t4, meterName="NC4as T4 v3", skuName="NC4as T4 v3", retailPrice=Decimal("0.526")))
     return found
 
 
 @pytest.fixture(scope="session")
 def _prices() -> Iterator[FakeServer]:
-    with FakeServer(RetailPrices()) as server:
+    with FakeServer(FakeRetailPrices()) as server:
         yield server
 
 
@@ -71,7 +71,7 @@ def _prices() -> Iterator[FakeServer]:
 def prices(_prices: FakeServer) -> FakeServer:
     """The price list, with the small market of `meters` in it."""
     _prices.reset()
-    _prices.market = RetailPrices(*meters())
+    _prices.market = FakeRetailPrices(*meters())
     return _prices
 
 
@@ -79,9 +79,9 @@ def prices(_prices: FakeServer) -> FakeServer:
 def _tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeServer, Path]]:
     pytest.importorskip("azure.mgmt.compute", reason="Azure's SDK is not installed (the extra `azure`)")
     pytest.importorskip("trustme", reason="trustme is not installed (the extra `dev`)")
-    from tests.fakes.azure_cloud import Cloud, serve_tls
+    from tests.fakes.azure_cloud import AzureCloud, serve_tls
 
-    with serve_tls(Cloud(), tmp_path_factory.mktemp("tls")) as running:
+    with serve_tls(AzureCloud(), tmp_path_factory.mktemp("tls")) as running:
         yield running
 
 
@@ -93,11 +93,11 @@ def server(_tls: tuple[FakeServer, Path]) -> FakeServer:
 
 
 @pytest.fixture
-def cloud(server: FakeServer) -> Cloud:
+def cloud(server: FakeServer) -> AzureCloud:
     """A subscription in which everything can be had and nothing is used."""
-    from tests.fakes.azure_cloud import Cloud, sku, usage
+    from tests.fakes.azure_cloud import AzureCloud, sku, usage
 
-    made = Cloud(zones={"eastus": {"1": "eastus-az3", "2": "eastus-az1"}, "westeurope": {"1": "westeurope-az1"}})
+    made = AzureCloud(zones={"eastus": {"1": "eastus-az3", "2": "eastus-az1"}, "westeurope": {"1": "westeurope-az1"}})
     for region in made.zones:
         made.skus.append(sku(H100, region, "standardNDSH100v5Family", zones=("1", "2", "3")))
         made.skus.append(sku("Standard_D2_v3", region, "standardDv3Family"))
@@ -132,13 +132,13 @@ def settings(_tls: tuple[FakeServer, Path], prices: FakeServer) -> Callable[...,
 
 
 @pytest.fixture
-def make(cloud: Cloud, settings: Callable[..., AzureSettings], clock: ManualClock) -> Callable[..., Azure]:
+def make(cloud: AzureCloud, settings: Callable[..., AzureSettings], clock: ManualClock) -> Callable[..., Azure]:
     """An Azure provider with a login to the fake subscription; settings by keyword. ``credential``: one's own."""
     from tests.fakes.azure_cloud import SUBSCRIPTION, Credential
 
     def made(credential: Any = None, **more: Any) -> Azure:
         known = settings(**more)
-        login = Login(credential or Credential(), SUBSCRIPTION, known, clock)
+        login = AzureLogin(credential or Credential(), SUBSCRIPTION, known, clock)
         # Prices come in the clear from loopback: the bundle is for the other endpoint only.
         return Azure(clock=clock, settings=known, login=login)
 

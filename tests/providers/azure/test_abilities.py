@@ -15,11 +15,11 @@ from broker.core.values.money import Money
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.contracts.provider_contract import NOW
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.server import FakeServer, Fault, HttpAnswer
 from tests.providers.azure.conftest import H100
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 DAY = timedelta(days=1)
 
@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 # Machines.
 
 
-def test_machines_with_our_tag_are_found_and_ended_and_only_those(azure: Azure, cloud: Cloud) -> None:
+def test_machines_with_our_tag_are_found_and_ended_and_only_those(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.machines = [
@@ -63,7 +63,7 @@ def test_machines_with_our_tag_are_found_and_ended_and_only_those(azure: Azure, 
     ],
 )
 def test_trap_a_machine_that_is_stopped_is_billed_until_it_is_deallocated(
-    azure: Azure, cloud: Cloud, power: str, state: str, billed: bool
+    azure: Azure, cloud: AzureCloud, power: str, state: str, billed: bool
 ) -> None:
     from tests.fakes.azure_cloud import machine
 
@@ -72,19 +72,19 @@ def test_trap_a_machine_that_is_stopped_is_billed_until_it_is_deallocated(
     assert [(one.state, one.billed) for one in azure.instances()] == [(state, billed)]
 
 
-def test_a_machine_that_goes_while_it_is_looked_at_is_gone(azure: Azure, cloud: Cloud) -> None:
+def test_a_machine_that_goes_while_it_is_looked_at_is_gone(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
-    cloud.answers = {"instanceView": Answer(404, {"error": {"code": "ResourceNotFound", "message": "gone"}})}
+    cloud.answers = {"instanceView": HttpAnswer(404, {"error": {"code": "ResourceNotFound", "message": "gone"}})}
     assert list(azure.instances()) == []
 
 
-def test_a_machine_whose_state_cannot_be_read_is_told_all_the_same(azure: Azure, cloud: Cloud) -> None:
+def test_a_machine_whose_state_cannot_be_read_is_told_all_the_same(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.machines = [machine(name, tags={"gpubroker": name}) for name in ("one", "two", "three")]
-    cloud.answers = {"/two/instanceView": Answer(500, b"")}
+    cloud.answers = {"/two/instanceView": HttpAnswer(500, b"")}
     told: list[Instance] = []
     with pytest.raises(Unreachable, match="two: instance view"):
         told.extend(azure.instances())
@@ -93,23 +93,25 @@ def test_a_machine_whose_state_cannot_be_read_is_told_all_the_same(azure: Azure,
     ]  # fmt: skip
 
 
-def test_a_group_that_fails_does_not_hide_reservations_elsewhere(azure: Azure, cloud: Cloud) -> None:
+def test_a_group_that_fails_does_not_hide_reservations_elsewhere(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import reservation
 
     cloud.groups = {"a": "Open", "b": "Open", "c": "Open"}
     cloud.reservations = {name: [reservation(name, "one", H100, 2, 1)] for name in cloud.groups}
-    cloud.answers = {"Groups/a/capacityReservations/one": Answer(500, b""), "Groups/b/": Answer(403, b"")}
+    cloud.answers = {"Groups/a/capacityReservations/one": HttpAnswer(500, b""), "Groups/b/": HttpAnswer(403, b"")}
     told: list[Reservation] = []
     with pytest.raises(RetryLater):
         told.extend(azure.reservations())
     assert [(one.id, one.machines, one.free) for one in told] == [("a/one", 2, None), ("c/one", 2, 1)]
 
 
-def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(azure: Azure, cloud: Cloud) -> None:
+def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import COMPUTE, GROUP, SUBSCRIPTION
 
     azure.terminate(f"{GROUP}{COMPUTE}/virtualMachines/never-was")
-    cloud.answers = {"virtualMachines": Answer(404, {"error": {"code": "ResourceGroupNotFound", "message": "gone"}})}
+    cloud.answers = {
+        "virtualMachines": HttpAnswer(404, {"error": {"code": "ResourceGroupNotFound", "message": "gone"}})
+    }
     azure.terminate(f"{GROUP}{COMPUTE}/virtualMachines/never-was")
     for name in ("", "vm-1", f"{GROUP}{COMPUTE}/disks/vm-1", f"{GROUP}/providers/Microsoft.Web/virtualMachines/x"):
         with pytest.raises(Refused, match="not the name"):
@@ -119,9 +121,11 @@ def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(azur
         azure.terminate(elsewhere)
 
 
-@pytest.mark.parametrize("answer", [Answer(404, b"<html>no such page</html>"), Answer(404, {"message": "no route"})])
+@pytest.mark.parametrize(
+    "answer", [HttpAnswer(404, b"<html>no such page</html>"), HttpAnswer(404, {"message": "no route"})]
+)
 def test_a_404_that_is_not_azures_does_not_mean_that_the_machine_is_gone(
-    azure: Azure, cloud: Cloud, answer: Answer
+    azure: Azure, cloud: AzureCloud, answer: HttpAnswer
 ) -> None:
     from tests.fakes.azure_cloud import machine
 
@@ -131,7 +135,7 @@ def test_a_404_that_is_not_azures_does_not_mean_that_the_machine_is_gone(
         azure.terminate(cloud.machines[0]["id"])
 
 
-def test_ending_does_not_wait_until_the_machine_is_gone(azure: Azure, cloud: Cloud, server: FakeServer) -> None:
+def test_ending_does_not_wait_until_the_machine_is_gone(azure: Azure, cloud: AzureCloud, server: FakeServer) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
@@ -139,15 +143,15 @@ def test_ending_does_not_wait_until_the_machine_is_gone(azure: Azure, cloud: Clo
     assert [request.method for request in server.requests] == ["DELETE"]
 
 
-def test_a_machine_that_cannot_be_ended_says_so(azure: Azure, cloud: Cloud, server: FakeServer) -> None:
+def test_a_machine_that_cannot_be_ended_says_so(azure: Azure, cloud: AzureCloud, server: FakeServer) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
     name = cloud.machines[0]["id"]
-    cloud.answers = {"virtualMachines": Answer(403, {"error": {"code": "AuthorizationFailed", "message": "no"}})}
+    cloud.answers = {"virtualMachines": HttpAnswer(403, {"error": {"code": "AuthorizationFailed", "message": "no"}})}
     with pytest.raises(Refused, match="not permitted"):
         azure.terminate(name)
-    cloud.answers = {"virtualMachines": Answer(429, b"", {"Retry-After": "3600"})}
+    cloud.answers = {"virtualMachines": HttpAnswer(429, b"", {"Retry-After": "3600"})}
     with pytest.raises(Throttled):
         azure.terminate(name)
     cloud.answers = {}
@@ -159,7 +163,7 @@ def test_a_machine_that_cannot_be_ended_says_so(azure: Azure, cloud: Cloud, serv
 # Charges.
 
 
-def test_charges_are_by_day_and_attempt(azure: Azure, cloud: Cloud, server: FakeServer) -> None:
+def test_charges_are_by_day_and_attempt(azure: Azure, cloud: AzureCloud, server: FakeServer) -> None:
     from tests.fakes.azure_cloud import cost
 
     cloud.costs = [
@@ -181,7 +185,7 @@ def test_charges_are_by_day_and_attempt(azure: Azure, cloud: Cloud, server: Fake
     assert server.requests[0].body["timePeriod"]["to"] == "2026-11-21T23:59:59+00:00"
 
 
-def test_a_bill_in_another_currency_is_told_in_usd(azure: Azure, cloud: Cloud) -> None:
+def test_a_bill_in_another_currency_is_told_in_usd(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import cost
 
     row = cost("10", 20261118, "job", "EUR")
@@ -194,7 +198,7 @@ def test_a_bill_in_another_currency_is_told_in_usd(azure: Azure, cloud: Cloud) -
 
 
 @pytest.mark.parametrize("odd", [{"0": "x", "1": "x"}, {"1": None}, {"1": True}, {"2": "today"}, {"2": 20261340}])
-def test_a_charge_that_is_none_is_malformed(azure: Azure, cloud: Cloud, odd: dict[str, Any]) -> None:
+def test_a_charge_that_is_none_is_malformed(azure: Azure, cloud: AzureCloud, odd: dict[str, Any]) -> None:
     from tests.fakes.azure_cloud import cost
 
     row = cost("10", 20261118, "job")
@@ -206,8 +210,8 @@ def test_a_charge_that_is_none_is_malformed(azure: Azure, cloud: Cloud, odd: dic
 
 
 @pytest.mark.parametrize("body", [[], {}, {"properties": {}}, {"properties": {"columns": [], "rows": [[1]]}}])
-def test_an_answer_without_a_table_is_malformed(azure: Azure, cloud: Cloud, body: Any) -> None:
-    cloud.answers = {"CostManagement": Answer(200, body)}
+def test_an_answer_without_a_table_is_malformed(azure: Azure, cloud: AzureCloud, body: Any) -> None:
+    cloud.answers = {"CostManagement": HttpAnswer(200, body)}
     with pytest.raises(Malformed):
         list(azure.charges(NOW))
 
@@ -221,7 +225,7 @@ def test_nothing_is_asked_about_the_future(azure: Azure, server: FakeServer) -> 
 
 
 @pytest.mark.parametrize("page", [1, 3, 100])
-def test_pages_are_followed_at_the_address_that_was_set(azure: Azure, cloud: Cloud, page: int) -> None:
+def test_pages_are_followed_at_the_address_that_was_set(azure: Azure, cloud: AzureCloud, page: int) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.page = page
@@ -229,7 +233,7 @@ def test_pages_are_followed_at_the_address_that_was_set(azure: Azure, cloud: Clo
     assert [one.key for one in azure.instances()] == [str(number) for number in range(7)]
 
 
-def test_an_empty_page_is_not_the_end(azure: Azure, cloud: Cloud) -> None:
+def test_an_empty_page_is_not_the_end(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import machine
 
     cloud.gap = True
@@ -238,7 +242,9 @@ def test_an_empty_page_is_not_the_end(azure: Azure, cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("ask", ["instances", "charges", "offers"])
-def test_a_page_that_comes_again_ends_with_an_error(azure: Azure, cloud: Cloud, server: FakeServer, ask: str) -> None:
+def test_a_page_that_comes_again_ends_with_an_error(
+    azure: Azure, cloud: AzureCloud, server: FakeServer, ask: str
+) -> None:
     from broker.core.market.offers import OfferQuery
     from tests.fakes.azure_cloud import cost, machine
 

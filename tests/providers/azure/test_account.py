@@ -17,14 +17,14 @@ from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from providers.azure.provider import Azure
-from providers.azure.spot import Score, questions, rate_per_hour, scores_in
+from providers.azure.spot import SpotScore, questions, rate_per_hour, scores_in
 from tests.fakes.asking import until_error
-from tests.fakes.azure_retail import RetailPrices
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.azure_retail import FakeRetailPrices
+from tests.fakes.server import FakeServer, Fault, HttpAnswer
 from tests.providers.azure.conftest import H100, T4, meters, offers_in, rows_of
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
 EXAMPLE = Path(DATA or ".") / "payloads" / "azure_spot_placement_example.json"
@@ -38,7 +38,7 @@ def state(offer: Offer) -> tuple[str, str]:
 # What may be had.
 
 
-def test_what_is_closed_to_the_subscription_says_so(azure: Azure, cloud: Cloud) -> None:
+def test_what_is_closed_to_the_subscription_says_so(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import closed
 
     cloud.skus[0]["restrictions"] = [closed("eastus")]
@@ -52,7 +52,7 @@ def test_what_is_closed_to_the_subscription_says_so(azure: Azure, cloud: Cloud) 
     assert found["eastus", H100, "reserved"].availability is Availability.UNKNOWN, "a term can be bought all the same"
 
 
-def test_a_zone_that_is_closed_leaves_the_region_open(azure: Azure, cloud: Cloud) -> None:
+def test_a_zone_that_is_closed_leaves_the_region_open(azure: Azure, cloud: AzureCloud) -> None:
     from providers.azure.skus import read_skus
     from tests.fakes.azure_cloud import closed
 
@@ -63,14 +63,14 @@ def test_a_zone_that_is_closed_leaves_the_region_open(azure: Azure, cloud: Cloud
     assert read_skus(login, "eastus")[H100].zones == {"2"}
 
 
-def test_a_restriction_elsewhere_is_none_here(azure: Azure, cloud: Cloud) -> None:
+def test_a_restriction_elsewhere_is_none_here(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import closed
 
     cloud.skus[0]["restrictions"] = [closed("westus3")]
     assert state(offers_in(rows_of(azure))[ON_DEMAND]) == ("unknown", "")
 
 
-def test_what_the_region_does_not_have_is_unavailable(azure: Azure, cloud: Cloud) -> None:
+def test_what_the_region_does_not_have_is_unavailable(azure: Azure, cloud: AzureCloud) -> None:
     cloud.skus = [row for row in cloud.skus if row["locations"] != ["westeurope"]]
     found = offers_in(rows_of(azure))
     assert "not offered in this region" in found["westeurope", H100, "spot"].unavailable_because
@@ -82,13 +82,13 @@ def test_what_is_no_name_of_a_region_is_not_asked_about(
     azure: Azure, prices: FakeServer, server: FakeServer, region: str
 ) -> None:
     odd = meters()[0].model_copy(update={"armRegionName": region})
-    prices.market = RetailPrices(*meters(), odd)
+    prices.market = FakeRetailPrices(*meters(), odd)
     found = offers_in(rows_of(azure))
     assert len(found) == 8
     assert not [request for request in server.requests if "evil" in request.path or region in str(request)]
 
 
-def test_the_case_of_names_does_not_matter(azure: Azure, cloud: Cloud) -> None:
+def test_the_case_of_names_does_not_matter(azure: Azure, cloud: AzureCloud) -> None:
     cloud.skus[0]["name"] = H100.upper()
     cloud.skus[0]["family"] = "STANDARDNDSH100V5FAMILY"
     assert offers_in(rows_of(azure))[ON_DEMAND].slots == 2
@@ -114,7 +114,7 @@ def test_quotas_leave_room_beside_what_runs(azure: Azure) -> None:
     ],
 )
 def test_no_room_in_a_quota_is_no_quota(
-    azure: Azure, cloud: Cloud, row: tuple[str, int, int], kind: tuple[str, str, str], because: str
+    azure: Azure, cloud: AzureCloud, row: tuple[str, int, int], kind: tuple[str, str, str], because: str
 ) -> None:
     from tests.fakes.azure_cloud import usage
 
@@ -135,8 +135,8 @@ def test_quotas_are_told_for_machines_with_accelerators(azure: Azure) -> None:
     assert {name for _, name in told}.isdisjoint({"availabilitySets", "standardDv3Family"})
 
 
-def test_a_region_that_fails_does_not_hide_quotas_elsewhere(azure: Azure, cloud: Cloud) -> None:
-    cloud.answers["locations/eastus/usages"] = Answer(500, b"")
+def test_a_region_that_fails_does_not_hide_quotas_elsewhere(azure: Azure, cloud: AzureCloud) -> None:
+    cloud.answers["locations/eastus/usages"] = HttpAnswer(500, b"")
     told: list[Quota] = []
     with pytest.raises(Unreachable, match="eastus: usages"):
         told.extend(azure.quotas())
@@ -146,7 +146,7 @@ def test_a_region_that_fails_does_not_hide_quotas_elsewhere(azure: Azure, cloud:
 # Spot.
 
 
-def test_spot_offers_have_scores_and_rates(azure: Azure, cloud: Cloud) -> None:
+def test_spot_offers_have_scores_and_rates(azure: Azure, cloud: AzureCloud) -> None:
     cloud.scores = {("eastus", H100): ("High", True), ("westeurope", H100): ("Low", True)}
     cloud.evictions = [
         {"id": "a", "skuName": H100.lower(), "location": "eastus", "spotEvictionRate": "5-10"},
@@ -162,7 +162,7 @@ def test_spot_offers_have_scores_and_rates(azure: Azure, cloud: Cloud) -> None:
     assert found[ON_DEMAND].interruption_rate is None
 
 
-def test_what_the_scores_say_cannot_be_had(azure: Azure, cloud: Cloud) -> None:
+def test_what_the_scores_say_cannot_be_had(azure: Azure, cloud: AzureCloud) -> None:
     cloud.scores = {("eastus", H100): ("RestrictedSkuNotAvailable", True), ("westeurope", H100): ("Medium", False)}
     found = offers_in(rows_of(azure))
     assert state(found[SPOT])[0] == "unavailable"
@@ -181,7 +181,9 @@ def test_trap_scores_are_asked_for_8_regions_and_5_sizes_at_most() -> None:
     assert {(place, size) for places, sizes in asked for place in places for size in sizes} == pools
 
 
-def test_scores_are_remembered_for_an_hour(azure: Azure, cloud: Cloud, server: FakeServer, clock: ManualClock) -> None:
+def test_scores_are_remembered_for_an_hour(
+    azure: Azure, cloud: AzureCloud, server: FakeServer, clock: ManualClock
+) -> None:
     def asked() -> int:
         return len([request for request in server.requests if "placementScores" in request.path])
 
@@ -195,8 +197,8 @@ def test_scores_are_remembered_for_an_hour(azure: Azure, cloud: Cloud, server: F
     assert asked() == 2
 
 
-def test_scores_need_a_role_that_a_reader_has_not(azure: Azure, cloud: Cloud) -> None:
-    cloud.answers["placementScores"] = Answer(403, {"error": {"code": "AuthorizationFailed", "message": "no"}})
+def test_scores_need_a_role_that_a_reader_has_not(azure: Azure, cloud: AzureCloud) -> None:
+    cloud.answers["placementScores"] = HttpAnswer(403, {"error": {"code": "AuthorizationFailed", "message": "no"}})
     found, error = until_error(azure)
     assert isinstance(error, Refused)
     assert "Compute Recommendations Role" in error.hint
@@ -209,8 +211,8 @@ def test_the_documented_example_of_scores_is_read() -> None:
     """Its sizes have no accelerators, so they are put in place of the one there; scores are told by zone."""
     text = EXAMPLE.read_text().replace("Standard_D2_v2", H100)
     assert scores_in(json.loads(text)) == {
-        ("eastus", H100): Score(5 / 6, quota=True),
-        ("eastus2", H100): Score(None, quota=True),
+        ("eastus", H100): SpotScore(5 / 6, quota=True),
+        ("eastus2", H100): SpotScore(None, quota=True),
     }
 
 
@@ -219,7 +221,7 @@ def test_of_zones_the_best_counts() -> None:
         {"sku": H100, "region": "eastus", "availabilityZone": zone, "score": score, "isQuotaAvailable": True}
         for zone, score in (("1", "Low"), ("2", "RestrictedSkuNotAvailable"), ("3", "Medium"))
     ]
-    assert scores_in({"placementScores": rows}) == {("eastus", H100): Score(0.5, quota=True)}
+    assert scores_in({"placementScores": rows}) == {("eastus", H100): SpotScore(0.5, quota=True)}
 
 
 @pytest.mark.parametrize(
@@ -250,18 +252,18 @@ PARTS = {
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (Answer(500, b"<html>oops</html>"), Unreachable),
-        (Answer(429, b"", {"Retry-After": "3600"}), Throttled),
-        (Answer(403, {"error": {"code": "AuthorizationFailed", "message": "may not"}}), Refused),
-        (Answer(200, b"<html>maintenance</html>"), Malformed),
-        (Answer(200, b""), Malformed),
-        (Answer(200, ["what", "is", "this"]), Malformed),
-        (Answer(401, {"error": {"code": "ExpiredAuthenticationToken", "message": "expired"}}), LoginMissing),
-        (Answer(302, b"", {"Location": "https://127.0.0.1:9/elsewhere"}), Refused),
+        (HttpAnswer(500, b"<html>oops</html>"), Unreachable),
+        (HttpAnswer(429, b"", {"Retry-After": "3600"}), Throttled),
+        (HttpAnswer(403, {"error": {"code": "AuthorizationFailed", "message": "may not"}}), Refused),
+        (HttpAnswer(200, b"<html>maintenance</html>"), Malformed),
+        (HttpAnswer(200, b""), Malformed),
+        (HttpAnswer(200, ["what", "is", "this"]), Malformed),
+        (HttpAnswer(401, {"error": {"code": "ExpiredAuthenticationToken", "message": "expired"}}), LoginMissing),
+        (HttpAnswer(302, b"", {"Location": "https://127.0.0.1:9/elsewhere"}), Refused),
     ],
 )
 def test_a_part_that_fails_costs_that_part_and_nothing_else(
-    make: Callable[..., Azure], cloud: Cloud, part: str, answer: Answer, kind: type[BrokerError]
+    make: Callable[..., Azure], cloud: AzureCloud, part: str, answer: HttpAnswer, kind: type[BrokerError]
 ) -> None:
     cloud.scores = {("eastus", H100): ("High", True)}
     cloud.evictions = [{"id": "a", "skuName": H100.lower(), "location": "eastus", "spotEvictionRate": "5-10"}]
@@ -278,7 +280,7 @@ def test_a_part_that_fails_costs_that_part_and_nothing_else(
     assert (offers[SPOT].interruption_rate is None) == (part == "/providers/Microsoft.ResourceGraph")
 
 
-def test_the_price_list_failing_leaves_what_is_held(azure: Azure, cloud: Cloud, prices: FakeServer) -> None:
+def test_the_price_list_failing_leaves_what_is_held(azure: Azure, cloud: AzureCloud, prices: FakeServer) -> None:
     from tests.fakes.azure_cloud import reservation
 
     cloud.groups, cloud.reservations = {"open": "Open"}, {"open": [reservation("open", "one", H100, 3, 1)]}
@@ -288,7 +290,7 @@ def test_the_price_list_failing_leaves_what_is_held(azure: Azure, cloud: Cloud, 
     assert [row.capacity_type for row in found if isinstance(row, Offer)] == [CapacityType.RESERVED]
 
 
-def test_an_odd_row_harms_no_other(azure: Azure, cloud: Cloud) -> None:
+def test_an_odd_row_harms_no_other(azure: Azure, cloud: AzureCloud) -> None:
     def odd(body: bytes) -> bytes:
         answer: Any = json.loads(body)
         answer["value"] = [7, None, "x", {}, {"name": 5, "limit": "many"}, *answer["value"]]

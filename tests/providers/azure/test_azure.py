@@ -21,14 +21,14 @@ from tests.fakes.server import FakeServer
 from tests.providers.azure.conftest import H100, offers_in, rows_of
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 
 class TestAzureWithALogin(ProviderContract):
     plugin = "azure"
 
     @pytest.fixture
-    def provider(self, make: Callable[..., Azure], cloud: Cloud) -> Azure:
+    def provider(self, make: Callable[..., Azure], cloud: AzureCloud) -> Azure:
         from tests.fakes.azure_cloud import closed, reservation
 
         cloud.groups = {"open": "Open", "named": None}
@@ -92,10 +92,13 @@ def test_only_the_regions_asked_about_are_looked_at(azure: Azure, server: FakeSe
     assert not any("eastus" in f"{request.path} {request.query}" for request in server.requests)
 
 
-def test_several_failures_are_told_as_one(make: Callable[..., Azure], cloud: Cloud, prices: FakeServer) -> None:
-    from tests.fakes.server import Answer
+def test_several_failures_are_told_as_one(make: Callable[..., Azure], cloud: AzureCloud, prices: FakeServer) -> None:
+    from tests.fakes.server import HttpAnswer
 
-    cloud.answers = {"usages": Answer(500, b""), "placementScores": Answer(403, {"error": {"code": "Forbidden"}})}
+    cloud.answers = {
+        "usages": HttpAnswer(500, b""),
+        "placementScores": HttpAnswer(403, {"error": {"code": "Forbidden"}}),
+    }
     with pytest.raises(BrokerError) as caught:
         rows_of(make())
     for part in ("eastus: usages", "westeurope: usages", "spot placement scores"):

@@ -10,10 +10,10 @@ from providers.azure.provider import Azure
 from tests.contracts.sweeping import LONG_AGO, check_a_sweep
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 
-def test_a_sweep_ends_orphans_and_nothing_else(azure: Azure, cloud: Cloud, tmp_path: Path) -> None:
+def test_a_sweep_ends_orphans_and_nothing_else(azure: Azure, cloud: AzureCloud, tmp_path: Path) -> None:
     from tests.fakes.azure_cloud import machine
 
     def start(tags: Mapping[str, str]) -> None:

@@ -22,33 +22,33 @@ from providers.azure.charges import read_charges
 from providers.azure.discounts import reserved_instances, savings_plans
 from providers.azure.holdings import capacity_reservations, held_offers
 from providers.azure.instances import tagged
-from providers.azure.locations import Locations, read_locations
-from providers.azure.login import Login
+from providers.azure.locations import AzureLocations, read_locations
+from providers.azure.login import AzureLogin
 from providers.azure.settings import AzureSettings
 from providers.azure.skus import Sku, read_skus
-from providers.azure.spot import Score, eviction_rates, placement_scores
-from providers.azure.usages import Usage, read_usages
+from providers.azure.spot import SpotScore, eviction_rates, placement_scores
+from providers.azure.usages import AzureQuota, read_usages
 from tests.contracts.provider_contract import NOW
 from tests.fakes.mutate import mutate
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from tests.providers.azure.conftest import H100, T4
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 SEED = 20261121
-_PLACES = Locations(("eastus",), {("eastus", "1"): "eastus-az3"})
+_PLACES = AzureLocations(("eastus",), {("eastus", "1"): "eastus-az3"})
 _SIZES = (H100, T4, "Standard_NC24ads_A100_v4")
 
 
 @dataclass(frozen=True)
-class Part:
+class DamagedPart:
     """One answer to damage: where it is, which of it are rows, what is made of it (by key), and what has to hold of
     each. ``whole``: one odd row is a reason to give up."""
 
     path: str
     rows: Callable[[Any], Any]
-    ask: Callable[[Login], dict[Any, Any]]
+    ask: Callable[[AzureLogin], dict[Any, Any]]
     check: Callable[[Any], bool]
     whole: bool = False
 
@@ -57,7 +57,7 @@ def _value(body: Any) -> Any:
     return body["value"]
 
 
-def _reservations(login: Login) -> dict[str, Reservation]:
+def _reservations(login: AzureLogin) -> dict[str, Reservation]:
     found = {one.id: one for one in capacity_reservations(login, _PLACES)}
     for offer in held_offers(found.values(), NOW):
         if isinstance(offer, Offer):
@@ -73,7 +73,7 @@ def _sane_reservation(one: Reservation) -> bool:
     return 0 <= one.machines <= 10**9 and (one.free is None or 0 <= one.free <= one.machines)
 
 
-def _sane_score(one: Score) -> bool:
+def _sane_score(one: SpotScore) -> bool:
     return one.score is None or 0 < one.score < 1
 
 
@@ -81,54 +81,58 @@ def _sane_charge(one: Charge) -> bool:
     return Money.usd(-(10**9)) <= one.amount <= Money.usd(10**9) and one.starts < one.ends
 
 
-def _places(login: Login) -> dict[Any, Any]:
+def _places(login: AzureLogin) -> dict[Any, Any]:
     found = read_locations(login)
     return {**dict.fromkeys(found.regions, "region"), **found.zones}
 
 
 PARTS = {
-    "skus": Part("/skus", _value, lambda login: dict(read_skus(login, "eastus")), lambda one: isinstance(one, Sku)),
-    "usages": Part(
+    "skus": DamagedPart(
+        "/skus", _value, lambda login: dict(read_skus(login, "eastus")), lambda one: isinstance(one, Sku)
+    ),
+    "usages": DamagedPart(
         "/usages",
         _value,
         lambda login: dict(read_usages(login, "eastus")),
-        lambda one: isinstance(one, Usage) and 0 <= one.limit <= 10**9 and 0 <= one.used <= 10**9,
+        lambda one: isinstance(one, AzureQuota) and 0 <= one.limit <= 10**9 and 0 <= one.used <= 10**9,
     ),
-    "locations": Part("5555/locations", _value, _places, lambda one: isinstance(one, str) and bool(one)),
-    "groups": Part("/capacityReservationGroups", _value, _reservations, _sane_reservation),
-    "reservations": Part("/capacityReservations", _value, _reservations, _sane_reservation),
-    "reservation": Part("/capacityReservations/one", lambda body: [body], _reservations, _sane_reservation, whole=True),
-    "scores": Part(
+    "locations": DamagedPart("5555/locations", _value, _places, lambda one: isinstance(one, str) and bool(one)),
+    "groups": DamagedPart("/capacityReservationGroups", _value, _reservations, _sane_reservation),
+    "reservations": DamagedPart("/capacityReservations", _value, _reservations, _sane_reservation),
+    "reservation": DamagedPart(
+        "/capacityReservations/one", lambda body: [body], _reservations, _sane_reservation, whole=True
+    ),
+    "scores": DamagedPart(
         "/placementScores",
         lambda body: body["placementScores"],
         lambda login: dict(placement_scores(login, ("eastus",), _SIZES)),
         _sane_score,
     ),
-    "evictions": Part(
+    "evictions": DamagedPart(
         "/providers/Microsoft.ResourceGraph",
         lambda body: body["data"],
         lambda login: dict(eviction_rates(login)),
         lambda rate: 0 < rate < 10 and math.isfinite(rate),
     ),
-    "machines": Part(
+    "machines": DamagedPart(
         "/virtualMachines",
         _value,
         lambda login: {one.key: one for one in tagged(login, _PLACES)},
         lambda one: isinstance(one, Instance) and one.id.startswith("/") and isinstance(one.billed, bool),
     ),
-    "bought": Part(
+    "bought": DamagedPart(
         "/providers/Microsoft.Capacity",
         _value,
         lambda login: {one.id: one for one in reserved_instances(login, NOW)},
         _sane_reservation,
     ),
-    "plans": Part(
+    "plans": DamagedPart(
         "/providers/Microsoft.BillingBenefits",
         _value,
         lambda login: {one.id: one for one in savings_plans(login, NOW)},
         _sane_reservation,
     ),
-    "charges": Part(
+    "charges": DamagedPart(
         "/Microsoft.CostManagement",
         lambda body: body["properties"]["rows"],
         lambda login: {(one.key, one.starts): one for one in read_charges(login, NOW, NOW)},
@@ -139,7 +143,7 @@ PARTS = {
 
 
 @pytest.fixture
-def populated(cloud: Cloud) -> Cloud:
+def populated(cloud: AzureCloud) -> AzureCloud:
     from tests.fakes.azure_cloud import bought, closed, cost, machine, plan, reservation, sku, usage
 
     cloud.page = 100
@@ -162,16 +166,16 @@ def populated(cloud: Cloud) -> Cloud:
 
 
 @pytest.fixture
-def login(populated: Cloud, settings: Callable[..., AzureSettings], clock: Any) -> Login:
+def login(populated: AzureCloud, settings: Callable[..., AzureSettings], clock: Any) -> AzureLogin:
     from tests.fakes.azure_cloud import SUBSCRIPTION, Credential
 
-    return Login(Credential(), SUBSCRIPTION, settings(), clock)
+    return AzureLogin(Credential(), SUBSCRIPTION, settings(), clock)
 
 
-class Damage:
+class AnswerDamage:
     """Takes the answers of one path down, or puts a body in place of the next; the others stay as they are."""
 
-    def __init__(self, cloud: Cloud, part: Part) -> None:
+    def __init__(self, cloud: AzureCloud, part: DamagedPart) -> None:
         self.body: bytes | None = None
         self.taken = b""
         cloud.mangle = {part.path: self}
@@ -184,8 +188,8 @@ class Damage:
         return damaged
 
 
-def check(part: Part, cloud: Cloud, login: Login, number: int) -> None:
-    damage = Damage(cloud, part)
+def check(part: DamagedPart, cloud: AzureCloud, login: AzureLogin, number: int) -> None:
+    damage = AnswerDamage(cloud, part)
     assert part.ask(login), "nothing is found in the undamaged answer"
     body = json.loads(damage.taken)
     alone = []
@@ -225,7 +229,7 @@ def _parses(body: bytes) -> bool:
 @pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=pytest.mark.system)])
 @pytest.mark.parametrize("name", PARTS)
 def test_damaged_answers_harm_nothing_but_the_damaged_row(
-    populated: Cloud, login: Login, name: str, mutants: int
+    populated: AzureCloud, login: AzureLogin, name: str, mutants: int
 ) -> None:
     check(PARTS[name], populated, login, mutants)
 
@@ -246,7 +250,13 @@ def _careless_rate(band: str) -> float | None:
     ],
 )
 def test_planted_bugs_are_caught(
-    populated: Cloud, login: Login, monkeypatch: pytest.MonkeyPatch, name: str, module: Any, function: str, slip: Any
+    populated: AzureCloud,
+    login: AzureLogin,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    module: Any,
+    function: str,
+    slip: Any,
 ) -> None:
     """Slips that a reader could have; the fuzz has to see each."""
     monkeypatch.setattr(module, function, slip)
@@ -254,8 +264,8 @@ def test_planted_bugs_are_caught(
         check(PARTS[name], populated, login, 400)
 
 
-def test_what_is_read_exactly_stays_exact(populated: Cloud, login: Login) -> None:
+def test_what_is_read_exactly_stays_exact(populated: AzureCloud, login: AzureLogin) -> None:
     populated.costs[0][1] = Decimal("123456789.123456")
     assert next(read_charges(login, NOW, NOW)).amount == Money(123_456_789_123_456)
-    populated.answers = {"/Microsoft.CostManagement": Answer(200, b'{"properties": {"columns": [], "rows": []}}')}
+    populated.answers = {"/Microsoft.CostManagement": HttpAnswer(200, b'{"properties": {"columns": [], "rows": []}}')}
     assert list(read_charges(login, NOW, NOW)) == []

@@ -14,11 +14,11 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.azure.provider import Azure
 from tests.contracts.provider_contract import NOW
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from tests.providers.azure.conftest import H100, rows_of
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 RESERVED = OfferQuery(capacity_types=(CapacityType.RESERVED,))
 
@@ -28,7 +28,7 @@ def held(azure: Azure) -> dict[tuple[str | None, str], Offer]:
     return {(row.zone, row.source): row for row in rows}
 
 
-def test_capacity_that_is_held_costs_nothing_more(azure: Azure, cloud: Cloud) -> None:
+def test_capacity_that_is_held_costs_nothing_more(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import reservation
 
     cloud.groups = {"open": "Open", "named": None, "others": "Targeted"}
@@ -58,7 +58,7 @@ def test_capacity_that_is_held_costs_nothing_more(azure: Azure, cloud: Cloud) ->
         assert offer.has_valid_price()
 
 
-def test_a_block_is_held_from_its_first_day_to_its_last(azure: Azure, cloud: Cloud, clock: ManualClock) -> None:
+def test_a_block_is_held_from_its_first_day_to_its_last(azure: Azure, cloud: AzureCloud, clock: ManualClock) -> None:
     from tests.fakes.azure_cloud import reservation
 
     cloud.groups = {"blocks": "Block"}
@@ -74,7 +74,7 @@ def test_a_block_is_held_from_its_first_day_to_its_last(azure: Azure, cloud: Clo
     assert held(azure) == {}
 
 
-def test_what_is_held_is_told_with_its_place_and_group(azure: Azure, cloud: Cloud) -> None:
+def test_what_is_held_is_told_with_its_place_and_group(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import reservation
 
     cloud.groups = {"open": "Open"}
@@ -86,7 +86,7 @@ def test_what_is_held_is_told_with_its_place_and_group(azure: Azure, cloud: Clou
     )  # fmt: skip
 
 
-def test_discounts_that_were_bought_are_told_and_make_no_offers(azure: Azure, cloud: Cloud) -> None:
+def test_discounts_that_were_bought_are_told_and_make_no_offers(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import bought, plan
 
     cloud.bought = [
@@ -107,12 +107,12 @@ def test_discounts_that_were_bought_are_told_and_make_no_offers(azure: Azure, cl
     assert held(azure) == {}
 
 
-def test_who_may_not_see_what_was_bought_sees_the_rest(azure: Azure, cloud: Cloud) -> None:
+def test_who_may_not_see_what_was_bought_sees_the_rest(azure: Azure, cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import plan, reservation
 
     cloud.groups, cloud.reservations = {"open": "Open"}, {"open": [reservation("open", "one", H100, 3, 1)]}
     cloud.plans = [plan("sp-1")]
-    cloud.answers = {"Microsoft.Capacity/": Answer(403, {"error": {"code": "Forbidden", "message": "no"}})}
+    cloud.answers = {"Microsoft.Capacity/": HttpAnswer(403, {"error": {"code": "Forbidden", "message": "no"}})}
     told: list[Reservation] = []
     with pytest.raises(Refused, match="azure/reservations") as caught:
         told.extend(azure.reservations())

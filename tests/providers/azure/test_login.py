@@ -17,15 +17,15 @@ from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malforme
 from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
 from providers.azure.errors import NotPermitted
-from providers.azure.login import Login, sign_of_login
+from providers.azure.login import AzureLogin, sign_of_login
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.fakes.asking import until_error
-from tests.fakes.server import Answer, FakeServer, Fault, Request
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest
 from tests.providers.azure.conftest import offers_in, rows_of
 
 if TYPE_CHECKING:
-    from tests.fakes.azure_cloud import Cloud
+    from tests.fakes.azure_cloud import AzureCloud
 
 TENANT = "99999999-8888-7777-6666-555555555555"
 
@@ -37,7 +37,7 @@ TENANT = "99999999-8888-7777-6666-555555555555"
     "fault", [Fault.THROTTLED, Fault.BUSY, Fault.SERVER_ERROR, Fault.TRUNCATED, Fault.DISCONNECTED]
 )
 def test_a_fault_that_passes_costs_time_and_nothing_else(
-    make: Callable[..., Azure], cloud: Cloud, server: FakeServer, clock: ManualClock, fault: Fault
+    make: Callable[..., Azure], cloud: AzureCloud, server: FakeServer, clock: ManualClock, fault: Fault
 ) -> None:
     from tests.fakes.azure_cloud import machine
 
@@ -67,7 +67,7 @@ def test_a_fault_that_passes_costs_time_and_nothing_else(
     ],
 )
 def test_a_fault_that_lasts_has_its_own_error(
-    make: Callable[..., Azure], cloud: Cloud, server: FakeServer, fault: Fault, kind: type[BrokerError]
+    make: Callable[..., Azure], cloud: AzureCloud, server: FakeServer, fault: Fault, kind: type[BrokerError]
 ) -> None:
     server.order(*[fault] * 9, at="/virtualMachines")
     with pytest.raises(kind) as caught:
@@ -77,14 +77,14 @@ def test_a_fault_that_lasts_has_its_own_error(
     assert len([request for request in server.requests if "virtualMachines" in request.path]) <= 3
 
 
-def test_a_server_that_hangs_is_given_up(make: Callable[..., Azure], cloud: Cloud, server: FakeServer) -> None:
+def test_a_server_that_hangs_is_given_up(make: Callable[..., Azure], cloud: AzureCloud, server: FakeServer) -> None:
     server.order(Fault.HANG, at="/virtualMachines")
     with pytest.raises(Unreachable, match="cannot be reached"):
         list(make(timeout_seconds=0.3).instances())
 
 
 def test_who_asks_for_an_hour_is_left_alone(
-    make: Callable[..., Azure], cloud: Cloud, server: FakeServer, clock: ManualClock
+    make: Callable[..., Azure], cloud: AzureCloud, server: FakeServer, clock: ManualClock
 ) -> None:
     server.order(Fault.THROTTLED_FOR_LONG, at="/virtualMachines")
     with pytest.raises(Throttled) as caught:
@@ -93,7 +93,7 @@ def test_who_asks_for_an_hour_is_left_alone(
     assert clock.slept == []
 
 
-def test_nobody_there_is_found_out_once_and_not_once_a_region(make: Callable[..., Azure], cloud: Cloud) -> None:
+def test_nobody_there_is_found_out_once_and_not_once_a_region(make: Callable[..., Azure], cloud: AzureCloud) -> None:
     azure = make(management_url="https://127.0.0.1:9")
     for _ in range(2):  # and again in the next poll
         found, error = until_error(azure)
@@ -104,7 +104,7 @@ def test_nobody_there_is_found_out_once_and_not_once_a_region(make: Callable[...
         assert "not queried" in str(error)
 
 
-def test_a_certificate_that_is_not_trusted_names_the_setting(make: Callable[..., Azure], cloud: Cloud) -> None:
+def test_a_certificate_that_is_not_trusted_names_the_setting(make: Callable[..., Azure], cloud: AzureCloud) -> None:
     with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
         list(make(ca_bundle=None).instances())
     assert "GPUBROKER_PROVIDERS__AZURE__CA_BUNDLE" in caught.value.hint
@@ -115,7 +115,7 @@ def test_a_bundle_that_is_not_there_is_an_input_error(make: Callable[..., Azure]
         make(ca_bundle=tmp_path / "missing.pem")
 
 
-def test_a_link_to_another_host_takes_no_login_there(azure: Azure, cloud: Cloud, server: FakeServer) -> None:
+def test_a_link_to_another_host_takes_no_login_there(azure: Azure, cloud: AzureCloud, server: FakeServer) -> None:
     """The fake's links name Azure's own host, which nothing here may ask."""
     from tests.fakes.azure_cloud import machine
 
@@ -130,7 +130,7 @@ def test_a_link_to_another_host_takes_no_login_there(azure: Azure, cloud: Cloud,
 # Tokens.
 
 
-def test_an_expired_token_says_what_to_do_and_the_prices_arrive(make: Callable[..., Azure], cloud: Cloud) -> None:
+def test_an_expired_token_says_what_to_do_and_the_prices_arrive(make: Callable[..., Azure], cloud: AzureCloud) -> None:
     cloud.token = "another-t0ken"
     found, error = until_error(make())
     assert isinstance(error, LoginMissing)
@@ -140,7 +140,7 @@ def test_an_expired_token_says_what_to_do_and_the_prices_arrive(make: Callable[.
     assert len(offers_in(found)) == 7
 
 
-def test_a_token_is_asked_for_once_a_login(make: Callable[..., Azure], cloud: Cloud) -> None:
+def test_a_token_is_asked_for_once_a_login(make: Callable[..., Azure], cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import Credential
 
     credential = Credential()
@@ -150,7 +150,7 @@ def test_a_token_is_asked_for_once_a_login(make: Callable[..., Azure], cloud: Cl
     assert credential.asked == [("https://management.azure.com/.default",)]
 
 
-def test_a_token_that_is_about_to_end_is_renewed(make: Callable[..., Azure], cloud: Cloud) -> None:
+def test_a_token_that_is_about_to_end_is_renewed(make: Callable[..., Azure], cloud: AzureCloud) -> None:
     from tests.fakes.azure_cloud import Credential
 
     credential = Credential(expires_on=int(time.time()) + 100)
@@ -199,9 +199,9 @@ def test_what_is_no_subscription_is_told_and_not_asked_for(
     assert not server.requests
 
 
-def test_a_clock_that_is_off_is_told(azure: Azure, cloud: Cloud) -> None:
+def test_a_clock_that_is_off_is_told(azure: Azure, cloud: AzureCloud) -> None:
     said = {"error": {"code": "InvalidAuthenticationToken", "message": "The access token is not yet valid."}}
-    cloud.answers = {"/subscriptions/": Answer(401, said)}
+    cloud.answers = {"/subscriptions/": HttpAnswer(401, said)}
     with pytest.raises(LoginMissing) as caught:
         list(azure.instances())
     assert "clock" in caught.value.hint
@@ -222,28 +222,28 @@ def test_variables_are_signs(variable: str) -> None:
 class Authority:
     """Microsoft's identity platform, as far as a service principal with a secret needs it, and a cloud behind it."""
 
-    def __init__(self, cloud: Cloud, url: str) -> None:
+    def __init__(self, cloud: AzureCloud, url: str) -> None:
         self.cloud = cloud
         self.url = url
         self.refusal: dict[str, Any] | None = None
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.path.endswith("/.well-known/openid-configuration"):
             base = f"{self.url}/{TENANT}"
             about = {"token_endpoint": f"{base}/oauth2/v2.0/token", "authorization_endpoint": f"{base}/authorize"}
-            return Answer(200, {**about, "issuer": f"{base}/v2.0"}, {"Content-Type": "application/json"})
+            return HttpAnswer(200, {**about, "issuer": f"{base}/v2.0"}, {"Content-Type": "application/json"})
         if request.path.endswith("/oauth2/v2.0/token"):
             assert "s3cret-of-the-test" in request.body
             if self.refusal is not None:
-                return Answer(401, self.refusal, {"Content-Type": "application/json"})
+                return HttpAnswer(401, self.refusal, {"Content-Type": "application/json"})
             token = {"token_type": "Bearer", "expires_in": 3599, "access_token": self.cloud.token}
-            return Answer(200, token, {"Content-Type": "application/json"})
+            return HttpAnswer(200, token, {"Content-Type": "application/json"})
         return self.cloud(request)
 
 
 @pytest.fixture
 def principal(
-    server: FakeServer, cloud: Cloud, settings: Callable[..., AzureSettings], clock: ManualClock,
+    server: FakeServer, cloud: AzureCloud, settings: Callable[..., AzureSettings], clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[Azure, Authority]:  # fmt: skip
     """A provider whose login comes from azure-identity and the environment, and the authority behind it."""
@@ -294,7 +294,7 @@ def test_a_secret_that_has_expired_says_so_and_is_looked_for_again(
     assert list(azure.quotas())
 
 
-def test_a_token_that_was_revoked_is_not_used_for_ever(principal: tuple[Azure, Authority], cloud: Cloud) -> None:
+def test_a_token_that_was_revoked_is_not_used_for_ever(principal: tuple[Azure, Authority], cloud: AzureCloud) -> None:
     azure, _ = principal
     rows_of(azure)
     cloud.token = "a-new-t0ken"
@@ -305,7 +305,7 @@ def test_a_token_that_was_revoked_is_not_used_for_ever(principal: tuple[Azure, A
 
 @pytest.fixture
 def az(
-    cloud: Cloud, settings: Callable[..., AzureSettings], clock: ManualClock, tmp_path: Path,
+    cloud: AzureCloud, settings: Callable[..., AzureSettings], clock: ManualClock, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], Azure]:  # fmt: skip
     """A provider that logs in with a program called `az`, which does what the given lines of shell say."""
@@ -325,7 +325,7 @@ def az(
     return made
 
 
-def test_az_login_is_a_login(az: Callable[[str], Azure], cloud: Cloud) -> None:
+def test_az_login_is_a_login(az: Callable[[str], Azure], cloud: AzureCloud) -> None:
     token = {"accessToken": cloud.token, "expires_on": 4_000_000_000, "tokenType": "Bearer"}
     azure = az(f"echo '{json.dumps(token)}'")
     assert offers_in(rows_of(azure))["eastus", "Standard_ND96isr_H100_v5", "on_demand"].slots == 2
@@ -350,9 +350,9 @@ def test_an_authority_that_is_down_leaves_the_prices(
     assert len(offers_in(found)) == 7
 
 
-def test_a_subscription_that_is_not_ours_names_the_variable(azure: Azure, cloud: Cloud) -> None:
+def test_a_subscription_that_is_not_ours_names_the_variable(azure: Azure, cloud: AzureCloud) -> None:
     refusal = {"error": {"code": "SubscriptionNotFound", "message": "The subscription could not be found."}}
-    cloud.answers = {"/subscriptions/": Answer(404, refusal)}
+    cloud.answers = {"/subscriptions/": HttpAnswer(404, refusal)}
     with pytest.raises(LoginMissing, match="SubscriptionNotFound") as caught:
         list(azure.offers(OfferQuery()))
     assert "AZURE_SUBSCRIPTION_ID" in caught.value.hint
@@ -364,6 +364,6 @@ def test_a_login_is_made_without_asking_anybody(
     from tests.fakes.azure_cloud import SUBSCRIPTION, Credential
 
     credential = Credential()
-    Login(credential, SUBSCRIPTION, settings(), clock)
+    AzureLogin(credential, SUBSCRIPTION, settings(), clock)
     assert credential.asked == []
     assert not server.requests

@@ -24,14 +24,14 @@ from providers.azure.settings import AzureSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
-from tests.fakes.azure_retail import Meter, RetailPrices, SavingsPlan
+from tests.fakes.azure_retail import FakeRetailPrices, RetailItem, SavingsPlan
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault, Market, Request
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
 SAMPLE = Path(DATA or ".") / "payloads" / "azure_retail_full_shape_consumption_and_reservation.json"
 
-H100 = Meter(
+H100 = RetailItem(
     armSkuName="Standard_ND96isr_H100_v5",
     retailPrice=Decimal("98.32"),
     productName="Virtual Machines NDsr H100 v5 Series",
@@ -44,8 +44,8 @@ H100 = Meter(
 )
 
 
-def changed(meter: Meter = H100, **fields: Any) -> Meter:
-    return Meter(**(meter.model_dump() | {"savingsPlan": None} | fields))
+def changed(meter: RetailItem = H100, **fields: Any) -> RetailItem:
+    return RetailItem(**(meter.model_dump() | {"savingsPlan": None} | fields))
 
 
 SPOT = changed(meterName="ND96isrH100v5 Spot", skuName="ND96isrH100v5 Spot", retailPrice=Decimal("18.169536"))
@@ -64,7 +64,7 @@ def azure(url: str, clock: ManualClock, **settings: Any) -> Azure:
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(RetailPrices(WINDOWS, H100, SPOT, ONE_YEAR, THREE_YEARS, T4)) as running:
+    with FakeServer(FakeRetailPrices(WINDOWS, H100, SPOT, ONE_YEAR, THREE_YEARS, T4)) as running:
         yield running
 
 
@@ -78,7 +78,7 @@ class TestAzureIsAProvider(ProviderContract):
 
 class TestFaultsOfAzure(HttpFaults):
     def market(self) -> Market:
-        return RetailPrices(H100, T4, page=1)
+        return FakeRetailPrices(H100, T4, page=1)
 
     def make(self, url: str, clock: ManualClock, **settings: Any) -> Azure:
         return azure(url, clock, **settings)
@@ -88,10 +88,10 @@ def rows(server: FakeServer) -> list[Offer | SkippedRow]:
     return list(azure(server.url, ManualClock(NOW)).offers(OfferQuery()))
 
 
-def told(*meters: Meter | dict[str, Any]) -> tuple[list[Offer], Counter[str]]:
+def told(*meters: RetailItem | dict[str, Any]) -> tuple[list[Offer], Counter[str]]:
     """What an answer of these rows becomes, whatever was asked."""
-    items = [meter.item() if isinstance(meter, Meter) else meter for meter in meters]
-    with FakeServer(lambda _: Answer(200, {"Items": items, "NextPageLink": None})) as server:
+    items = [meter.item() if isinstance(meter, RetailItem) else meter for meter in meters]
+    with FakeServer(lambda _: HttpAnswer(200, {"Items": items, "NextPageLink": None})) as server:
         found = rows(server)
     skipped = Counter(row.reason for row in found if isinstance(row, SkippedRow))
     return [row for row in found if isinstance(row, Offer)], skipped
@@ -231,7 +231,7 @@ def test_the_case_of_names_does_not_matter() -> None:
 @pytest.mark.parametrize("page", [1, 2, 4, 5])
 def test_trap_pages_go_on_behind_the_next_page_link_at_the_address_that_was_set(page: int) -> None:
     meters = [changed(armRegionName=f"region{n}") for n in range(5)]
-    with FakeServer(RetailPrices(*meters, page=page)) as server:
+    with FakeServer(FakeRetailPrices(*meters, page=page)) as server:
         assert {row.region for row in rows(server) if isinstance(row, Offer)} == {f"region{n}" for n in range(5)}
 
 
@@ -244,10 +244,10 @@ def test_the_setting_may_be_the_host_alone(server: FakeServer) -> None:
 def test_a_link_to_the_address_that_is_set_may_name_another_path() -> None:
     pages = {"/list": "/more/2", "/more/2": "/more/3?x=1", "/more/3": None}
 
-    def answer(request: Request) -> Answer:
+    def answer(request: HttpRequest) -> HttpAnswer:
         link = pages[request.path]
         region = changed(armRegionName=request.path.replace("/", ""))
-        return Answer(200, {"Items": [region.item()], "NextPageLink": link and f"{server.url}{link}"})
+        return HttpAnswer(200, {"Items": [region.item()], "NextPageLink": link and f"{server.url}{link}"})
 
     with FakeServer(answer) as server:
         settings = AzureSettings(retail_prices_url=f"{server.url}/list", attempts=1)
@@ -257,7 +257,7 @@ def test_a_link_to_the_address_that_is_set_may_name_another_path() -> None:
 
 @pytest.mark.parametrize("link", [7, "", None, [], "https://[", "https://prices.azure.com/api/retail/prices", "next"])
 def test_a_link_that_leads_nowhere_is_told(link: Any) -> None:
-    with FakeServer(lambda _: Answer(200, {"Items": [H100.item()], "NextPageLink": link})) as server:
+    with FakeServer(lambda _: HttpAnswer(200, {"Items": [H100.item()], "NextPageLink": link})) as server:
         found, error = until_error(azure(server.url, ManualClock(NOW)))
     assert len(found) == 3
     assert isinstance(error, Malformed) == bool(link or link == [])
@@ -265,13 +265,13 @@ def test_a_link_that_leads_nowhere_is_told(link: Any) -> None:
 
 def test_an_empty_page_is_not_the_end() -> None:
     meters = [changed(armRegionName=f"region{n}") for n in range(4)]
-    with FakeServer(RetailPrices(*meters, page=2, gap=True)) as server:
+    with FakeServer(FakeRetailPrices(*meters, page=2, gap=True)) as server:
         assert len(rows(server)) == 4
         assert len(server.requests) == 3
 
 
 def test_a_page_that_comes_again_ends_with_an_error_and_what_came_before_stays() -> None:
-    with FakeServer(RetailPrices(H100, T4, page=1, stuck=True)) as server:
+    with FakeServer(FakeRetailPrices(H100, T4, page=1, stuck=True)) as server:
         found, error = until_error(azure(server.url, ManualClock(NOW)))
         assert isinstance(error, Malformed)
         assert len(server.requests) == 2
@@ -314,7 +314,7 @@ def test_the_recorded_answer_is_read_exactly() -> None:
         )
         for item in page["Items"]
     )
-    with FakeServer(lambda _: Answer(200, SAMPLE.read_bytes())) as server:
+    with FakeServer(lambda _: HttpAnswer(200, SAMPLE.read_bytes())) as server:
         found = rows(server)
     assert Counter((o.instance_type, o.term_months, o.price) for o in found if isinstance(o, Offer)) == expected
     assert {(o.accelerator, o.count, o.cpus) for o in found if isinstance(o, Offer)} == {(None, 0, 8)}
@@ -326,7 +326,7 @@ def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
     items = [meter.item() for meter in (H100, SPOT, ONE_YEAR, T4, *regions)]
     check_mutants(
         azure,
-        RetailPrices(),
+        FakeRetailPrices(),
         "/api/retail/prices",
         {"BillingCurrency": "USD", "Items": items, "NextPageLink": None, "Count": len(items)},
         lambda body: body["Items"],

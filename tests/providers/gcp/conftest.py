@@ -12,7 +12,7 @@ import pytest
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from providers.gcp.login import Login
+from providers.gcp.login import GcpLogin
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings
 from tests.contracts.provider_contract import NOW
@@ -66,7 +66,7 @@ def server(cloud: GcpCloud) -> Iterator[FakeServer]:
         yield running
 
 
-def gcp(url: str, clock: ManualClock, login: Login | None = None, **settings: Any) -> Gcp:
+def gcp(url: str, clock: ManualClock, login: GcpLogin | None = None, **settings: Any) -> Gcp:
     """A provider that asks the fake at ``url``, with google-auth's own anonymous credentials."""
     known = {"compute_url": url, "billing_url": url, "project": "team-ml", "anonymous": True, "attempts": 1}
     return Gcp(clock=clock, settings=GcpSettings(**{**known, "timeout_seconds": 10, **settings}), login=login)

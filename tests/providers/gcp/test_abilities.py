@@ -19,7 +19,7 @@ from providers.gcp.provider import Gcp
 from tests.fakes.asking import until_error
 from tests.fakes.gcp_cloud import GcpCloud, Json, refusal
 from tests.fakes.gcp_rows import IOWA, TOKYO, advice, quota, region, reservation
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.server import FakeServer, Fault, HttpAnswer
 from tests.providers.gcp.conftest import offers_of, rows_of
 
 Make = Callable[..., Gcp]
@@ -307,11 +307,11 @@ def test_what_is_no_name_of_a_machine_is_refused(make: Make, cloud: GcpCloud, id
     (refusal(403, "quotaExceeded", "Quota exceeded"), QuotaExceeded, "Quotas page"),
     (refusal(403, "rateLimitExceeded", "slow down"), Throttled, ""),
     (refusal(401, "authError", "Invalid Credentials"), LoginMissing, "gcloud auth application-default login"),
-    (Answer(403, b"<html>proxy</html>"), LoginMissing, "GOOGLE_APPLICATION_CREDENTIALS"),
+    (HttpAnswer(403, b"<html>proxy</html>"), LoginMissing, "GOOGLE_APPLICATION_CREDENTIALS"),
     (refusal(400, "invalid", "no such thing"), Refused, ""),
 ])  # fmt: skip
 def test_refusals_say_what_to_do(
-    make: Make, cloud: GcpCloud, answer: Answer, error: type[Exception], hint: str
+    make: Make, cloud: GcpCloud, answer: HttpAnswer, error: type[Exception], hint: str
 ) -> None:
     cloud.refuse["compute.instances.delete"] = answer
     with pytest.raises(error) as caught:

@@ -18,14 +18,14 @@ from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRo
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.gcp import calls, catalogue, skus
-from providers.gcp.login import Login
+from providers.gcp.login import GcpLogin
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import accelerator_type, machine_type, parts, put_machines, sku
-from tests.fakes.mutate import HIGHEST, LOWEST, Hijacked, Mutant, mutate
-from tests.fakes.server import FakeServer, Request
+from tests.fakes.mutate import HIGHEST, LOWEST, DamagedBody, Hijacked, mutate
+from tests.fakes.server import FakeServer, HttpRequest
 
 SEED = 20261121
 _SYSTEM = (pytest.mark.system, pytest.mark.timeout(600))
@@ -66,7 +66,7 @@ _PLACES: tuple[tuple[str | int, ...], ...] = (
 )  # fmt: skip
 
 
-def damage_where_it_counts(body: Any, chance: random.Random) -> Mutant:
+def damage_where_it_counts(body: Any, chance: random.Random) -> DamagedBody:
     """Something odd in one of the fields of one SKU that make its price."""
     damaged = copy.deepcopy(body)
     row = chance.randrange(len(damaged["skus"]))
@@ -75,7 +75,7 @@ def damage_where_it_counts(body: Any, chance: random.Random) -> Mutant:
     for step in way:
         inner = inner[step]
     inner[at] = chance.choice(_ODD)
-    return Mutant(json.dumps(damaged).encode(), row)
+    return DamagedBody(json.dumps(damaged).encode(), row)
 
 
 class Asker:
@@ -88,7 +88,7 @@ class Asker:
         self.settings = GcpSettings(
             compute_url=url, billing_url=url, attempts=1, anonymous=True, project="team-ml", advice=False, quotas=False
         )
-        self.login = Login.find(self.settings)
+        self.login = GcpLogin.find(self.settings)
 
     def ask(self) -> tuple[set[Offer], list[SkippedRow], BrokerError | None]:
         provider = Gcp(clock=ManualClock(NOW), settings=self.settings, login=self.login)
@@ -112,7 +112,7 @@ def cloud() -> GcpCloud:
 
 def answer_at(cloud: GcpCloud, path: str) -> Any:
     """What the undamaged world says there, as JSON."""
-    asked = Request("GET", path, {}, {})
+    asked = HttpRequest("GET", path, {}, {})
     return json.loads(json.dumps(cloud(asked).body))
 
 

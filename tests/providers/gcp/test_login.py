@@ -15,12 +15,12 @@ import pytest
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
-from providers.gcp.login import Login
+from providers.gcp.login import GcpLogin
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings
 from providers.registry import build
 from tests.fakes.gcp_cloud import GcpCloud
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 from tests.providers.gcp.conftest import gcp, rows_of
 
 Make = Callable[..., Gcp]
@@ -113,7 +113,7 @@ def test_the_project_is_a_setting_a_variable_or_the_logins(
     market: GcpCloud, server: FakeServer, clock: ManualClock, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def project(**settings: Any) -> str:
-        return Login.find(GcpSettings(credentials_file=key_file, **settings)).project
+        return GcpLogin.find(GcpSettings(credentials_file=key_file, **settings)).project
 
     assert project() == "team-ml"
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "from-the-variable")
@@ -157,15 +157,15 @@ def user(token_url: str) -> Any:
 
 
 @pytest.mark.parametrize("answer", [
-    Answer(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}),
-    Answer(401, {"error": "invalid_client"}),
-    Answer(200, {"no": "token"}),
+    HttpAnswer(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}),
+    HttpAnswer(401, {"error": "invalid_client"}),
+    HttpAnswer(200, {"no": "token"}),
 ])  # fmt: skip
 def test_an_expired_login_names_the_command(
-    server: FakeServer, clock: ManualClock, answer: Answer, market: GcpCloud
+    server: FakeServer, clock: ManualClock, answer: HttpAnswer, market: GcpCloud
 ) -> None:
     with FakeServer(lambda request: answer) as tokens:
-        login = Login(user(tokens.url), "team-ml", GcpSettings(compute_url=server.url, billing_url=server.url))
+        login = GcpLogin(user(tokens.url), "team-ml", GcpSettings(compute_url=server.url, billing_url=server.url))
         with pytest.raises(LoginMissing) as caught:
             rows_of(gcp(server.url, clock, login=login))
     assert "gcloud auth application-default login" in caught.value.hint
@@ -174,12 +174,12 @@ def test_an_expired_login_names_the_command(
 
 
 def test_a_login_is_renewed_once(server: FakeServer, clock: ManualClock, market: GcpCloud) -> None:
-    def renew(request: Request) -> Answer:
-        return Answer(200, {"access_token": "fresh", "expires_in": 3600, "token_type": "Bearer"})
+    def renew(request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, {"access_token": "fresh", "expires_in": 3600, "token_type": "Bearer"})
 
     with FakeServer(renew) as tokens:
         settings = GcpSettings(compute_url=server.url, billing_url=server.url, attempts=1)
-        provider = gcp(server.url, clock, login=Login(user(tokens.url), "team-ml", settings))
+        provider = gcp(server.url, clock, login=GcpLogin(user(tokens.url), "team-ml", settings))
         assert rows_of(provider)
         assert rows_of(provider)
         assert len(tokens.requests) == 1
@@ -189,7 +189,7 @@ def test_a_login_is_renewed_once(server: FakeServer, clock: ManualClock, market:
 def test_a_place_that_renews_logins_may_be_away(server: FakeServer, clock: ManualClock) -> None:
     settings = GcpSettings(compute_url=server.url, billing_url=server.url, attempts=2)
     with pytest.raises(Unreachable):
-        rows_of(gcp(server.url, clock, login=Login(user("http://127.0.0.1:9/token"), "team-ml", settings)))
+        rows_of(gcp(server.url, clock, login=GcpLogin(user("http://127.0.0.1:9/token"), "team-ml", settings)))
 
 
 def test_a_new_login_is_used_at_the_next_poll(

@@ -268,17 +268,17 @@ nanos = st.integers(1, 20_000_000_000)
 @given(core=nanos, ram=nanos, card=nanos, cpus=st.integers(1, 416), mib=st.integers(1, 2**22), cards=st.integers(1, 16))
 def test_sums_are_exact_and_rounded_once(core: int, ram: int, card: int, cpus: int, mib: int, cards: int) -> None:
     from providers.gcp.accelerators import family_of
-    from providers.gcp.catalogue import Catalogue
-    from providers.gcp.machines import Shape
-    from providers.gcp.skus import How, Kind, Part, Priced
+    from providers.gcp.catalogue import PartPrices
+    from providers.gcp.machines import GcpMachine
+    from providers.gcp.skus import How, Priced, SkuKind, SkuPart
     from providers.rows import CHEAPEST, DEAREST, Unfit
 
     family = family_of("a3-highgpu-8g")
     assert family is not None
-    shape = Shape(ZONE, "a3-highgpu-8g", family, "nvidia-h100-80gb", "H100", cards, cpus, Decimal(mib) / 1024)
-    parts_of = ((Kind.CORE, "a3", core), (Kind.RAM, "a3", ram), (Kind.GPU, "nvidia-h100-80gb", card))
-    catalogue = Catalogue(
-        Priced(Part(kind, of, How.SPOT), Decimal(price) / 10**9, (IOWA,)) for kind, of, price in parts_of
+    shape = GcpMachine(ZONE, "a3-highgpu-8g", family, "nvidia-h100-80gb", "H100", cards, cpus, Decimal(mib) / 1024)
+    parts_of = ((SkuKind.CORE, "a3", core), (SkuKind.RAM, "a3", ram), (SkuKind.GPU, "nvidia-h100-80gb", card))
+    catalogue = PartPrices(
+        Priced(SkuPart(kind, of, How.SPOT), Decimal(price) / 10**9, (IOWA,)) for kind, of, price in parts_of
     )
     exact = Fraction(core * cpus + card * cards, 10**9) + Fraction(ram * mib, 1024 * 10**9)
     if CHEAPEST.micros <= exact * 10**6 <= DEAREST.micros:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import stops, waits
 from broker.core.errors import InvalidInput, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -26,7 +26,7 @@ def stage(store: Store, clock: ManualClock) -> Stage:
 
 
 @dataclass
-class Limit(OpenPolicy):
+class LimitPolicy(OpenPolicy):
     """What runs may cost so much; and be idle so long."""
 
     most: Money = field(default_factory=lambda: Money.usd(1))
@@ -46,7 +46,7 @@ def stop_of(stage: Stage) -> ev.StopRequested | None:
 
 
 def test_what_runs_up_to_its_limit_is_stopped_with_the_reason_and_its_near_twin_goes_on(stage: Stage) -> None:
-    stage.policy = Limit()
+    stage.policy = LimitPolicy()
     key = running(stage)
     stage.pass_time(MINUTE, times=59)
     assert stop_of(stage) is None
@@ -55,14 +55,14 @@ def test_what_runs_up_to_its_limit_is_stopped_with_the_reason_and_its_near_twin_
     stop = stop_of(stage)
     assert stop is not None
     assert (stop.cause, stop.by) == (Cause.STOPPED_BY_POLICY, "the policy")
-    assert stop.why.startswith("cost $1.0")
-    assert stop.why.endswith("(team.yaml:7)")
+    assert stops(stop.reason).startswith("cost $1.0")
+    assert stops(stop.reason).endswith("(team.yaml:7)")
     assert stage.mailbox.leases[key][-1].stop is Cause.STOPPED_BY_POLICY
     assert stage.engine.machines[key].gone_at is None, "it is given its grace to checkpoint"
 
 
 def test_a_stopped_job_is_paused_its_money_released_and_it_can_be_extended(stage: Stage) -> None:
-    stage.policy = Limit()
+    stage.policy = LimitPolicy()
     key = running(stage)
     stage.pass_time(MINUTE, times=61)
     stage.mailbox.exits(key, Cause.STOPPED_BY_POLICY, 0)
@@ -78,14 +78,14 @@ def test_a_stopped_job_is_paused_its_money_released_and_it_can_be_extended(stage
 
 
 def test_the_decision_is_on_record_and_can_be_judged_again(stage: Stage) -> None:
-    stage.policy = Limit()
+    stage.policy = LimitPolicy()
     running(stage)
     stage.pass_time(MINUTE, times=61)
     (decision,) = stage.decided()
     assert (decision.action, decision.answer) == (ActionKind.CONTINUE, Answer.DENY)
     inputs = inputs_of(decision)
     assert inputs is not None
-    assert tuple(Limit().judge(inputs.action, inputs.facts)) == decision.verdicts
+    assert tuple(LimitPolicy().judge(inputs.action, inputs.facts)) == decision.verdicts
 
 
 def test_a_policy_that_changes_is_heard_within_seconds(stage: Stage) -> None:
@@ -100,18 +100,18 @@ def test_where_the_policy_cannot_be_read_what_runs_goes_on(stage: Stage) -> None
         raise InvalidInput("of a newer version")
 
     key = running(stage)
-    stage.reconciler._enforce._policy = unreadable  # type: ignore[attr-defined]  # the stage's own
+    stage.enforce._policy = unreadable
     stage.pass_time(MINUTE, times=5)
     assert stage.view.state is JobState.RUNNING
     assert stage.engine.machines[key].gone_at is None
 
 
 def test_rules_that_need_it_are_told_how_busy_it_is(stage: Stage) -> None:
-    stage.policy = Limit(most=Money.usd(99))
+    stage.policy = LimitPolicy(most=Money.usd(99))
     stage.usage = [Usage(stage.clock.now(), 3.0)]
     running(stage)
     assert stage.policy.seen == (), "nobody needs it"
-    stage.policy = Limit(most=Money.usd(99), needs_usage=True, version="2")
+    stage.policy = LimitPolicy(most=Money.usd(99), needs_usage=True, version="2")
     stage.pass_time(MINUTE)
     assert stage.policy.seen == tuple(stage.usage)
 
@@ -120,9 +120,9 @@ def test_what_cannot_be_seen_stops_nothing(stage: Stage) -> None:
     def nobody_knows(view: object, attempt: object) -> list[Usage]:
         raise Unreachable("time-out")
 
-    stage.policy = Limit(most=Money.usd(99), needs_usage=True)
+    stage.policy = LimitPolicy(most=Money.usd(99), needs_usage=True)
     running(stage)
-    stage.reconciler._enforce._usage = nobody_knows  # type: ignore[attr-defined]  # the stage's own
+    stage.enforce._usage = nobody_knows
     stage.pass_time(timedelta(minutes=1), times=3)
     assert stage.view.state is JobState.RUNNING
 

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from broker.backtest.placement.market import Market, Pool
-from broker.backtest.placement.replay import Step, replay
+from broker.backtest.placement.market import PoolRecord, ReplayMarket
+from broker.backtest.placement.replay import ReplayStep, replay
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
 from broker.placement.strategy.choose import course_for
-from broker.placement.strategy.situation import Course, Decision, Situation, Task
-from broker.reconciler.controllers.strategy_advice import Moving, Said
+from broker.placement.strategy.situation import Situation, StrategyDecision, StrategySession, StrategyTask
+from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving
 from broker.store import Store, open_store
+from tests.controllers import Asking
 from tests.counts import FULL
 from tests.empty_store import empty_store
 from tests.reconciler.rehearsal import Stage
@@ -33,13 +34,13 @@ def spells(*hours: float) -> list[bool]:
     return [i % 2 == 0 for i, length in enumerate(hours) for _ in range(round(length * HOUR / TICK))]
 
 
-def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.1)) -> Market:
+def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.1)) -> ReplayMarket:
     named = zip(("east", "west"), pools, prices, strict=False)
-    made = tuple(Pool(pool_name(zone), tuple(bits), (price,) * len(bits), 3.0) for zone, bits, price in named)
-    return Market("f", "m", TICK, made)
+    made = tuple(PoolRecord(pool_name(zone), tuple(bits), (price,) * len(bits), 3.0) for zone, bits, price in named)
+    return ReplayMarket("f", "m", TICK, made)
 
 
-def course(recorded: Market, start: int, task: Task) -> tuple[Course, str]:
+def course(recorded: ReplayMarket, start: int, task: StrategyTask) -> tuple[StrategySession, str]:
     family = (*recorded.pools, *recorded.kin)
     return course_for(
         task,
@@ -51,7 +52,7 @@ def course(recorded: Market, start: int, task: Task) -> tuple[Course, str]:
     )
 
 
-def line(now: Situation, decision: Decision) -> str:
+def line(now: Situation, decision: StrategyDecision) -> str:
     return (
         f"{now.elapsed / TICK:6.2f}  {now.work_left / HOUR:7.3f} h left  {now.mode} {now.pool or '-'}"
         f"  {now.changeover_left:5.0f} s to boot  {sorted(now.spot.items())}"
@@ -59,17 +60,17 @@ def line(now: Situation, decision: Decision) -> str:
     )
 
 
-def live_log(said: list[Said]) -> list[str]:
+def live_log(said: list[LoggedDecision]) -> list[str]:
     """The first word of each tick: asked again within one, while it waits, the strategy says the same."""
     first = {now.situation.elapsed: now for now in reversed(said)}
     return [line(first[at].situation, first[at].decision) for at in sorted(first)]
 
 
 def both(
-    path: Path, clock: ManualClock, recorded: Market, start: int, task: Task, *, restarts: bool = False
+    path: Path, clock: ManualClock, recorded: ReplayMarket, start: int, task: StrategyTask, *, restarts: bool = False
 ) -> tuple[list[str], list[str], str]:
     """The decision logs of the live broker and of the backtest."""
-    log: list[Step] = []
+    log: list[ReplayStep] = []
     made, why = course(recorded, start, task)
     outcome = replay(recorded, start, task, made, log)
     assert not outcome.missed
@@ -95,7 +96,7 @@ def test_the_live_broker_decides_as_the_backtest_did(
         pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     history = spells(*past)
     recorded = market(history + spells(*NOW) + [True] * 100)
-    live, replayed, why = both(tmp_path, clock, recorded, len(history), Task(4 * HOUR, 6 * HOUR, 720, TICK))
+    live, replayed, why = both(tmp_path, clock, recorded, len(history), StrategyTask(4 * HOUR, 6 * HOUR, 720, TICK))
     assert (why == "planned") is planned
     assert live == replayed
     assert all(any(f"-> {mode}" in each for each in live) for mode in ("idle", "spot", "on_demand"))
@@ -105,7 +106,7 @@ def test_a_broker_that_is_started_anew_each_tick_decides_the_same(tmp_path: Path
     pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     history = spells(*PAST[:24])
     recorded = market(history + spells(*NOW) + [True] * 100)
-    job = Task(2 * HOUR, 3.5 * HOUR, 720, TICK)
+    job = StrategyTask(2 * HOUR, 3.5 * HOUR, 720, TICK)
     live, replayed, why = both(tmp_path, clock, recorded, len(history), job, restarts=True)
     assert why == "planned"
     assert live == replayed
@@ -117,7 +118,7 @@ def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
     other = [not bit for bit in history]
     now = spells(*NOW)
     recorded = market(history + now + [True] * 100, other + [False] * 6 + now[: len(now) - 6] + [True] * 100)
-    live, replayed, _ = both(tmp_path, clock, recorded, len(history), Task(6 * HOUR, 8 * HOUR, 720, TICK))
+    live, replayed, _ = both(tmp_path, clock, recorded, len(history), StrategyTask(6 * HOUR, 8 * HOUR, 720, TICK))
     assert live == replayed
 
 
@@ -131,9 +132,9 @@ def test_pools_with_a_thin_record_learn_from_others_of_their_machine(
     now = spells(*NOW) + [True] * 100
     recorded = market(*[own + now, own + [False] * 6 + now[:-6]][:zones])
     bits = tuple(beside + [True] * len(now))
-    kin = Pool(pool_name("kin"), bits, (1.0,) * len(bits), 3.0)
+    kin = PoolRecord(pool_name("kin"), bits, (1.0,) * len(bits), 3.0)
     live, replayed, why = both(
-        tmp_path, clock, replace(recorded, kin=(kin,)), len(beside), Task(4 * HOUR, 6 * HOUR, 720, TICK)
+        tmp_path, clock, replace(recorded, kin=(kin,)), len(beside), StrategyTask(4 * HOUR, 6 * HOUR, 720, TICK)
     )
     assert why == "planned"
     assert live == replayed
@@ -149,7 +150,7 @@ def test_without_a_deadline_cost_is_traded_against_time(
 ) -> None:
     recorded = market([False] * 6 + [True] * 100)
     store = open_store(empty_store(tmp_path / "store.db"), clock=clock)
-    stage = TraceStage(store, clock, recorded, 0, Task(4 * HOUR, 8 * HOUR, 720, TICK), value)
+    stage = TraceStage(store, clock, recorded, 0, StrategyTask(4 * HOUR, 8 * HOUR, 720, TICK), value)
     assert stage.play() is JobState.SUCCEEDED
     first = stage.view.attempts[0]
     assert first.requested_at - stage.begun == timedelta(hours=starts_after)
@@ -170,7 +171,7 @@ bits = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_si
 def test_no_deadline_is_missed_whatever_the_market_does(
     tmp_path_factory: pytest.TempPathFactory, past: list[bool], now: list[bool], slack: float, changeover: float
 ) -> None:
-    task = Task(3 * HOUR, round(3 * HOUR + max(slack * HOUR, changeover)), changeover, TICK)
+    task = StrategyTask(3 * HOUR, round(3 * HOUR + max(slack * HOUR, changeover)), changeover, TICK)
     recorded = market(past + (now * 60)[:60] + [False] * 60)
     clock = ManualClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
     store = open_store(empty_store(tmp_path_factory.mktemp("live") / "store.db"), clock=clock)
@@ -203,10 +204,10 @@ def test_more_pools_than_are_looked_at_do_not_cost_a_job_its_machine(
     """Eight pools are sold out; the ninth has capacity, and is dearer, or becomes so when the job is there."""
     past = spells(*PAST)
     sold_out = (*past, *[False] * 200)
-    pools = [Pool(pool_name(f"z{i}"), sold_out, (1.1,) * len(sold_out), 3.0) for i in range(8)]
+    pools = [PoolRecord(pool_name(f"z{i}"), sold_out, (1.1,) * len(sold_out), 3.0) for i in range(8)]
     price = (first,) * (len(past) + 3) + (1.2,) * 197
-    pools.append(Pool(pool_name("ninth"), (*past, *[True] * 200), price, 3.0))
-    recorded, job = Market("f", "m", TICK, tuple(pools)), Task(4 * HOUR, 8 * HOUR, 720, TICK)
+    pools.append(PoolRecord(pool_name("ninth"), (*past, *[True] * 200), price, 3.0))
+    recorded, job = ReplayMarket("f", "m", TICK, tuple(pools)), StrategyTask(4 * HOUR, 8 * HOUR, 720, TICK)
     stage = TraceStage(open_store(empty_store(tmp_path / "s.db"), clock=clock), clock, recorded, len(past), job)
     assert stage.play(restarts=restarts) is JobState.SUCCEEDED
     assert [(a.placement.offer.pool, a.cause) for a in stage.view.attempts] == [(pool_name("ninth"), Cause.COMPLETED)]
@@ -218,9 +219,8 @@ def test_jobs_whose_ticks_begin_together_take_turns(store: Store, clock: ManualC
     one = stage.pass_time()
     other = replace(one, id="j-2")
     clock.advance(timedelta(minutes=30))
-    moving = Moving(
-        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
-    )  # fmt: skip
+    made = Moving(store, strategy, lambda view, now: None, rest=4.0, seconds=lambda: strategy.seconds)  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
+    moving = Asking(made, clock.now)
     assert not moving(one)
     assert not moving(other)
     assert strategy.asked == ["j-1"], "the other one's turn comes later"
@@ -239,9 +239,8 @@ def test_whose_turn_falls_into_the_rest_each_time_is_asked_all_the_same(store: S
     stage.submit()
     first = stage.pass_time()
     views = [first, replace(first, id="j-2"), replace(first, id="j-3"), replace(first, id="gone")]
-    moving = Moving(
-        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
-    )  # fmt: skip
+    made = Moving(store, strategy, lambda view, now: None, rest=4.0, seconds=lambda: strategy.seconds)  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
+    moving = Asking(made, clock.now)
 
     def look(views: list[JobView]) -> None:
         clock.advance(timedelta(minutes=10))

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import stops, waits
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import HoldTrigger
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
@@ -25,11 +26,12 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, faults
 from broker.ledger.holds import STOP_GRACE
 from broker.reconciler.admission.approvals import refuse
-from broker.reconciler.controllers.top_up import Pace, TopUp, Why, need_of
+from broker.reconciler.controllers.top_up import TopUp, TopUpPace, need_of
 from broker.reconciler.settlement.funds import Funds
 from broker.store import Store
 from policies.loader import load
 from tests import strategies
+from tests.controllers import Asking
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, offer
 
 HOUR = timedelta(hours=1)
@@ -51,11 +53,11 @@ class AboutMore(OpenPolicy):
 
 
 @dataclass
-class Watched:
+class WatchedTopUp:
     """A job that runs on the spot pool at $1 an hour, its money looked after."""
 
     stage: Stage
-    top_up: TopUp
+    top_up: Asking
 
     def pass_time(self, by: timedelta, times: int = 1) -> JobView:
         for _ in range(times):
@@ -83,13 +85,13 @@ def stage(store: Store, clock: ManualClock) -> Stage:
     return Stage(store, clock)
 
 
-def watched(stage: Stage, hold: str = "5", hours: float = 24, max_cost: str | None = None) -> Watched:
+def watched(stage: Stage, hold: str = "5", hours: float = 24, max_cost: str | None = None) -> WatchedTopUp:
     limit = None if max_cost is None else Money.usd(max_cost)
     stage.submit(Job(name="j", run="x", work=WORK, max_cost=limit), hold=hold, hours=hours)
     stage.pass_time()
     stage.mailbox.starts("j-1-1")
     stage.pass_time()
-    found = Watched(stage, TopUp(stage.store, lambda: stage.policy, stage.clock.now))
+    found = WatchedTopUp(stage, Asking(TopUp(stage.store, lambda: stage.policy), stage.clock.now))
     found.says(Answer.ALLOW)
     return found
 
@@ -134,13 +136,13 @@ def test_what_an_earlier_version_held_is_dated_at_its_rate_by_the_first_look_alo
         pass
     (dated,) = job.told(ev.HoldDated)
     assert isinstance(dated, ev.HoldDated)
-    assert (dated.amount, dated.rate, dated.because) == (before.held, Money.usd("1"), Why.FASTER.value)
+    assert (dated.amount, dated.rate, dated.trigger) == (before.held, Money.usd("1"), HoldTrigger.FASTER)
     with stage.store.reading() as look:
         after, entries = look.balance("j-1")[MoneyKind.CASH], len(look.entries("j-1"))
     assert after.burn is not None
     assert (after.held, after.burn.rate) == (before.held, Money.usd("1"))
     assert after.burn.end - stage.clock.now() == 24 * HOUR
-    again = Watched(stage, TopUp(stage.store, lambda: stage.policy, stage.clock.now))  # the next process
+    again = WatchedTopUp(stage, Asking(TopUp(stage.store, lambda: stage.policy), stage.clock.now))  # the next process
     assert not again.top_up(stage.view)
     again.pass_time(MINUTE, times=3)
     assert job.told(ev.HoldDated) == [dated]
@@ -168,7 +170,7 @@ def test_never_more_than_the_job_may_cost(stage: Stage) -> None:
     view = job.pass_time(5 * MINUTE, times=80)
     assert job.held_beside() == [Money.usd("0.5")]
     assert view.attempts[0].stop_requested is Cause.PAID_UNTIL
-    assert "more was refused" not in view.attempts[0].stop_why, "it is the job's own limit"
+    assert "more was refused" not in stops(view.attempts[0].stop_reason), "it is the job's own limit"
     assert view.attempt_count == 1
     assert view.state is JobState.PAUSED_BUDGET
 
@@ -182,7 +184,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage:
     latest = view.latest
     assert latest is not None
     assert latest.stop_requested is Cause.MONEY_REFUSED
-    assert "more was refused: the team's money is spent (team.yaml:7)" in latest.stop_why
+    assert "more was refused: the team's money is spent (team.yaml:7)" in stops(latest.stop_reason)
     decisions = stage.decided()
     assert {(one.action, one.answer) for one in decisions} == {(ActionKind.EXTEND, Answer.DENY)}
     assert 1 <= len(decisions) <= 5, "it is not asked at every look"
@@ -309,7 +311,7 @@ def test_policies_that_cannot_be_read_give_nothing_and_stop_nothing(stage: Stage
     def unreadable() -> OpenPolicy:
         raise InvalidInput("cannot be read")
 
-    job.top_up = TopUp(stage.store, unreadable, stage.clock.now)
+    job.top_up = Asking(TopUp(stage.store, unreadable), stage.clock.now)
     view = job.pass_time(5 * MINUTE, times=58)
     assert view.state is JobState.RUNNING
     assert job.held_beside() == []
@@ -346,7 +348,7 @@ def test_what_is_asked_for_is_needed_and_within_the_jobs_own_limits(
 
     view = advance(None, ev.Event("j-1", 1, NOW, None, submitted))
     view = replace(view, max_duration=longest, max_cost=limit)
-    pace = Pace()
+    pace = TopUpPace()
 
     held = lives_on.left
     committed += held
@@ -360,7 +362,7 @@ def test_what_is_asked_for_is_needed_and_within_the_jobs_own_limits(
         assert need is None, "nothing is left of what it may cost"
         return
     assert need is not None
-    assert need.why is Why.ENDS
+    assert need.trigger is HoldTrigger.ENDS
     assert need.amount > Money.ZERO
     assert limit is None or committed + need.amount <= limit
     with_it = replace(lives_on, left=lives_on.left + need.amount).paid_until

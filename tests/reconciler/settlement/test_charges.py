@@ -25,7 +25,7 @@ from broker.reconciler.settlement.charges import (
     RIPE_AFTER,
     Charged,
     Comparison,
-    Standing,
+    ComparisonState,
     adjustment,
     compare,
     is_billed,
@@ -93,17 +93,19 @@ BOTH_DAYS = (charge("25"), charge("27.5", 1))
 
 def test_what_was_charged_is_compared_with_what_was_metered() -> None:
     found = look(BOTH_DAYS)
-    assert found.standing is Standing.COMPARED
+    assert found.standing is ComparisonState.COMPARED
     assert (found.quoted, found.metered, found.billed) == (Money.usd(50), Money.usd(50), Money.usd("52.5"))
     assert found.difference == Money.usd("2.5")
 
 
 def test_nothing_is_compared_before_all_of_the_time_is_charged() -> None:
-    assert look([]).standing is Standing.AWAITED
-    assert look([charge("25")]).standing is Standing.AWAITED, "the second day is missing"
+    assert look([]).standing is ComparisonState.AWAITED
+    assert look([charge("25")]).standing is ComparisonState.AWAITED, "the second day is missing"
     assert look([charge("25")]).billed == Money.usd(25)
     later = charge("9", 1, key="other-1")
-    assert look([charge("50"), later]).standing is Standing.AWAITED, "of the second day nothing is billed under its key"
+    assert look([charge("50"), later]).standing is ComparisonState.AWAITED, (
+        "of the second day nothing is billed under its key"
+    )
 
 
 def rows(*times: tuple[datetime, datetime]) -> list[Charge]:
@@ -113,41 +115,41 @@ def rows(*times: tuple[datetime, datetime]) -> list[Charge]:
 def test_a_bill_for_a_part_of_the_time_is_not_all_of_it() -> None:
     """As where the tag was switched on only later, or charges came without it for a while."""
     hour, later = timedelta(hours=1), rows((LATE - DAY, LATE))
-    assert look([charge("27.5", 1)]).standing is Standing.AWAITED, "the first day went untagged"
+    assert look([charge("27.5", 1)]).standing is ComparisonState.AWAITED, "the first day went untagged"
     assert look([charge("27.5", 1)]).difference is None
-    assert look([*rows((UP, UP + 3 * hour), (UP + 4 * hour, GONE)), *later]).standing is Standing.AWAITED
-    assert look([*rows((UP + hour, GONE)), *later]).standing is Standing.AWAITED
-    assert look([*rows((UP, GONE - hour)), *later]).standing is Standing.AWAITED
+    assert look([*rows((UP, UP + 3 * hour), (UP + 4 * hour, GONE)), *later]).standing is ComparisonState.AWAITED
+    assert look([*rows((UP + hour, GONE)), *later]).standing is ComparisonState.AWAITED
+    assert look([*rows((UP, GONE - hour)), *later]).standing is ComparisonState.AWAITED
     overlapping = rows((UP + 2 * hour, GONE), (UP, UP + 8 * hour), (UP, UP + hour))
-    assert look(overlapping).standing is Standing.COMPARED
+    assert look(overlapping).standing is ComparisonState.COMPARED
 
 
 def test_a_providers_clock_may_be_off_by_a_little() -> None:
     blur = timedelta(minutes=5)
     late = rows((LATE - DAY, LATE))
-    assert look([*rows((UP + blur, GONE - blur)), *late]).standing is Standing.COMPARED
+    assert look([*rows((UP + blur, GONE - blur)), *late]).standing is ComparisonState.COMPARED
     more = blur + timedelta(seconds=1)
-    assert look([*rows((UP + more, GONE)), *late]).standing is Standing.AWAITED
-    assert look([*rows((UP, GONE - more)), *late]).standing is Standing.AWAITED
+    assert look([*rows((UP + more, GONE)), *late]).standing is ComparisonState.AWAITED
+    assert look([*rows((UP, GONE - more)), *late]).standing is ComparisonState.AWAITED
 
 
 def test_a_credit_is_no_bill() -> None:
     month = Charge("aws", UP - 20 * DAY, GONE + 20 * DAY, Money.usd(-5), "train-1", estimated=False)
-    assert look([month]).standing is Standing.AWAITED
+    assert look([month]).standing is ComparisonState.AWAITED
     assert look([month, *BOTH_DAYS]).billed == Money.usd("47.5")
 
 
 @pytest.mark.parametrize("age", [timedelta(0), RIPE_AFTER - timedelta(seconds=1)])
 def test_a_fresh_estimate_is_waited_out(age: timedelta) -> None:
     charges = [charge("25"), charge("27.5", 1, estimated=True)]
-    assert look(charges, now=charges[1].ends + age).standing is Standing.AWAITED
+    assert look(charges, now=charges[1].ends + age).standing is ComparisonState.AWAITED
     ripe = look(charges, now=charges[1].ends + RIPE_AFTER)
-    assert (ripe.standing, ripe.estimated) == (Standing.COMPARED, True)
+    assert (ripe.standing, ripe.estimated) == (ComparisonState.COMPARED, True)
 
 
 def test_what_still_runs_is_not_compared() -> None:
     found = look(BOTH_DAYS, view=life(closed=False))
-    assert (found.standing, found.difference) == (Standing.RUNNING, None)
+    assert (found.standing, found.difference) == (ComparisonState.RUNNING, None)
 
 
 def test_only_cash_is_charged() -> None:

@@ -13,7 +13,7 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import CostTerm, Moved
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
-from broker.core.policy.approvals import Asked
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Tags, move
@@ -167,7 +167,7 @@ class TestFundsOfAnAttempt:
         assert found(view, entries(9, kind=MoneyKind.AMORTISED)).left == Money.ZERO
 
     def test_what_waits_for_approval_does_not_count(self) -> None:
-        asked = Asked(UP, (), held={MoneyKind.CASH: usd(6)}, extension=True)
+        asked = RequestedApproval(UP, (), held={MoneyKind.CASH: usd(6)}, extension=True)
         assert found(replace(life(closed=False), asked=asked), entries(60)).left == usd(54)
 
     def test_each_machine_costs(self) -> None:

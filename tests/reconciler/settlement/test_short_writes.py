@@ -5,17 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import pytest
 
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults, move
 from broker.ledger.journal import Posted, Reading, Writing
-from broker.reconciler.settlement.batch import Settling
+from broker.reconciler.settlement.batch import Settling, catch_up
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
+from tests.reconciler.rehearsal import Stage, finish, running, settled_and_closed
 from tests.reconciler.settlement.test_batch import EVERY, jobs, runs
 
 JOBS, MINUTES = 5, 3
@@ -67,13 +71,56 @@ def test_all_entries_of_a_job_are_read_before_its_turn_to_write(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upgraded(store, clock)
-
-    def never(tx: StoreWriting, job_id: str, attempt: int) -> Posted:
-        raise AssertionError("every other writer waits meanwhile")
-
     monkeypatch.setattr(StoreWriting, "posted", never)
     settle_all(Between(store, lambda: None), store, clock)
     assert all(meters[1].settled_to == clock.now() for _, _, meters in jobs(store))
+
+
+def never(tx: StoreWriting, job_id: str, attempt: int) -> Posted:
+    raise AssertionError("every other writer waits meanwhile")
+
+
+def ran(stage: Stage) -> None:
+    """A job at $1 an hour has run for three minutes, and was settled in each, by a version that kept no meters."""
+    running(stage)
+    stage.pass_time(EVERY, times=MINUTES)
+    stage.store.rebuild()
+    stage.restart()
+    stage.clock.advance(EVERY)
+
+
+def test_so_they_are_where_there_is_news_of_the_job(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(store, clock)
+    ran(stage)
+    monkeypatch.setattr(StoreWriting, "posted", never)
+    finish(stage, "j-1-1")
+    settled_and_closed(stage)
+    assert stage.money()[1] == Money.usd("1").share(MINUTES + 1, 60)
+
+
+def test_so_they_are_where_the_job_has_ended_already(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(store, clock)
+    ran(stage)
+    over = (1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=clock.now()))
+    with store.writing() as tx:
+        tx.append("j-1", [*over, (None, ev.JobEnded(state=JobState.SUCCEEDED))], clock.now())
+    monkeypatch.setattr(StoreWriting, "posted", never)
+    stage.pass_time()
+    settled_and_closed(stage)
+    assert stage.money()[1] == Money.usd("1").share(MINUTES + 1, 60)
+
+
+def test_a_job_of_which_nothing_was_posted_has_nothing_to_catch_up_with(store: Store, clock: ManualClock) -> None:
+    runs(store, "j-0", clock.now())
+    ((view, _, _),) = jobs(store)
+    catch_up(store, replace(view, id="j-1"), clock.now() + EVERY)
+    with store.reading() as look:
+        assert {entry.tags.job_id for entry in look.entries()} == {"j-0"}
+        assert settlements_of(store) == 0
 
 
 # Three transactions of two jobs at most: before each, before it is committed, and after that.

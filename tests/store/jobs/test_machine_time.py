@@ -16,7 +16,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import share_within
 from broker.ledger.entries import Account
 from broker.store import Store, open_store
-from broker.store.ledger.spending import DIMENSIONS, Period, Spent
+from broker.store.ledger.spending import DIMENSIONS, SpendingPeriod, Spent
 from tests.past import HOUR, finished, started
 from tests.store.older import take_back
 from tests.store.recorded_store import RECORDED_AT, write_recorded
@@ -93,7 +93,7 @@ def test_the_upgrade_of_a_store_of_an_earlier_version_gives_what_its_events_give
         assert rows(store) == kept
 
 
-def added_up(store: Store, dimension: str, period: Period) -> dict[str, Spent]:
+def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
     """The same, entry by entry and attempt by attempt."""
     found: dict[str, Spent] = {}
     start = period.since or datetime.min.replace(tzinfo=UTC)
@@ -143,7 +143,7 @@ def test_what_was_spent_in_a_period_is_the_sum_over_its_entries(store: Store, di
         finished(store, number, NOW - (20 + number) * HOUR)
     started(store, 1, NOW - HOUR)
     for name, (since, until) in PERIODS.items():
-        period = Period(since, until, NOW)
+        period = SpendingPeriod(since, until, NOW)
         with store.reading() as look:
             found = look.spent_by(dimension, period)
         wanted = added_up(store, dimension, period)
@@ -154,7 +154,7 @@ def test_what_was_spent_in_a_period_is_the_sum_over_its_entries(store: Store, di
             assert found[group].gpu_hours == pytest.approx(spent.gpu_hours)
             assert found[group].machine_hours == pytest.approx(spent.machine_hours)
         with store.reading() as look:
-            assert look.spent_by(dimension, Period(since, until, NOW, sandbox=True)) == {}
+            assert look.spent_by(dimension, SpendingPeriod(since, until, NOW, sandbox=True)) == {}
     total = sum((sum(one.money.values(), Money.ZERO) for one in found.values()), Money.ZERO)
     assert total == Money.ZERO, "nothing is spent in a time to come"
 

@@ -155,6 +155,16 @@ def test_a_reference_price_stands_back_for_a_live_one_and_returns(store: Store) 
     assert store.offers() == [listed]
 
 
+def test_of_two_lists_of_the_same_machine_the_newer_one_counts(store: Store) -> None:
+    listed = offer("p5", 300, source="pricebook", reference=True)
+    poll(store, listed, provider="pricebook")
+    newer = offer("p5", 290, T + MINUTE, source="quote", reference=True)
+    poll(store, newer, at=T + MINUTE, provider="quote")
+    assert store.offers() == [newer]
+    poll(store, at=T + 2 * MINUTE, provider="quote")
+    assert store.offers() == [listed]
+
+
 def test_a_reference_price_does_not_stand_back_for_one_without_a_price(store: Store) -> None:
     listed = offer("p5", 300, source="pricebook", reference=True)
     poll(store, listed, provider="pricebook")

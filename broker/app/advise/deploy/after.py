@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from broker.app.advise.deploy.situation import Situation, Step
+from broker.app.advise.deploy.situation import DeployDemand, PathStep
 from broker.app.advise.goal import Goal
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
 from broker.economics.energy import footprint
 from broker.economics.rules import RulesOfThumb
-from broker.economics.savings import Described, ladder
+from broker.economics.savings import WorkloadDescription, ladder
 
 
 def after(
-    situation: Situation,
+    situation: DeployDemand,
     card: Accelerator,
     gpus: int,
     hours: float,
@@ -22,13 +22,13 @@ def after(
     rules: RulesOfThumb,
     spot: bool = False,
     quantised: bool = False,
-) -> tuple[Step, ...]:
+) -> tuple[PathStep, ...]:
     """``hours``: of a run, or in use a month. ``interruptible``: whether spot would do, ``quantised``: whether weights
     are already, so that nothing is advised that the path before has decided."""
     serves = situation.goal is Goal.SERVE
     target = rules.inference_utilisation if serves else rules.training_utilisation
     advice = ladder(
-        Described(
+        WorkloadDescription(
             inference=serves,
             parameters=situation.model.parameters,
             quantised=quantised,
@@ -44,20 +44,20 @@ def after(
     )
     first = [one for one in advice if one.applies][:4]
     return (
-        Step(
+        PathStep(
             "optimisations",
             "the ladder of savings, in order; each works on what the one before left",
             {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
             f"start with: {', '.join(one.name for one in first[:2])}",
         ),
-        Step(
+        PathStep(
             "monitoring",
             "GPU compute and memory utilisation, idle hours, cost per unit, spend against budget",
             {"target_utilisation": target, "idle_hours_below": rules.idle_hours_below},
             "`gpubroker policy findings` and `gpubroker report spend`, weekly",
         ),
         _sustainability(situation, card, gpus, hours, target, rules),
-        Step(
+        PathStep(
             "revisit",
             "advice is as old as its prices",
             {"prices": "monthly", "quality bar": "with each new model", "hardware": "with each generation"},
@@ -67,15 +67,17 @@ def after(
 
 
 def _sustainability(
-    situation: Situation, card: Accelerator, gpus: int, hours: float, busy: float, rules: RulesOfThumb
-) -> Step:
+    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, busy: float, rules: RulesOfThumb
+) -> PathStep:
     rule = "kWh = power × hours × PUE; kg CO2e by the grid of the place"
     try:
         used = footprint(card, gpus=gpus, hours=hours, utilisation=busy, location=situation.location, rules=rules)
     except (InvalidInput, UnknownName) as error:
-        return Step("sustainability", rule, {"not known": str(error)}, "give --location, or a card with a known power")
+        return PathStep(
+            "sustainability", rule, {"not known": str(error)}, "give --location, or a card with a known power"
+        )
     clean = used.kwh * rules.clean_grid_g_per_kwh / 1000
-    return Step(
+    return PathStep(
         "sustainability",
         rule,
         {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 
-from broker.app.advise.deploy.situation import Situation
+from broker.app.advise.deploy.situation import DeployDemand
 from broker.app.advise.goal import Goal
 from broker.core.documents import print_document
 from broker.core.job.file import print_job
@@ -35,7 +35,7 @@ def dollars(amount: float) -> Money:
 
 
 def training_job(
-    situation: Situation,
+    situation: DeployDemand,
     machines: Sequence[str],
     nodes: int,
     *,
@@ -70,7 +70,7 @@ def training_job(
     )
 
 
-def serving_job(situation: Situation, machine: str, nodes: int, *, monthly: float) -> Job:
+def serving_job(situation: DeployDemand, machine: str, nodes: int, *, monthly: float) -> Job:
     """A month of serving; to be submitted again each month."""
     return Job(
         name=situation.name,
@@ -93,7 +93,7 @@ def job_text(job: Job, summary: str) -> str:
 
 
 def policy_text(
-    situation: Situation,
+    situation: DeployDemand,
     *,
     budget: float,
     usd_per_gpu_hour: float | None,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from broker.app.advise.deploy.serving import serve
-from broker.app.advise.deploy.situation import Deployment, Situation
+from broker.app.advise.deploy.situation import DeployDemand, Deployment
 from broker.app.advise.deploy.train import train
 from broker.app.advise.goal import Goal
-from broker.app.advise.prices import Prices
+from broker.app.advise.prices import CurrentPrices
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 
-def deploy(situation: Situation, prices: Prices, rules: RulesOfThumb = DEFAULTS) -> Deployment:
+def deploy(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb = DEFAULTS) -> Deployment:
     """The advice for a situation at these prices. Pure. Raises InvalidInput when nothing holds the model or has a
     price."""
     return serve(situation, prices, rules) if situation.goal is Goal.SERVE else train(situation, prices, rules)

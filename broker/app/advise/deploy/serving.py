@@ -7,16 +7,16 @@ from math import ceil
 
 from broker.app.advise.deploy.after import after
 from broker.app.advise.deploy.files import job_text, policy_text, serving_job
-from broker.app.advise.deploy.situation import Deployment, Situation, Step
-from broker.app.advise.prices import Prices, Quote
+from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
+from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.economics import serving
-from broker.economics.buy_or_rent import Answer, Case, Verdict, buy_or_rent
+from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.memory import Precision
 from broker.economics.rules import RulesOfThumb
-from broker.economics.sourcing import Situation as Sourcing
+from broker.economics.sourcing import SourcingNeed as Sourcing
 from broker.economics.sourcing import opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
@@ -35,7 +35,7 @@ class _Choice:
     nodes: int
     rent_usd_per_hour: float
     purchase_usd: float
-    answer: Answer
+    answer: BuyOrRentTotals
 
     @property
     def gpus(self) -> int:
@@ -43,10 +43,10 @@ class _Choice:
 
     @property
     def owns(self) -> bool:
-        return self.answer.verdict is not Verdict.RENT
+        return self.answer.verdict is not BuyOrRentVerdict.RENT
 
 
-def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployment:
+def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
     """The advice for a service. Raises InvalidInput when nothing that has prices holds the model."""
     traffic = serving.Traffic(
         situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s
@@ -60,7 +60,13 @@ def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
     best = choices[0]
     option, answer = best.option, best.answer
     owned = situation.sensitive or best.owns
-    verdict = "hybrid" if answer.verdict is Verdict.HYBRID and not situation.sensitive else "buy" if owned else "rent"
+    verdict = (
+        "hybrid"
+        if answer.verdict is BuyOrRentVerdict.HYBRID and not situation.sensitive
+        else "buy"
+        if owned
+        else "rent"
+    )
     months = situation.months
     monthly = (answer.own_npv_usd if owned else answer.rent_npv_usd) / months
     fits = situation.budget_usd is None or monthly <= situation.budget_usd
@@ -111,7 +117,9 @@ def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
     )
 
 
-def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rules: RulesOfThumb) -> list[_Choice]:
+def _choices(
+    situation: DeployDemand, traffic: serving.Traffic, prices: CurrentPrices, rules: RulesOfThumb
+) -> list[_Choice]:
     """Every card that can be had as the situation asks, the cheapest over the whole time first."""
     cards = []
     for name in known():
@@ -122,7 +130,7 @@ def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rul
             continue
         if card.consumer and situation.hours_per_day >= 24:
             continue  # not built, and not licensed, to run in racks around the clock
-        cards.append((card, serving.Prices(on_demand=quote.usd_per_gpu_hour)))
+        cards.append((card, serving.GpuHourPrices(on_demand=quote.usd_per_gpu_hour)))
     options = serving.options(
         traffic,
         parameters=situation.model.parameters,
@@ -144,7 +152,9 @@ def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rul
     return sorted(found, key=cost)
 
 
-def _machines(option: serving.ServingOption, prices: Prices, rules: RulesOfThumb) -> tuple[int, int, float] | None:
+def _machines(
+    option: serving.ServingOption, prices: CurrentPrices, rules: RulesOfThumb
+) -> tuple[int, int, float] | None:
     """Cards a machine, machines, and their rent an hour: whole copies on each, the cheapest, of equals the fewest
     machines. None when none has a price."""
     each = min(option.gpus_per_replica, rules.gpus_per_node)
@@ -161,7 +171,9 @@ def _machines(option: serving.ServingOption, prices: Prices, rules: RulesOfThumb
     return each, nodes, usd
 
 
-def _choice(situation: Situation, option: serving.ServingOption, prices: Prices, rules: RulesOfThumb) -> _Choice | None:
+def _choice(
+    situation: DeployDemand, option: serving.ServingOption, prices: CurrentPrices, rules: RulesOfThumb
+) -> _Choice | None:
     card = lookup(option.accelerator)
     assert card.street_price is not None
     machines = _machines(option, prices, rules)
@@ -172,7 +184,7 @@ def _choice(situation: Situation, option: serving.ServingOption, prices: Prices,
     purchase = sum(card.street_price) / 2 * gpus * rules.server_per_card_price
     years = situation.months / 12
     lead = rules.lead_time_weeks if years * 52 > rules.lead_time_weeks else 0.0
-    case = Case(
+    case = BuyOrRentInputs(
         purchase_usd=purchase,
         rent_usd_per_hour=rent,
         years=years,
@@ -187,9 +199,9 @@ def _choice(situation: Situation, option: serving.ServingOption, prices: Prices,
     return _Choice(option, card, per_machine, nodes, rent, purchase, buy_or_rent(case, rules))
 
 
-def _demand(traffic: serving.Traffic) -> Step:
+def _demand(traffic: serving.Traffic) -> PathStep:
     need = traffic.tokens_per_second * (1 + traffic.headroom)
-    return Step(
+    return PathStep(
         "demand",
         "tokens/s = requests a minute ÷ 60 × tokens × (1 + headroom)",
         {"requests_per_minute": traffic.requests_per_minute, "tokens_per_request": traffic.tokens_per_request,
@@ -198,16 +210,18 @@ def _demand(traffic: serving.Traffic) -> Step:
     )  # fmt: skip
 
 
-def _supply(choices: list[_Choice], situation: Situation) -> Step:
+def _supply(choices: list[_Choice], situation: DeployDemand) -> PathStep:
     numbers = {
         one.card.name: f"${one.rent_usd_per_hour:,.2f}/h rented, ${one.purchase_usd:,.0f} to buy"
         for one in reversed(choices[:_SHOWN])
     }
     money = "no budget given" if situation.budget_usd is None else f"${situation.budget_usd:,.0f} a month"
-    return Step("supply and budget", "current on-demand prices; street prices with the server around", numbers, money)
+    return PathStep(
+        "supply and budget", "current on-demand prices; street prices with the server around", numbers, money
+    )
 
 
-def _right_size(choices: list[_Choice], best: _Choice) -> Step:
+def _right_size(choices: list[_Choice], best: _Choice) -> PathStep:
     numbers: dict[str, object] = {}
     for one in choices:
         if one.card.name == best.card.name:
@@ -216,20 +230,20 @@ def _right_size(choices: list[_Choice], best: _Choice) -> Step:
                 f"{one.gpus} GPUs, {one.option.tokens_per_second_per_replica:,.0f} tokens/s a replica",
             )
     rule = "the fewest bytes a weight that keep the quality; below 8 bits only when it was measured"
-    return Step("right-size the model", rule, numbers, f"{best.option.precision} weights: check the quality first")
+    return PathStep("right-size the model", rule, numbers, f"{best.option.precision} weights: check the quality first")
 
 
-def _hardware(choices: list[_Choice], best: _Choice) -> Step:
+def _hardware(choices: list[_Choice], best: _Choice) -> PathStep:
     numbers: dict[str, object] = {}
     for one in choices:
         cheaper = min(one.answer.own_npv_usd, one.answer.rent_npv_usd)
         numbers.setdefault(one.card.name, f"{one.gpus} cards, ${cheaper:,.0f} over the whole time")
     kept = dict(list(numbers.items())[:_SHOWN])
     rule = "decoding is bound by memory bandwidth; the cheapest over the whole time that keeps the latency"
-    return Step("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
+    return PathStep("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
 
 
-def _where(situation: Situation, best: _Choice, verdict: str, rules: RulesOfThumb) -> Step:
+def _where(situation: DeployDemand, best: _Choice, verdict: str, rules: RulesOfThumb) -> PathStep:
     answer = best.answer
     said = opinions(
         Sourcing(
@@ -252,13 +266,13 @@ def _where(situation: Situation, best: _Choice, verdict: str, rules: RulesOfThum
     if situation.sensitive:
         why = f"on machines of our own, because the data is sensitive; {why}"
     rule = "present values of the same hours, lead time included; sensitive data stays on our own machines"
-    return Step("owned, cloud or hybrid", rule, numbers, f"{verdict}: {why}")
+    return PathStep("owned, cloud or hybrid", rule, numbers, f"{verdict}: {why}")
 
 
-def _parallelism(best: _Choice) -> Step:
+def _parallelism(best: _Choice) -> PathStep:
     option = best.option
     split = f"each copy over {option.gpus_per_replica} cards" if option.gpus_per_replica > 1 else "a copy on each card"
-    return Step(
+    return PathStep(
         "parallelism",
         "as few cards a copy as hold it; copies side by side",
         {"gpus_per_replica": option.gpus_per_replica, "replicas": option.replicas, "p95_s": option.p95_s},
@@ -267,7 +281,7 @@ def _parallelism(best: _Choice) -> Step:
 
 
 def _warnings(
-    situation: Situation, best: _Choice, monthly: float, rent: Quote | None, *, fits: bool
+    situation: DeployDemand, best: _Choice, monthly: float, rent: Quote | None, *, fits: bool
 ) -> tuple[str, ...]:
     notes = []
     if best.option.meets_latency is False:

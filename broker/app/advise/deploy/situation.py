@@ -14,7 +14,7 @@ from broker.economics.units import at_least_one, not_negative, positive, whole
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class DeployDemand:
     """The demand and its limits.
 
     ``tokens``: to train on, None for the usual number. ``budget_usd``: for the run, or a month of serving; None: no
@@ -58,7 +58,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One step of the path: the ``rule`` that was applied, the ``numbers`` that went in and came out, the decision."""
 
     step: str
@@ -80,7 +80,7 @@ class Deployment:
     usd: float
     fits_budget: bool
     meets_deadline: bool
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...]
     job: Job = field(repr=False)

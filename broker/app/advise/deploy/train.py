@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from broker.app.advise.deploy.after import after
 from broker.app.advise.deploy.files import dollars, job_text, policy_text, training_job
-from broker.app.advise.deploy.situation import Deployment, Situation, Step
+from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.goal import Goal
-from broker.app.advise.prices import Prices
+from broker.app.advise.prices import CurrentPrices
 from broker.core.errors import InvalidInput
-from broker.economics.buy_or_rent import WEEKS_PER_YEAR, Answer, Case, buy_or_rent
+from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
 from broker.economics.memory import Method
 from broker.economics.rules import RulesOfThumb
 from broker.economics.throughput import training_flops
@@ -19,7 +19,7 @@ _ALTERNATIVES = 3
 _SHOWN = 6
 
 
-def train(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployment:
+def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
     """The advice for a fine-tune or a pre-training. Raises InvalidInput when nothing that has a price holds it."""
     found = ways(situation, prices, rules)
     if not found:
@@ -93,7 +93,7 @@ def train(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
     )
 
 
-def _ownership(best: Way, situation: Situation, rules: RulesOfThumb) -> Answer | None:
+def _ownership(best: Way, situation: DeployDemand, rules: RulesOfThumb) -> BuyOrRentTotals | None:
     """What buying the cards for this run, and as much again for the time they are needed, comes to."""
     price = best.card.street_price
     if price is None:
@@ -101,7 +101,7 @@ def _ownership(best: Way, situation: Situation, rules: RulesOfThumb) -> Answer |
     years = max(situation.months / 12, best.hours / HOURS_PER_YEAR)
     purchase = sum(price) / 2 * best.plan.gpus * rules.server_per_card_price
     return buy_or_rent(
-        Case(
+        BuyOrRentInputs(
             purchase_usd=purchase,
             rent_usd_per_hour=best.quote.usd_per_hour,
             years=years,
@@ -138,10 +138,10 @@ def _between(checkpoint_bytes: float, rules: RulesOfThumb) -> float:
     return max(0.25, checkpoint_bytes / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
 
 
-def _demand(situation: Situation, rules: RulesOfThumb) -> Step:
+def _demand(situation: DeployDemand, rules: RulesOfThumb) -> PathStep:
     tokens, active = tokens_of(situation, rules), situation.model.active
     flops = training_flops(active, tokens)
-    return Step(
+    return PathStep(
         "demand",
         "training compute = 6 × parameters × tokens",
         {"parameters": situation.model.parameters, "tokens": tokens, "context": situation.context, "flops": flops,
@@ -150,7 +150,7 @@ def _demand(situation: Situation, rules: RulesOfThumb) -> Step:
     )  # fmt: skip
 
 
-def _supply(found: tuple[Way, ...], situation: Situation) -> Step:
+def _supply(found: tuple[Way, ...], situation: DeployDemand) -> PathStep:
     best = found[0]
     quotes = {
         f"{way.plan.num_nodes} × {way.quote.machine} {way.quote.capacity_type}": f"${way.quote.usd_per_hour:,.2f}/h "
@@ -159,7 +159,7 @@ def _supply(found: tuple[Way, ...], situation: Situation) -> Step:
     }
     money = "no budget given" if situation.budget_usd is None else f"budget ${situation.budget_usd:,.0f}"
     source = "a list price, not live" if best.quote.reference else f"from {best.quote.source}"
-    return Step(
+    return PathStep(
         "supply and budget",
         "current prices; cost = hours × price; spot only for one machine, with its redone hours",
         quotes,
@@ -175,7 +175,7 @@ def _by_card(found: tuple[Way, ...]) -> list[Way]:
     return list(seen.values())[:_SHOWN]
 
 
-def _right_size(found: tuple[Way, ...], best: Way) -> Step:
+def _right_size(found: tuple[Way, ...], best: Way) -> PathStep:
     cheapest: dict[Method, Way] = {}
     for way in sorted(found, key=lambda way: way.usd):
         cheapest.setdefault(way.method, way)
@@ -184,16 +184,16 @@ def _right_size(found: tuple[Way, ...], best: Way) -> Step:
         for method, way in cheapest.items()
     }
     why = "every weight is trained" if best.method is Method.ADAMW else "an adapter is enough for an adaptation"
-    return Step("right-size the model", "the least memory that does the task", numbers, f"{best.method}: {why}")
+    return PathStep("right-size the model", "the least memory that does the task", numbers, f"{best.method}: {why}")
 
 
-def _hardware(found: tuple[Way, ...], best: Way) -> Step:
+def _hardware(found: tuple[Way, ...], best: Way) -> PathStep:
     numbers = {way.card.name: f"{way.plan.gpus} × {way.hours:,.1f} h, ${way.usd:,.2f}" for way in _by_card(found)}
     rule = "training is bound by compute: GPU-hours = FLOPs ÷ (peak × MFU), then by cost among those in time"
-    return Step("hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {best.gpu_hours:,.0f} GPU-hours")
+    return PathStep("hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {best.gpu_hours:,.0f} GPU-hours")
 
 
-def _where(best: Way, answer: Answer | None, situation: Situation, rules: RulesOfThumb) -> Step:
+def _where(best: Way, answer: BuyOrRentTotals | None, situation: DeployDemand, rules: RulesOfThumb) -> PathStep:
     weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
     numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": rules.lead_time_weeks}
     why = f"rent: the run takes {weeks:,.1f} weeks, and bought machines come after {rules.lead_time_weeks:g}"
@@ -206,12 +206,12 @@ def _where(best: Way, answer: Answer | None, situation: Situation, rules: RulesO
         why += f"; owning would cost ${answer.own_npv_usd:,.0f} against ${answer.rent_npv_usd:,.0f} of rent"
     if situation.sensitive:
         why = f"owned machines only, because the data is sensitive; {why.removeprefix('rent: ')}"
-    return Step("owned, cloud or hybrid", "present values of the same hours; lead time; sensitivity", numbers, why)
+    return PathStep("owned, cloud or hybrid", "present values of the same hours; lead time; sensitivity", numbers, why)
 
 
-def _parallelism(best: Way) -> Step:
+def _parallelism(best: Way) -> PathStep:
     plan = best.plan
-    return Step(
+    return PathStep(
         "parallelism",
         plan.why,
         {
@@ -223,7 +223,7 @@ def _parallelism(best: Way) -> Step:
     )  # fmt: skip
 
 
-def _warnings(best: Way, situation: Situation, *, late: bool, fits: bool) -> tuple[str, ...]:
+def _warnings(best: Way, situation: DeployDemand, *, late: bool, fits: bool) -> tuple[str, ...]:
     notes = list(best.plan.warnings)
     if late:
         notes.append(f"not done in time: the fastest way takes {best.hours:,.0f} of {situation.deadline_hours:,.0f} h")
@@ -239,7 +239,7 @@ def _warnings(best: Way, situation: Situation, *, late: bool, fits: bool) -> tup
     return tuple(notes)
 
 
-def _assumptions(situation: Situation, rules: RulesOfThumb) -> list[str]:
+def _assumptions(situation: DeployDemand, rules: RulesOfThumb) -> list[str]:
     notes = [f"MFU {rules.mfu:.0%}, as in runs on whole clusters", "everything is recomputed in the backward pass"]
     if situation.tokens is None:
         usual = (

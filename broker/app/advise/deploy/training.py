@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from broker.app.advise.deploy.situation import Situation
+from broker.app.advise.deploy.situation import DeployDemand
 from broker.app.advise.goal import Goal
-from broker.app.advise.prices import Prices, Quote
+from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
@@ -39,7 +39,7 @@ class Way:
         return self.quote.capacity_type is CapacityType.SPOT
 
 
-def tokens_of(situation: Situation, rules: RulesOfThumb) -> float:
+def tokens_of(situation: DeployDemand, rules: RulesOfThumb) -> float:
     """Tokens to train on: as said, else the usual number."""
     if situation.tokens is not None:
         return situation.tokens
@@ -48,14 +48,14 @@ def tokens_of(situation: Situation, rules: RulesOfThumb) -> float:
     return rules.fine_tuning_tokens
 
 
-def methods_of(situation: Situation) -> tuple[Method, ...]:
+def methods_of(situation: DeployDemand) -> tuple[Method, ...]:
     """Which methods to look at: an adaptation need not train every weight."""
     if situation.method is not None:
         return (situation.method,)
     return (Method.ADAMW,) if situation.goal is Goal.PRETRAIN else (Method.QLORA, Method.LORA, Method.ADAMW)
 
 
-def ways(situation: Situation, prices: Prices, rules: RulesOfThumb) -> tuple[Way, ...]:
+def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[Way, ...]:
     """Every way that has a price and is in time, adaptations first, then the cheapest; without any in time, the fastest
     first."""
     found = []
@@ -76,12 +76,12 @@ def ways(situation: Situation, prices: Prices, rules: RulesOfThumb) -> tuple[Way
     return tuple(sorted(found, key=lambda way: (way.hours, way.usd)))
 
 
-def _in_time(way: Way, situation: Situation) -> bool:
+def _in_time(way: Way, situation: DeployDemand) -> bool:
     return situation.deadline_hours is None or way.hours <= situation.deadline_hours
 
 
 def _on(
-    situation: Situation, needs: MemoryEstimate, card: Accelerator, prices: Prices, rules: RulesOfThumb
+    situation: DeployDemand, needs: MemoryEstimate, card: Accelerator, prices: CurrentPrices, rules: RulesOfThumb
 ) -> list[Way]:
     try:
         least = choose(needs, card, rules=rules)
@@ -111,7 +111,7 @@ def _on(
     return found
 
 
-def _enough(situation: Situation, group: int, gpu_hours: float, card: Accelerator, rules: RulesOfThumb) -> int:
+def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, rules: RulesOfThumb) -> int:
     """The fewest cards, in whole groups and whole machines, that are done in time with the margin; the smallest group
     where there is no deadline. Scaling is in the MFU, which is that of runs on whole clusters."""
     if situation.deadline_hours is None:

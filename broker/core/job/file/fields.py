@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo, WithJsonSchema
 
-from broker.core.errors import UnknownName, did_you_mean
+from broker.core.errors import did_you_mean
+from broker.core.job.file.accelerator_requests import Accelerators, parse_alternatives, parse_machine
 from broker.core.job.file.skypilot import STORAGE_KEYS
-from broker.core.job.jobs import Work
+from broker.core.job.jobs import ResumePoint, Work
 from broker.core.validation import each
-from broker.core.values.accelerators import canonical
 from broker.core.values.units import (
     MAX_DURATION,
-    parse_accelerators,
     parse_cpus,
     parse_duration,
     parse_memory,
-    split_machine,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -28,15 +25,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!-]{1,100}")
 _LOCATION = re.compile(r"[A-Za-z0-9_.-]{1,63}/[A-Za-z0-9_.-]{1,63}")
 _CLOUD_WITH_FREE_REST = frozenset({"kubernetes", "k8s", "ssh"})
+_RESUME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62})(?:@([0-9]{1,12}))?")
 _ISO_DATE = re.compile(r"\s*[0-9]{4}-")
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerators:
-    """Accelerators that would do, with their number per machine; ``preferred``: in order of preference."""
-
-    machines: tuple[tuple[str, int], ...]
-    preferred: bool = False
 
 
 def _name(value: str) -> str:
@@ -70,43 +60,6 @@ def _workdir(value: object) -> object:
     if isinstance(value, dict):
         raise ValueError("a Git repository is not fetched here; name a local folder, or clone it in `setup`")
     return value
-
-
-def accelerator(name: str) -> str:
-    """The canonical name. ``ValueError`` with the nearest known one for an unknown name."""
-    try:
-        return canonical(name)
-    except UnknownName as error:
-        # With a hint, no known name is close.
-        where = "; `gpubroker offers` lists the available ones" if error.hint else ""
-        raise ValueError(f"{error.message}{where}") from error
-
-
-def _machine(value: object) -> tuple[str, int]:
-    name, count = split_machine(value)
-    return accelerator(name), count
-
-
-def _counted(key: str, count: object) -> tuple[str, int]:
-    """One entry of the mapping form: ``H100: 8``, or ``H100:8`` with nothing behind it."""
-    if count is None:
-        return _machine(key)
-    if ":" in key:
-        raise ValueError("names its number twice; write `H100: 8`")
-    return accelerator(key), parse_accelerators(count)
-
-
-def _accelerators(value: object) -> Accelerators:
-    if isinstance(value, list):
-        machines, preferred = each(enumerate(value), lambda _, item: _machine(item)), True
-    elif isinstance(value, dict):
-        machines, preferred = each(value.items(), _counted), False
-    else:
-        machines, preferred = [_machine(value)], False
-    if not machines:
-        raise ValueError("is empty; name an accelerator such as H100:8, or delete the line for a CPU job")
-    unique = tuple(dict.fromkeys(machines))
-    return Accelerators(unique, preferred and len(unique) > 1)
 
 
 def _infra(value: str) -> str:
@@ -178,11 +131,12 @@ def _work(value: object) -> Work:
         raise ValueError(f"there is nothing to do; {expected}")
     if not on:
         return Work(duration=duration)
-    name, count = _machine(machine)
+    name, count = parse_machine(machine)
     return Work(duration=duration, accelerator=name, count=count)
 
 
-def _variable(name: object) -> str:
+def variable_name(name: object) -> str:
+    """A name that a variable of a job can have. Raises ``ValueError``."""
     if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
         raise ValueError("expected the name of a variable: letters, digits and '_', not starting with a digit")
     if name.startswith("GPUBROKER_"):
@@ -193,30 +147,29 @@ def _variable(name: object) -> str:
 def _env(name: str, value: object) -> tuple[str, str]:
     if not isinstance(value, str):
         raise ValueError("expected text; put lists and mappings in quotes, as JSON for example")
-    return _variable(name), _without_nul(value)
+    return variable_name(name), _without_nul(value)
 
 
 def _envs(value: object) -> object:
     return dict(each(value.items(), _env)) if isinstance(value, dict) else value
 
 
-def _secret(name: object, value: object) -> str:
+def _secret(name: object, value: object) -> tuple[str, bool]:
+    """The name, and whether the job can do without (``HF_TOKEN: ""``)."""
     # The value must not come near a message, a log or the job.
     if value not in (None, ""):
         raise ValueError(
             "a secret's value does not belong in a file; leave it empty here and export the variable before you submit"
         )
-    return _variable(name.removeprefix("secrets:") if isinstance(name, str) else name)
+    return variable_name(name.removeprefix("secrets:") if isinstance(name, str) else name), value == ""
 
 
-def _secrets(value: object) -> tuple[str, ...]:
+def _secrets(value: object) -> dict[str, bool]:
     if isinstance(value, dict):
-        names = each(value.items(), _secret)
-    elif isinstance(value, list):
-        names = each(enumerate(value), lambda _, name: _secret(name, None))
-    else:
-        raise ValueError("expected a list of names of variables, such as [HF_TOKEN]; their values come from yours")
-    return tuple(dict.fromkeys(names))
+        return dict(each(value.items(), _secret))
+    if isinstance(value, list):
+        return dict(each(enumerate(value), lambda _, name: _secret(name, None)))
+    raise ValueError("expected a list of names of variables, such as [HF_TOKEN]; their values come from yours")
 
 
 def _mount(target: str, source: object) -> tuple[str, Any]:
@@ -236,6 +189,36 @@ def _mounts(value: object) -> object:
     return dict(each(value.items(), _mount)) if isinstance(value, dict) else value
 
 
+def _resume_from(value: object) -> ResumePoint:
+    found = _RESUME.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"expected a job, and a step if not its newest checkpoint: my-job or my-job@60; got {value!r}")
+    return ResumePoint(job=found[1], step=None if found[2] is None else int(found[2]))
+
+
+def _outputs(value: object) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        raise ValueError(
+            "expected paths within the working folder, such as [results/, '*.json']; SkyPilot's mapping of a bucket to"
+            " a size only estimates costs"
+        )
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list) or not paths:
+        raise ValueError("expected paths within the working folder, such as [results/, '*.json']")
+    return tuple(dict.fromkeys(each(enumerate(paths), lambda _, path: _output(path))))
+
+
+def _output(path: object) -> str:
+    if not isinstance(path, str) or not path.strip() or "\0" in path:
+        raise ValueError(f"expected a path within the working folder, such as results/; got {path!r}")
+    if path.startswith(("/", "~")) or ".." in path.split("/"):
+        raise ValueError(
+            f"{path} is outside of the working folder; write a path relative to it, or let the program write to"
+            " $GPUBROKER_OUTPUT_DIR, which is kept without being named here"
+        )
+    return path
+
+
 _TEXT = WithJsonSchema({"type": "string"})
 _NUMBER_OR_TEXT = WithJsonSchema({"type": ["number", "string"]})  # 8, 8+, 64GB
 _VALUES = {"type": ["string", "number", "boolean"]}
@@ -252,15 +235,15 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 Location = Annotated[str, AfterValidator(_location)]
 AcceleratorsField = Annotated[
     Accelerators,
-    PlainValidator(_accelerators),
+    PlainValidator(parse_alternatives),
     WithJsonSchema(
         {
             "anyOf": [
                 {"type": "string"},
                 {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                {"type": "object", "additionalProperties": {"type": ["integer", "string", "null"]}, "minProperties": 1},
+                {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}, "minProperties": 1},
             ],
-            "description": "H100:8; a list in order of preference; or a mapping of names to counts",
+            "description": "H100:8, H100:4+, 80GB+; a list in order of preference; or a mapping of names to counts",
         }
     ),
 ]
@@ -272,8 +255,19 @@ Envs = Annotated[
     dict[str, str], BeforeValidator(_envs), WithJsonSchema({"type": "object", "additionalProperties": _VALUES})
 ]
 Secrets = Annotated[
-    tuple[str, ...],
+    dict[str, bool],
     PlainValidator(_secrets),
     WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, _NAMES_ALONE]}),
 ]
+Outputs = Annotated[
+    tuple[str, ...],
+    PlainValidator(_outputs),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
+            "description": "results to keep: paths and patterns relative to the working folder",
+        }
+    ),
+]
+ResumeFrom = Annotated[ResumePoint, PlainValidator(_resume_from), _TEXT]
 FileMounts = Annotated[dict[str, Any], BeforeValidator(_mounts)]

@@ -6,8 +6,8 @@ from typing import Any
 
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem
-from broker.core.job.file.fields import Accelerators
-from broker.core.job.file.schema import Machine, Resources
+from broker.core.job.file.accelerator_requests import AcceleratorRequest, Accelerators
+from broker.core.job.file.schema import MachineSection, Resources
 from broker.core.job.jobs import MachineRequest
 from broker.core.market.offers import CapacityType
 from broker.core.values.units import print_minimum
@@ -15,17 +15,19 @@ from broker.core.values.units import print_minimum
 SPOT = (CapacityType.SPOT,)
 NOT_SPOT = (CapacityType.OWNED, CapacityType.RESERVED, CapacityType.ON_DEMAND)
 _PLACES = ("cloud", "region", "zone")
+_CPU = AcceleratorRequest("", 0)
 
 
 def machine_requests(
-    resources: Resources, document: Document
+    resources: Resources, document: Document, *, unsaid: tuple[CapacityType, ...] = ()
 ) -> tuple[tuple[MachineRequest, ...], bool, list[Problem]]:
     """Acceptable machines, whether their order is a preference, and contradictions.
 
     Without ``any_of`` and ``ordered`` there is one machine per accelerator; with them, each entry inherits the keys
-    beside the list and overrides them.
+    beside the list and overrides them, with nothing where it says null. ``unsaid``: the capacity types of machines that
+    say none (empty: any).
     """
-    reading = _Reading(document)
+    reading = _MachineReading(document, unsaid)
     base = reading.given(resources, ("resources",))
     if resources.any_of and resources.ordered:
         reading.found(("resources", "ordered"), "give either `any_of` or `ordered`, not both")
@@ -40,8 +42,10 @@ def machine_requests(
         path: Path = ("resources", group, index)
         own = reading.given(entry, path)
         merged = base | own
+        if base.get("labels") and own.get("labels"):
+            merged["labels"] = tuple(sorted((dict(base["labels"]) | dict(own["labels"])).items()))
         wanted = merged.get("accelerators")
-        if wanted and len(wanted.machines) > 1 and (wanted.preferred or group == "ordered"):
+        if wanted and len(wanted.requests) > 1 and (wanted.preferred or group == "ordered"):
             reading.found(
                 (*path, "accelerators") if "accelerators" in own else ("resources", "accelerators"),
                 f"several accelerators in an order do not go with `{group}`; give each its own entry there",
@@ -51,53 +55,80 @@ def machine_requests(
     return tuple(dict.fromkeys(found)), group == "ordered", reading.problems
 
 
-class _Reading:
+class _MachineReading:
     """Turns checked sections into requests, collecting contradictions."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, unsaid: tuple[CapacityType, ...]) -> None:
         self.document = document
+        self.unsaid = unsaid
         self.problems: list[Problem] = []
 
     def found(self, path: Path, message: str) -> None:
         self.problems.append(self.document.problem(path, message, at_key=True))
 
-    def given(self, machine: Machine, path: Path) -> dict[str, Any]:
+    def given(self, machine: MachineSection, path: Path) -> dict[str, Any]:
         """The fields named in one mapping, with two spellings of one thing reduced to one."""
-        fields = {name: value for name, value in machine.given().items() if name in Machine.model_fields}
+        fields = {name: value for name, value in machine.given().items() if name in MachineSection.model_fields}
         for other, name in (("gpus", "accelerators"), ("use_spot", "capacity_types")):
             if other not in fields:
                 continue
             if name in fields:
                 self.found((*path, other), f"repeats `{name}`; give one of them")
             value = fields.pop(other)
-            fields[name] = (SPOT if value else NOT_SPOT) if other == "use_spot" else value
-        if "infra" in fields and any(place in fields for place in _PLACES):
+            fields[name] = (SPOT if value else NOT_SPOT) if other == "use_spot" and value is not None else value
+        if _placed_twice(fields):
             self.found((*path, "infra"), "repeats `cloud`, `region` and `zone`; give one or the other")
         return fields
 
     def requests(self, fields: dict[str, Any], path: Path) -> tuple[MachineRequest, ...]:
         # With a problem found already, this may be the same one.
-        if "infra" in fields and any(place in fields for place in _PLACES) and not self.problems:
+        if _placed_twice(fields) and not self.problems:
             self.found(path, "`infra` does not go with `cloud`, `region` or `zone` given beside the list")
         wanted: Accelerators | None = fields.get("accelerators")
         return tuple(
             MachineRequest(
-                accelerator=accelerator,
-                count=count,
+                accelerator=one.name or None,
+                count=one.count,
+                at_least=one.at_least,
                 cpus=fields.get("cpus"),
                 memory_gib=fields.get("memory"),
                 instance_type=fields.get("instance_type"),
-                infra=_infra(fields),
-                capacity_types=fields.get("capacity_types", ()),
+                infra=infra,
+                capacity_types=self.unsaid if fields.get("capacity_types") is None else fields["capacity_types"],
                 disk_gib=fields.get("disk_size"),
-                image=fields.get("image_id"),
+                disk_tier=fields.get("disk_tier"),
+                network_tier=fields.get("network_tier"),
+                image=image,
+                ports=fields.get("ports") or (),
+                labels=fields.get("labels") or (),
             )
-            for accelerator, count in (wanted.machines if wanted else ((None, 0),))
+            for one in (wanted.requests if wanted else (_CPU,))
+            for infra, image in self._images(fields, path)
         )
+
+    def _images(self, fields: dict[str, Any], path: Path) -> list[tuple[str | None, str | None]]:
+        """The place and the image: several pairs where the image depends on the region."""
+        image, infra = fields.get("image_id"), _infra(fields)
+        if not isinstance(image, dict):
+            return [(infra, image)]
+        provider, region, *zone = [*(infra or "*").split("/"), "*"][:3]
+        if zone == ["*"]:
+            zone = []
+        found: list[tuple[str | None, str | None]] = [
+            ("/".join([provider, one, *zone]), of_region) for one, of_region in image.items() if region in ("*", one)
+        ]
+        if not found:
+            self.found((*path, "image_id"), f"has no image for the region {region}; add a line `{region}: IMAGE`")
+        return found
+
+
+def _placed_twice(fields: dict[str, Any]) -> bool:
+    return bool(fields.get("infra")) and any(fields.get(place) for place in _PLACES)
 
 
 def _infra(fields: dict[str, Any]) -> str | None:
-    parts = fields["infra"].split("/") if "infra" in fields else [fields.get(place, "*") for place in _PLACES]
+    infra = fields.get("infra")
+    parts = infra.split("/") if infra else [fields.get(place) or "*" for place in _PLACES]
     parts[0] = parts[0].lower()
     while parts and parts[-1] == "*":
         parts.pop()
@@ -123,6 +154,10 @@ def _printed(request: MachineRequest) -> dict[str, Any]:
         "use_spot": use_spot,
         "capacity_types": [kind.value for kind in request.capacity_types] if use_spot is None else None,
         "disk_size": int(request.disk_gib) if request.disk_gib and request.disk_gib.is_integer() else request.disk_gib,
+        "disk_tier": request.disk_tier and request.disk_tier.value,
+        "network_tier": request.network_tier and request.network_tier.value,
         "image_id": request.image,
+        "ports": list(request.ports),
+        "labels": dict(request.labels),
     }
-    return {name: value for name, value in fields.items() if value is not None and value != []}
+    return {name: value for name, value in fields.items() if value is not None and value not in ([], {})}

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.core.documents import print_document
 from broker.core.job.file.machines import print_resources
-from broker.core.job.jobs import Job, Part, Work
+from broker.core.job.jobs import Job, JobPart, ResumePoint, Work
 from broker.core.values.money import Money
 from broker.core.values.units import print_count, print_duration, print_money, print_size
 
@@ -24,14 +24,18 @@ def print_job(job: Job) -> str:
     resources = None if job.model else print_resources(job.resources, job.ordered)
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
-        "file_mounts", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "max_unattended", "checkpoint", "retry", "data", "constraints", "priority",
+        "file_mounts", "outputs", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "resume_from", "data", "constraints", "priority",
+        "config",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
+    given |= {"config": job.skypilot_config} if job.skypilot_config else {}
+    if job.optional_secrets:
+        given["secrets"] = {name: "" if name in job.optional_secrets else None for name in job.secrets}
     return print_document({key: given[key] for key in order if key in given})
 
 
-def _fields(part: Part) -> dict[str, Any]:
+def _fields(part: JobPart) -> dict[str, Any]:
     """The fields of a part that differ from their defaults, as the file writes them."""
     fields: dict[str, Any] = {}
     for name, field in type(part).model_fields.items():
@@ -49,7 +53,9 @@ def _written(name: str, value: Any) -> Any:
     match value:
         case Work():
             return _work(value)
-        case Part():
+        case ResumePoint():
+            return str(value)
+        case JobPart():
             return _fields(value)
         case timedelta():
             return print_duration(value)

@@ -3,35 +3,56 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from broker.core.documents import Document, Path, read_document
 from broker.core.errors import JOB_FILE, Problem
-from broker.core.job.file.machines import machine_requests
+from broker.core.job.file.machines import NOT_SPOT, machine_requests
+from broker.core.job.file.overrides import JobOverrides, with_machines
 from broker.core.job.file.schema import SECTIONS, JobFile, ModelSection, Resources
-from broker.core.job.file.skypilot import HONOURED_IN_RESOURCES, HONOURED_IN_TASK, REFUSED_IN_RESOURCES, REFUSED_IN_TASK
+from broker.core.job.file.skypilot import (
+    EARLIER_IN_RESOURCES,
+    HONOURED_IN_RESOURCES,
+    HONOURED_IN_TASK,
+    REFUSED_IN_RESOURCES,
+    REFUSED_IN_TASK,
+    STORAGE_KEYS,
+)
+from broker.core.job.file.substitution import filled_in
 from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Model, Retry
 from broker.core.validation import validate
 
+_NOTHING = JobOverrides()
 
-def parse_job(text: str | bytes, *, file: str, now: datetime) -> Job:
+
+def parse_job(
+    text: str | bytes,
+    *,
+    file: str,
+    now: datetime,
+    overrides: JobOverrides = _NOTHING,
+) -> Job:
     """Parse a job file.
 
     ``file`` appears in errors, and its stem is the default ``name``; it is not opened. ``now`` (timezone-aware) decides
-    whether a deadline has passed. Pure: neither the environment nor the paths in the file are read. Raises
-    `InvalidInput` with every problem, sorted by line.
+    whether a deadline has passed. ``overrides`` go before the file. A job that says neither ``use_spot`` nor
+    ``capacity_types`` may use spot if it has a ``checkpoint:``. Pure: neither the environment nor the paths in the file
+    are read. Raises `InvalidInput` with every problem, sorted by line.
     """
     document = read_document(text, file=file, kind=JOB_FILE)
-    data, problems = _prepared(document)
+    data, problems = _prepared(document, overrides)
     parsed, found = validate(document, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
     problems += found
     resources: tuple[MachineRequest, ...] = ()
     ordered = False
     if parsed is not None:
         if parsed.model is None:
-            resources, ordered, found = machine_requests(parsed.resources or Resources(), document)
-            problems += found
+            constrained = bool(parsed.constraints and parsed.constraints.capacity_types)
+            unsaid = () if parsed.checkpoint or constrained else NOT_SPOT
+            resources, ordered, found = machine_requests(parsed.resources or Resources(), document, unsaid=unsaid)
+            problems += [*found, *_twice(document, parsed)]
         both = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
         message = "stands under `secrets`, too; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in both]
@@ -40,18 +61,46 @@ def parse_job(text: str | bytes, *, file: str, now: datetime) -> Job:
     return _job(parsed, resources, ordered, file)
 
 
+def _twice(document: Document, parsed: JobFile) -> list[Problem]:
+    """What SkyPilot's keys say beside ours for the same."""
+    problems = []
+    if parsed.inputs is not None and parsed.data is not None and parsed.data.size is not None:
+        problems.append(document.problem(("inputs",), "repeats `data.size`; give one of them", at_key=True))
+    if _restarts(parsed.resources) is not None and parsed.retry is not None and parsed.retry.failures is not None:
+        at = ("resources", "job_recovery")
+        problems.append(document.problem(at, "repeats `retry.failures`; give one of them", at_key=True))
+    return problems
+
+
+def _restarts(resources: Resources | None) -> int | None:
+    """How often SkyPilot would restart a task that failed."""
+    if resources is None:
+        return None
+    machines = (resources, *(resources.any_of or ()), *(resources.ordered or ()))
+    return next((machine.job_recovery for machine in machines if machine.job_recovery is not None), None)
+
+
 def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, file: str) -> Job:
     fields = parsed.given() | {"name": parsed.name or _named_after(file), "resources": resources, "ordered": ordered}
+    if parsed.secrets is not None:
+        fields["secrets"] = tuple(parsed.secrets)
+        fields["optional_secrets"] = tuple(name for name, optional in parsed.secrets.items() if optional)
     if parsed.setup is not None and not parsed.setup.strip():
         del fields["setup"]
     if parsed.model:
         fields["model"] = _model(parsed.model)
     if parsed.checkpoint:
         fields["checkpoint"] = CheckpointPlan(**parsed.checkpoint.given())
-    if parsed.retry:
-        fields["retry"] = Retry(**parsed.retry.given())
-    if parsed.data:
-        fields["data"] = Data(**parsed.data.given())
+    restarts = _restarts(parsed.resources)
+    if parsed.retry or restarts is not None:
+        given = {} if restarts is None else {"failures": restarts}
+        fields["retry"] = Retry(**given, **(parsed.retry.given() if parsed.retry else {}))
+    size = fields.pop("inputs", None)
+    if parsed.data or size is not None:
+        given = {} if size is None else {"size": size}
+        fields["data"] = Data(**given, **(parsed.data.given() if parsed.data else {}))
+    if "config" in fields:
+        fields["skypilot_config"] = fields.pop("config")
     if parsed.constraints:
         fields["constraints"] = Constraints(**parsed.constraints.given())
     return Job(**fields)
@@ -70,14 +119,24 @@ def _named_after(file: str) -> str:
 
 
 def _may_be_null(path: Path) -> bool:
-    """Keys that may be null: names of secrets, and accelerators in SkyPilot's set form."""
-    return path[:-1] == ("secrets",) or (path[0] == "resources" and path[-2] in ("accelerators", "gpus"))
+    """Keys that may be null: names of secrets, accelerators in SkyPilot's set form, what an entry of `any_of` takes
+    back from beside the list, and what describes a bucket."""
+    if path[0] == "resources":
+        in_entry = len(path) == _ENTRY_KEY and path[1] in ("any_of", "ordered") and path[-1] in HONOURED_IN_RESOURCES
+        return in_entry or path[-2] in ("accelerators", "gpus") or path[-2:] == ("job_recovery", "strategy")
+    return path[:-1] == ("secrets",) or (path[0] == "file_mounts" and path[-1] in STORAGE_KEYS)
 
 
-def _prepared(document: Document) -> tuple[dict[str, Any], list[Problem]]:
+_ENTRY_KEY = 4  # resources.any_of[0].image_id
+
+
+def _prepared(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any], list[Problem]]:
     """The data without what SkyPilot knows and we refuse, and without SkyPilot's keys that are left empty (which means
-    "not given" there); and the findings about it."""
+    "not given" there), with the variables filled in; and the findings about it."""
     data, problems = _sifted(document, document.data, (), HONOURED_IN_TASK, REFUSED_IN_TASK)
+    data, found = with_machines(document, data, overrides)
+    problems += found
+    secrets = overrides.secrets
     if data.get("model") is not None and data.get("resources") is not None:
         later = max(("model", "resources"), key=lambda key: document.keys[(key,)])
         problems.append(
@@ -91,24 +150,30 @@ def _prepared(document: Document) -> tuple[dict[str, Any], list[Problem]]:
     if isinstance(data.get("resources"), dict):
         data["resources"], found = _sifted_resources(document, data["resources"])
         problems += found
-    if isinstance(data.get("envs"), dict):
-        data["envs"], found = _texts(document, data["envs"])
+    if isinstance(data.get("envs") or {}, dict):
+        values, found = _texts(document, data.get("envs") or {}, overrides.envs, secrets)
         problems += found
+        data |= {"envs": values} if values or "envs" in data else {}
+        unknown = {problem.key for problem in found}
+        known = values | {name: "" for name in document.data.get("envs") or {} if f"envs.{name}" in unknown}
+        data, found = filled_in(document, data, known)
+        problems += found
+    if secrets and isinstance(named := data.get("secrets") or {}, dict | list):
+        data["secrets"] = {**dict.fromkeys(named), **dict.fromkeys(secrets)}
     return data, problems
 
 
 def _sifted_resources(document: Document, resources: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     top = ("resources",)
-    sifted, problems = _sifted(document, resources, top, HONOURED_IN_RESOURCES, REFUSED_IN_RESOURCES)
+    refused = {**REFUSED_IN_RESOURCES, **EARLIER_IN_RESOURCES}
+    sifted, problems = _sifted(document, resources, top, HONOURED_IN_RESOURCES, refused)
     for group in ("any_of", "ordered"):
         if not isinstance(sifted.get(group), list):
             continue
         entries = []
         for index, entry in enumerate(sifted[group]):
             if isinstance(entry, dict):
-                entry, found = _sifted(
-                    document, entry, (*top, group, index), HONOURED_IN_RESOURCES, REFUSED_IN_RESOURCES
-                )
+                entry, found = _sifted(document, entry, (*top, group, index), frozenset(), refused)
                 problems += found
             entries.append(entry)
         sifted[group] = entries
@@ -130,13 +195,18 @@ def _sifted(
     return kept, problems
 
 
-def _texts(document: Document, envs: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """The variables as the file's text: ``1.10`` stays ``1.10``, ``true`` stays ``true``."""
+def _texts(
+    document: Document, envs: dict[str, Any], overrides: Mapping[str, str], secrets: Collection[str]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The variables as the file's text (``1.10`` stays ``1.10``, ``true`` stays ``true``), overridden; without those
+    that are given as secrets."""
     kept, problems = {}, []
     for name, value in envs.items():
+        if name in overrides or name in secrets:
+            continue
         if value is None:
-            message = 'has no value; write "" for an empty one; to take it from your environment, use `secrets`'
+            message = f'has no value; write one ("" for none), or give `--env {name}=VALUE` or `--secret {name}`'
             problems.append(document.problem(("envs", name), message, at_key=True))
         else:
             kept[name] = document.texts.get(("envs", name), value)
-    return kept, problems
+    return {**kept, **overrides}, problems

@@ -17,13 +17,26 @@ from broker.core.job.file.fields import (
     Location,
     Memory,
     Name,
+    Outputs,
     Pattern,
     Place,
+    ResumeFrom,
     Secrets,
     Setup,
-    Text,
     Workdir,
     WorkField,
+)
+from broker.core.job.file.skypilot_fields import (
+    Autostop,
+    DiskTierField,
+    Image,
+    Inputs,
+    JobRecovery,
+    Labels,
+    NetworkTierField,
+    Ports,
+    SkyPilotConfig,
+    TpuArguments,
 )
 from broker.core.job.jobs import Priority, Workload
 from broker.core.market.offers import CapacityType, Interconnect
@@ -54,7 +67,7 @@ class Section(BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
-class Machine(Section):
+class MachineSection(Section):
     """One acceptable machine, or the part of it that all alternatives share."""
 
     accelerators: AcceleratorsField | None = None
@@ -69,14 +82,21 @@ class Machine(Section):
     use_spot: bool | None = None
     capacity_types: OneOrMore[CapacityType] | None = None
     disk_size: Memory | None = None
-    image_id: Text | None = None
+    disk_tier: DiskTierField | None = None
+    network_tier: NetworkTierField | None = None
+    image_id: Image | None = None
+    ports: Ports | None = None
+    labels: Labels | None = None
+    job_recovery: JobRecovery | None = None
+    autostop: Autostop | None = None
+    accelerator_args: TpuArguments | None = None
 
 
-class Resources(Machine):
+class Resources(MachineSection):
     """The machines that would do."""
 
-    any_of: OneOrMore[Machine] | None = None
-    ordered: OneOrMore[Machine] | None = None
+    any_of: OneOrMore[MachineSection] | None = None
+    ordered: OneOrMore[MachineSection] | None = None
 
 
 class ModelSection(Section):
@@ -134,6 +154,7 @@ class JobFile(Section):
     num_nodes: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     workdir: Workdir | None = None
     file_mounts: FileMounts | None = None
+    outputs: Outputs | None = None
     envs: Envs | None = None
     secrets: Secrets | None = None
     setup: Setup | None = None
@@ -146,9 +167,12 @@ class JobFile(Section):
     max_unattended: PositiveDuration | None = None
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
+    resume_from: ResumeFrom | None = None
     data: DataSection | None = None
     constraints: ConstraintsSection | None = None
     priority: Priority | None = None
+    inputs: Inputs | None = None
+    config: SkyPilotConfig | None = None
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job, print_job
-from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.jobs import DiskTier, Job, MachineRequest, NetworkTier
 from broker.core.market.offers import CapacityType
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -17,7 +17,8 @@ A100 = MachineRequest(accelerator="A100", count=8)
 
 
 def job(resources: str) -> Job:
-    read = parse_job(f"name: x\nrun: true-ish\nresources: {resources}\n", file="x.yaml", now=NOW)
+    text = f"name: x\nrun: true-ish\nresources: {resources}\ncheckpoint: {{every: 1h}}\n"
+    read = parse_job(text, file="x.yaml", now=NOW)
     assert parse_job(print_job(read), file="y.yaml", now=NOW) == read
     return read
 
@@ -71,6 +72,28 @@ def problem(resources: str) -> str:
         ("{region: us-east-1}", (MachineRequest(infra="*/us-east-1"),), False),
         ("{zone: us-east-1a}", (MachineRequest(infra="*/*/us-east-1a"),), False),
         ("{instance_type: p5.48xlarge}", (MachineRequest(instance_type="p5.48xlarge"),), False),
+        ("{accelerators: T4:0.5}", (MachineRequest(accelerator="T4", count=1),), False),
+        ("{accelerators: {T4: 0.5}}", (MachineRequest(accelerator="T4", count=1),), False),
+        ("{accelerators: H100:4+}", (MachineRequest(accelerator="H100", count=4, at_least=True),), False),
+        ("{accelerators: 'aws:8GB:4'}", (MachineRequest(accelerator="Inferentia", count=4),), False),
+        ("{accelerators: {'intel:96GB+': 8}}", (
+            MachineRequest(accelerator="Gaudi2", count=8), MachineRequest(accelerator="Gaudi3", count=8)), False),
+        ("{accelerators: [MI300:8]}", (MachineRequest(accelerator="MI300X", count=8),), False),
+        ("{accelerators: tpu-v2-8}", (MachineRequest(accelerator="tpu-v2-8", count=1),), False),
+        ("{ports: 8888}", (MachineRequest(ports=("8888",)),), False),
+        ("{ports: [80, 8000-8010, '80']}", (MachineRequest(ports=("80", "8000-8010")),), False),
+        ("{disk_tier: Best}", (MachineRequest(disk_tier=DiskTier.BEST),), False),
+        ("{network_tier: best}", (MachineRequest(network_tier=NetworkTier.BEST),), False),
+        ("{labels: {b: x, a: y}}", (MachineRequest(labels=(("a", "y"), ("b", "x"))),), False),
+        ("{autostop: {idle_minutes: 10, down: true}}", (MachineRequest(),), False),
+        ("{job_recovery: {strategy: null}}", (MachineRequest(),), False),
+        ("{accelerators: tpu-v3-8, accelerator_args: {runtime_version: x}}", (
+            MachineRequest(accelerator="tpu-v3-8", count=1),), False),
+        ("{infra: aws, image_id: {us-east-1: ami-1, us-west-2: ami-2}}", (
+            MachineRequest(infra="aws/us-east-1", image="ami-1"), MachineRequest(infra="aws/us-west-2", image="ami-2"),
+        ), False),
+        ("{image_id: {us-east-1: ami-1, us-west-2: ami-2}, region: us-west-2}", (
+            MachineRequest(infra="*/us-west-2", image="ami-2"),), False),
         ("{disk_size: 100}", (MachineRequest(disk_gib=100),), False),
         ("{disk_size: 512MB}", (MachineRequest(disk_gib=0.5),), False),
         ("{image_id: 'docker:pytorch/pytorch'}", (MachineRequest(image="docker:pytorch/pytorch"),), False),
@@ -87,6 +110,39 @@ def test_entries_take_what_stands_beside_the_list_and_override_it() -> None:
         ("H100", 8, CapacityType.SPOT),
         (None, 16, CapacityType.OWNED),
     ]
+
+
+def test_an_entry_takes_back_what_stands_beside_the_list_with_null() -> None:
+    read = job(
+        "{image_id: 'docker:x', disk_size: 100, any_of: [{accelerators: H100}, {cpus: 4, image_id: , disk_size: }]}"
+    )
+    assert [(request.image, request.disk_gib) for request in read.resources] == [("docker:x", 100), (None, None)]
+
+
+def test_labels_of_an_entry_are_added_to_those_beside_the_list() -> None:
+    read = job("{labels: {a: x, b: x}, any_of: [{labels: {b: y}}, {cpus: 4}]}")
+    assert [dict(request.labels) for request in read.resources] == [{"a": "x", "b": "y"}, {"a": "x", "b": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("more", "spot"),
+    [
+        ("", False),
+        ("checkpoint: {every: 10m}", True),
+        ("constraints: {capacity_types: [spot]}", True),
+        ("constraints: {providers: [aws]}", False),
+        ("resources: {use_spot: true}", True),
+        ("resources: {use_spot: null}", False),
+        ("resources: {use_spot: true, any_of: [{use_spot: null}]}", False),
+        ("resources: {capacity_types: [on_demand, spot]}", True),
+        ("resources: {use_spot: false}\ncheckpoint: {every: 10m}", False),
+    ],
+)
+def test_spot_is_for_jobs_that_say_so_or_have_checkpoints(more: str, spot: bool) -> None:
+    read = parse_job(f"run: x\n{more}\n", file="x.yaml", now=NOW)
+    types = read.resources[0].capacity_types
+    assert (not types or CapacityType.SPOT in types) == spot
+    assert parse_job(print_job(read), file="x.yaml", now=NOW) == read
 
 
 def test_several_accelerators_are_combined_with_each_entry_of_any_of() -> None:
@@ -109,7 +165,12 @@ def test_a_machine_image_is_a_need_that_an_engine_must_be_able_to_meet() -> None
         ("{accelerators: [H100, Q1:2]}", "resources.accelerators[1]: unknown accelerator 'Q1'"),
         ("{accelerators: H100:0}", "resources.accelerators: 0 accelerators per machine"),
         ("{accelerators: {H100: -1}}", "resources.accelerators.H100: expected a whole number of accelerators"),
-        ("{accelerators: {H100: 0.5}}", "resources.accelerators.H100: expected a whole number of accelerators"),
+        ("{accelerators: {H100: 1.5}}", "resources.accelerators.H100: expected a whole number of accelerators"),
+        (
+            "{accelerators: 7GB}",
+            "resources.accelerators: no accelerator has 7GB of memory; for so much or more write 7GB+",
+        ),
+        ("{accelerators: 'acme:80GB'}", "resources.accelerators: unknown vendor 'acme'; known: amd, aws, google"),
         ("{accelerators: {H100:8: 8}}", "resources.accelerators.H100:8: names its number twice"),
         ("{accelerators: 8}", "resources.accelerators: expected an accelerator"),
         ("{accelerators: []}", "resources.accelerators: is empty"),
@@ -138,7 +199,32 @@ def test_a_machine_image_is_a_need_that_an_engine_must_be_able_to_meet() -> None
             "resources.capacity_types[0]: expected one of owned, reserved, on_demand, spot",
         ),
         ("{capacity_types: }", "resources.capacity_types: has no value"),
-        ("{image_id: {us-east-1: ami-1}}", "resources.image_id: expected text; got a mapping"),
+        (
+            "{image_id: {us-east-1: ami-1}, region: us-west-2}",
+            "resources.image_id: has no image for the region us-west-2",
+        ),
+        ("{image_id: {}}", "resources.image_id: is empty; write `region: image` below it"),
+        ("{ports: 70000}", "resources.ports: ports go from 1 to 65535"),
+        ("{ports: [80, http]}", "resources.ports[1]: expected a port such as 8080, or a range such as 8000-8010"),
+        ("{ports: 90-80}", "resources.ports: ports go from 1 to 65535, the lower one first"),
+        ("{disk_tier: fast}", "resources.disk_tier: expected one of low, medium, high, ultra, best"),
+        ("{network_tier: fast}", "resources.network_tier: expected one of standard, best"),
+        ("{labels: {gpubroker: x}}", "resources.labels.gpubroker: the label 'gpubroker' is set by gpubroker itself"),
+        ("{labels: {a: 1}}", "resources.labels.a: expected text; put it in quotes"),
+        (
+            "{job_recovery: {recover_on_exit_codes: 33}}",
+            "resources.job_recovery: `recover_on_exit_codes` is not honoured",
+        ),
+        ("{job_recovery: {max_restarts: 3}}", "resources.job_recovery: unknown key 'max_restarts'"),
+        ("{job_recovery: EAGER}", "resources.job_recovery: unknown strategy 'EAGER'"),
+        ("{autostop: {idle: 3}}", "resources.autostop: unknown key 'idle'"),
+        ("{autostop: {hook: x}}", "resources.autostop: a hook before the machine stops is not run here"),
+        ("{accelerator_args: {tpu_vmm: true}}", "resources.accelerator_args: unknown key 'tpu_vmm'"),
+        ("{candidates: [{}]}", "resources.candidates: SkyPilot's key is not honoured here: SkyPilot gave up"),
+        (
+            "{spot_recovery: FAILOVER}",
+            "resources.spot_recovery: SkyPilot's key is not honoured here: SkyPilot calls it",
+        ),
         ("{acelerators: H100}", "resources.acelerators: unknown key; did you mean 'accelerators'?"),
         ("[H100]", "resources: expected lines of the form 'key: value'; got a list"),
     ],

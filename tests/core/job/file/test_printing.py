@@ -13,9 +13,11 @@ from broker.core.job.jobs import (
     CheckpointPlan,
     Constraints,
     Data,
+    DiskTier,
     Job,
     MachineRequest,
     Model,
+    NetworkTier,
     Priority,
     Retry,
     Work,
@@ -61,8 +63,9 @@ places = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True)
 variables = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
     lambda name: not name.startswith("GPUBROKER_")
 )
-mounts = content | st.fixed_dictionaries(
-    {"source": content}, optional={"store": places, "persistent": st.booleans(), "config": st.just({"disk_size": 5})}
+filled_in = content.filter(lambda text: "$" not in text)  # a file with variables in paths has values for them
+mounts = filled_in | st.fixed_dictionaries(
+    {"source": filled_in}, optional={"store": places, "persistent": st.booleans(), "config": st.just({"disk_size": 5})}
 )
 
 
@@ -83,6 +86,11 @@ def machines(draw: st.DrawFn) -> MachineRequest:
         capacity_types=draw(capacity_types),
         disk_gib=draw(optional(st.floats(1 / 1024, 2**20) | st.integers(1, 4096).map(float))),
         image=draw(optional(content)),
+        at_least=bool(accelerator) and draw(st.booleans()),
+        disk_tier=draw(optional(st.sampled_from(DiskTier))),
+        network_tier=draw(optional(st.sampled_from(NetworkTier))),
+        ports=draw(st.sampled_from([(), ("80",), ("8000-8010", "22")])),
+        labels=draw(st.dictionaries(variables, text, max_size=2).map(lambda found: tuple(sorted(found.items())))),
     )
 
 
@@ -127,10 +135,10 @@ def jobs(draw: st.DrawFn) -> Job:
         model=model,
         num_nodes=draw(st.integers(1, 10_000)),
         setup=draw(optional(content)),
-        workdir=draw(optional(content)),
+        workdir=draw(optional(filled_in)),
         envs=envs,
         secrets=tuple(draw(st.lists(variables.filter(lambda name: name not in envs), max_size=3, unique=True))),
-        file_mounts=draw(st.dictionaries(content, mounts, max_size=2)),
+        file_mounts=draw(st.dictionaries(filled_in, mounts, max_size=2)),
         work=draw(optional(works())),
         deadline=draw(
             optional(

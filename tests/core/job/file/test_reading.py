@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, Problem
 from broker.core.job.file import parse_job
+from broker.core.job.file.machines import NOT_SPOT
 from broker.core.job.jobs import (
     CheckpointPlan,
     Constraints,
@@ -117,7 +118,7 @@ def test_everything_a_job_file_can_say() -> None:
 
 def test_run_is_enough() -> None:
     assert job("run: python x.py", file="runs/my train.yaml") == Job(
-        name="my-train", run="python x.py", resources=(MachineRequest(),)
+        name="my-train", run="python x.py", resources=(MachineRequest(capacity_types=NOT_SPOT),)
     )
 
 
@@ -241,7 +242,7 @@ def test_advice_for_a_literal_secret() -> None:
         ("model: {parameters: 7B, method: qlroa}", "line 2: model.method: expected one of adamw, sgd"),
         ("model: {parameters: 7B}\nresources: {cpus: 4}", "line 3: resources: give either `resources` or a `model`"),
         ("envs: {1A: x}", "line 2: envs.1A: expected the name of a variable"),
-        ("envs: {A: }", 'line 2: envs.A: has no value; write "" for an empty one'),
+        ("envs: {A: }", 'line 2: envs.A: has no value; write one ("" for none), or give `--env A=VALUE` or'),
         ("envs: {A: [1]}", "line 2: envs.A: expected text"),
         ("envs: {GPUBROKER_X: 1}", "line 2: envs.GPUBROKER_X: names that start with GPUBROKER_ are set by gpubroker"),
         ('envs: {A: "x\\0y"}', "line 2: envs.A: contains a NUL character"),
@@ -253,6 +254,12 @@ def test_advice_for_a_literal_secret() -> None:
         ("file_mounts: {/data: }", "line 2: file_mounts./data: has no value"),
         ("file_mounts: {/data: 5}", "line 2: file_mounts./data: expected a local path, a bucket such as s3://name"),
         ("file_mounts: {/data: {sorce: x}}", "line 2: file_mounts./data: unknown key 'sorce'; did you mean 'source'?"),
+        ("outputs: /results", "line 2: outputs: /results is outside of the working folder"),
+        ("outputs: [a, ../b]", "line 2: outputs[1]: ../b is outside of the working folder"),
+        ("outputs: []", "line 2: outputs: expected paths within the working folder"),
+        ("outputs: {s3://bucket: 5}", "line 2: outputs: expected paths within the working folder"),
+        ("resume_from: a b", "line 2: resume_from: expected a job, and a step if not its newest checkpoint"),
+        ("resume_from: job@newest", "line 2: resume_from: expected a job"),
         ("setup: [pip install x]", "line 2: setup: expected text; got a list"),
         ("run: y", "line 2: the key 'run' is given twice (first in line 1)"),
         ("a: !!python/object:os.system x", "line 2: tags such as"),
@@ -283,11 +290,11 @@ def test_files_that_are_not_job_files(text: str | bytes, expected: str) -> None:
 
 def test_several_mistakes_are_told_together_sorted_by_line() -> None:
     found = problems(
-        "name: my job\nteam:\nmax_cost: 900\nresources:\n  accelerators: [H10O:8, A100:x]\n  autostop: 5\n"
+        "name: my job\nteam:\nmax_cost: 900\nresources:\n  accelerators: [H10O:8, A100:x]\n  local_disk: 5\n"
         "deadline: 2020-01-01T00:00Z\nenvs: {A: , B: [1]}\nservice: {}\n"
     )
     assert [problem.key for problem in found if problem.key != "run"] == [
-        "name", "team", "max_cost", "resources.accelerators[0]", "resources.accelerators[1]", "resources.autostop",
+        "name", "team", "max_cost", "resources.accelerators[0]", "resources.accelerators[1]", "resources.local_disk",
         "deadline", "envs.A", "envs.B", "service",
     ]  # fmt: skip
     assert [problem.line for problem in found] == sorted(problem.line for problem in found)

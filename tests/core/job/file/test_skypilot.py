@@ -10,8 +10,14 @@ import yaml
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.schema import JobFile, Machine, Resources
-from broker.core.job.file.skypilot import HONOURED_IN_RESOURCES, HONOURED_IN_TASK, REFUSED_IN_RESOURCES, REFUSED_IN_TASK
+from broker.core.job.file.schema import JobFile, MachineSection, Resources
+from broker.core.job.file.skypilot import (
+    EARLIER_IN_RESOURCES,
+    HONOURED_IN_RESOURCES,
+    HONOURED_IN_TASK,
+    REFUSED_IN_RESOURCES,
+    REFUSED_IN_TASK,
+)
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -30,12 +36,22 @@ RESOURCE_KEYS = [
 
 TASK_VALUES: dict[str, Any] = {
     "name": "x", "workdir": ".", "num_nodes": 2, "resources": {"cpus": 4}, "file_mounts": {"/data": "s3://bucket"},
+    "outputs": ["results/"],
     "setup": "pip install x", "run": "python x.py", "envs": {"A": "1"}, "secrets": ["HF_TOKEN"],
+    "inputs": {"s3://bucket": 100}, "config": {"docker": {"run_options": ["--shm-size=1g"]}},
 }  # fmt: skip
 RESOURCE_VALUES: dict[str, Any] = {
     "cloud": "aws", "region": "us-east-1", "zone": "us-east-1a", "infra": "aws", "cpus": "4+", "memory": "16+",
     "accelerators": "H100:8", "gpus": "H100:8", "instance_type": "p5.48xlarge", "use_spot": True, "disk_size": 100,
+    "disk_tier": "high", "network_tier": "best", "ports": 8080, "labels": {"a": "b"},
     "image_id": "docker:pytorch/pytorch", "any_of": [{"accelerators": "H100:8"}], "ordered": [{"accelerators": "L4"}],
+}  # fmt: skip
+
+
+# Honoured because the broker does it anyway, so that the job is no other one.
+WITHOUT_EFFECT: dict[str, Any] = {
+    "autostop": {"idle_minutes": 10, "down": True}, "job_recovery": "EAGER_NEXT_REGION",
+    "accelerator_args": {"runtime_version": "tpu-vm-base"},
 }  # fmt: skip
 
 
@@ -43,10 +59,41 @@ def test_the_tables_cover_the_schema_and_nothing_else() -> None:
     assert sorted(HONOURED_IN_TASK | set(REFUSED_IN_TASK)) == sorted(TASK_KEYS)
     # `gpus` is SkyPilot's alias, resolved before its schema is looked at.
     assert sorted(HONOURED_IN_RESOURCES | set(REFUSED_IN_RESOURCES)) == sorted([*RESOURCE_KEYS, "gpus"])
+    assert not set(EARLIER_IN_RESOURCES) & (HONOURED_IN_RESOURCES | set(REFUSED_IN_RESOURCES))
     assert not HONOURED_IN_TASK & set(REFUSED_IN_TASK)
     assert not HONOURED_IN_RESOURCES & set(REFUSED_IN_RESOURCES)
     assert set(JobFile.model_fields) >= HONOURED_IN_TASK
     assert set(Resources.model_fields) >= HONOURED_IN_RESOURCES
+
+
+def test_restarts_after_errors_are_retries() -> None:
+    resources = {"any_of": [{"cpus": 4, "job_recovery": {"max_restarts_on_errors": 3}}]}
+    assert job_with({"resources": resources}).retry.failures == 3
+    assert job_with({"resources": resources, "retry": {"backoff": "1m"}}).retry.failures == 3
+    with pytest.raises(InvalidInput, match="mistake"):
+        job_with({"resources": resources, "retry": {"failures": 1}})
+
+
+def test_inputs_are_the_size_of_the_data() -> None:
+    assert job_with({"inputs": {"gs://bucket": 1.5}}).data.size == 1_500_000_000
+    with pytest.raises(InvalidInput, match="mistake"):
+        job_with({"inputs": {"gs://bucket": 1.5}, "data": {"size": "1GB"}})
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            {"kubernetes": {"pod_config": {}}},
+            "`config.kubernetes.pod_config` is not passed on: it would act with the rights",
+        ),
+        ({"hooks": []}, "expected lines of the form 'key: value' below `hooks`"),
+    ],
+)
+def test_settings_that_would_act_with_the_rights_of_the_broker_are_refused(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        job_with({"config": config})
+    assert caught.value.problems[0].message.startswith(said)
 
 
 def job_with(data: dict[str, Any]) -> Any:
@@ -70,6 +117,10 @@ def test_each_task_key(key: str) -> None:
 @pytest.mark.parametrize("group", [None, "any_of", "ordered"])
 def test_each_resources_key(key: str, group: str | None) -> None:
     if group and key in ("any_of", "ordered"):
+        return
+    if key in WITHOUT_EFFECT:
+        machine = {key: WITHOUT_EFFECT[key]}
+        assert job_with({"resources": {group: [machine]} if group else machine}).resources == job_with({}).resources
         return
     if key in HONOURED_IN_RESOURCES:
         machine = {key: RESOURCE_VALUES[key]}
@@ -99,4 +150,4 @@ def test_every_reason_says_what_to_do() -> None:
 
 
 def test_machine_knows_every_honoured_key_of_an_entry() -> None:
-    assert set(Machine.model_fields) >= HONOURED_IN_RESOURCES - {"any_of", "ordered"}
+    assert set(MachineSection.model_fields) >= HONOURED_IN_RESOURCES - {"any_of", "ordered"}

@@ -1,0 +1,255 @@
+"""Brings a job's results to the run folder: files that match ``outputs:``, and all below ``$GPUBROKER_OUTPUT_DIR``.
+
+::
+
+    attempts/<n>/outputs/<path>        the files of rank 0; of rank k below outputs-<k>
+    attempts/<n>/outputs.json          which there are, with sizes and SHA-256; of rank k outputs-<k>.json
+
+A file goes up once it rests (unchanged over two looks), again whenever it has changed and rested, every minute while it
+never rests, and at the end as it is. What the job was submitted with is no result, unless it changed. Symbolic links
+count as the file that they lead to, if that lies below the same folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Callable
+
+from broker.agent.checkpoints import safe
+from broker.agent.clock import NodeClock, from_text, to_text
+from broker.agent.formats import VERSION, BadDocument, Spec, attempt_path, ranked
+from broker.agent.journal import AttemptJournal
+from broker.agent.saver import room_beside
+from broker.agent.source_tree import stays_inside
+from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
+
+log = logging.getLogger("gpubroker-agent")
+_PIECE = 1 << 20
+_RESTLESS = 60.0  # seconds after which a file that never rests goes up anyway
+_LONGEST_PAUSE = 60.0
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """One result. ``path``: as the program named it; ``object``: in the attempt's folder; ``size`` in bytes; ``at``:
+    when the agent read it."""
+
+    path: str
+    object: str
+    size: int
+    sha256: str
+    at: datetime
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "at": to_text(self.at)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> OutputFile:
+        """Raises BadDocument, KeyError, TypeError, ValueError."""
+        path, where, size = str(values["path"]), str(values["object"]), int(values["size"])
+        if not (stays_inside(path) and stays_inside(where)) or ".." in Path(path).parts or size < 0:
+            raise BadDocument(f"a path that leaves its folder: {path}")
+        return cls(path, where, size, str(values["sha256"]), from_text(values["at"]))
+
+
+def outputs_document(files: Sequence[OutputFile]) -> dict[str, Any]:
+    return {"version": VERSION, "files": [file.to_json() for file in files]}
+
+
+State = tuple[int, int, int]  # size, time of change (ns), inode
+
+
+@dataclass(frozen=True)
+class _OutputOnDisk:
+    place: Path
+    state: State
+
+
+class _OutputChanged(Exception):
+    """A file changed while it was read."""
+
+
+class Outputs:
+    """One rank's results. ``work``: the working folder; ``folder``: `$GPUBROKER_OUTPUT_DIR`."""
+
+    def __init__(
+        self,
+        store: ObjectFolder,
+        spec: Spec,
+        rank: int,
+        work: Path,
+        folder: Path,
+        clock: NodeClock,
+        journal: AttemptJournal,
+    ) -> None:
+        self._store, self._spec, self._rank = store, spec, rank
+        self._work, self._folder, self._clock, self._journal = work, folder, clock, journal
+        self._wake = threading.Event()
+        self._deadline: Callable[[], float] | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
+        self._brought: dict[str, State] = {}
+        self._last: dict[str, State] = {}
+        self._saved: dict[str, tuple[State, float]] = {}
+        self._since: dict[str, float] = {}  # when a file was seen first
+        self._index: dict[str, OutputFile] = {}
+        self._unwritten = False
+        self._told: str | None = None
+        self.unsaved: list[str] = []
+
+    def start(self) -> None:
+        """What lies there now was brought along."""
+        self._brought = {path: seen.state for path, seen in self._found().items()}
+        self._thread.start()
+
+    def finish(self, deadline: Callable[[], float]) -> None:
+        """The command is over: bring up what is new, retrying until ``deadline`` (monotonic; re-read), and stop."""
+        if not self._thread.is_alive():
+            return
+        self._deadline = deadline
+        self._wake.set()
+        while self._thread.is_alive() and (left := deadline() - time.monotonic()) > 0:
+            self._thread.join(min(left, 1.0))
+        self._stopped = True
+        if self._index:
+            size = sum(file.size for file in self._index.values())
+            self._journal.append("outputs_saved", files=len(self._index), size=size)
+        if self.unsaved:
+            names = ", ".join(self.unsaved[:3]) + (" and more" if len(self.unsaved) > 3 else "")
+            self._trouble(f"{len(self.unsaved)} not saved before the end: {names}")
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        self._stopped = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        failures, every = 0, self._spec.intervals.outputs
+        while not self._stopped:
+            last = self._deadline is not None
+            if not last:
+                self._wake.wait(min(every * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, every)))
+            elif failures:
+                time.sleep(min(every, 1.0))
+            self._wake.clear()
+            last = self._deadline is not None
+            done = self._stopped or self._pass(last=last)
+            failures = 0 if done else failures + 1
+            if last and (done or self._deadline is None or time.monotonic() >= self._deadline()):
+                return
+
+    def _pass(self, *, last: bool) -> bool:
+        """One look and what follows from it. False when something is left to be tried again."""
+        try:
+            found = self._found()
+            due = [path for path, seen in found.items() if self._is_due(path, seen.state, last=last)]
+            self._last = {path: seen.state for path, seen in found.items()}
+            self.unsaved = list(due)
+            for path in due:
+                if self._stopped:
+                    return True
+                try:
+                    self._upload(path, found[path])
+                except FileNotFoundError:
+                    pass  # the program removed it; what was uploaded before stays
+                except _OutputChanged:
+                    if last:
+                        return False  # nothing writes any more but what outlived the command
+                    continue
+                self.unsaved.remove(path)
+            if self._unwritten:
+                self._store.write_json(
+                    attempt_path(self._spec.attempt, ranked("outputs.json", self._rank)),
+                    outputs_document(sorted(self._index.values(), key=lambda one: one.path)),
+                )
+                self._unwritten = False
+            return True
+        except StoreTrouble as error:
+            self._trouble(str(error))
+        except OSError as error:
+            self._trouble(f"{error.filename or 'a result'} cannot be read: {error.strerror or error}")
+        except Exception as error:  # the job goes on whatever happens to its results; recorded and retried
+            log.exception("a pass over the outputs failed")
+            self._trouble(f"unexpected: {error!r}")
+        return False
+
+    def _is_due(self, path: str, state: State, *, last: bool) -> bool:
+        if self._brought.get(path) == state:
+            return False
+        now = time.monotonic()
+        saved, at = self._saved.get(path, (None, self._since.setdefault(path, now)))
+        if saved == state:
+            return False
+        return last or self._last.get(path) == state or now - at > _RESTLESS
+
+    def _upload(self, path: str, seen: _OutputOnDisk) -> None:
+        folder = "outputs" if self._rank == 0 else f"outputs-{self._rank}"
+        where = f"{folder}/" + "/".join(safe(part) for part in path.split("/"))
+        digest, size, at = hashlib.sha256(), seen.state[0], self._clock.now()
+        room = room_beside(size) if self._deadline is None else ROOM
+        self._store.upload(attempt_path(self._spec.attempt, where), self._pieces(seen, digest.update), size, room)
+        self._saved[path] = seen.state, time.monotonic()
+        self._index[path] = OutputFile(path, where, size, digest.hexdigest(), at)
+        self._unwritten = True
+
+    def _pieces(self, seen: _OutputOnDisk, take: Callable[[bytes], object]) -> Iterator[bytes]:
+        """The first bytes of the file, as many as were seen: what is appended meanwhile goes up the next time."""
+        with seen.place.open("rb") as file:
+            left = seen.state[0]
+            while left and not self._stopped:
+                piece = file.read(min(_PIECE, left))
+                if not piece:
+                    break
+                left -= len(piece)
+                take(piece)
+                yield piece
+            if left:
+                raise _OutputChanged
+
+    def _found(self) -> dict[str, _OutputOnDisk]:
+        """Every result by its path; those of `$GPUBROKER_OUTPUT_DIR` prevail."""
+        found: dict[str, _OutputOnDisk] = {}
+        if self._work.is_dir():
+            for pattern in self._spec.outputs:
+                for place in sorted(self._work.glob(pattern.rstrip("/"))) if pattern.strip("./") else [self._work]:
+                    found.update(_files(place, self._work))
+        found.update(_files(self._folder, self._folder))
+        return found
+
+    def _trouble(self, because: str) -> None:
+        log.warning("output trouble: %s", because)
+        if because != self._told:
+            self._told = because
+            self._journal.append("output_trouble", because=because)
+
+
+def _files(place: Path, root: Path) -> Iterator[tuple[str, _OutputOnDisk]]:
+    """The files at or below a place. A file that cannot be seen is no result."""
+    inside = root.resolve()
+    for file in _walk(place):
+        try:
+            if file.is_symlink() and not file.resolve().is_relative_to(inside):
+                continue
+            path = file.relative_to(root).as_posix()
+            path.encode()  # a name that is not UTF-8 has no place in the store
+            info = file.stat()
+        except (OSError, ValueError):
+            continue
+        if file.is_file():
+            yield path, _OutputOnDisk(file, (info.st_size, info.st_mtime_ns, info.st_ino))
+
+
+def _walk(place: Path) -> Iterator[Path]:
+    if not place.is_dir():
+        yield place
+        return
+    for folder, _, names in os.walk(place):
+        yield from (Path(folder) / name for name in sorted(names))

@@ -1,0 +1,60 @@
+"""Whether checkpoints come as the job promises (``checkpoint.every``); says so once while it runs, else at the end."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Callable
+
+from broker.agent.clock import NodeClock
+from broker.agent.journal import AttemptJournal
+
+_INTERVALS = 3  # without a checkpoint, before it is said
+_NAMES = 3
+
+
+class CheckpointPromise:
+    """``every``: seconds of the job's clock; None: nothing is promised. ``patience``: wall-clock seconds that a program
+    may take to start. ``saved``: whether this attempt has saved one. ``folder``: where checkpoints are looked for."""
+
+    def __init__(
+        self,
+        every: float | None,
+        patience: float,
+        folder: Path,
+        clock: NodeClock,
+        journal: AttemptJournal,
+        saved: Callable[[], bool],
+    ) -> None:
+        self._every, self._patience, self._folder = every, patience, folder
+        self._clock, self._journal, self._saved = clock, journal, saved
+        self._began: tuple[datetime, float] | None = None
+        self._said = False
+
+    def begun(self) -> None:
+        """The command runs."""
+        self._began = self._clock.now(), time.monotonic()
+
+    def look(self, *, ended: bool = False) -> None:
+        """Write an entry if none came for three intervals; at the end if none came although there was time for one."""
+        if self._every is None or self._began is None or self._said or self._saved():
+            return
+        began, wall = self._began
+        ran = (self._clock.now() - began).total_seconds()
+        # On a clock that runs fast, programs start no faster.
+        patient = self._patience if not ended or self._clock.scale != 1 else 0.0
+        if ran < self._every * (1 if ended else _INTERVALS) or time.monotonic() - wall < patient:
+            return
+        self._said = True
+        self._journal.append(
+            "checkpoints_missing", every=self._every, seconds=round(ran, 3), ended=ended, unfinished=self._unfinished()
+        )
+
+    def _unfinished(self) -> list[str]:
+        """Names in the folder, as far as people can read them."""
+        try:
+            names = sorted(entry.name for entry in self._folder.iterdir())
+        except OSError:
+            return []
+        return [name[:100] for name in names if name.isprintable()][:_NAMES]

@@ -1,0 +1,180 @@
+"""The job's own files as they were at its submission: folders as lists of entries, contents by their SHA-256.
+
+::
+
+    <runs>/snapshots-<owner>/trees/<sha256>.json     what a folder holds; named after these bytes, written last
+    <runs>/snapshots-<owner>/files/<ab>/<sha256>     one content, whatever files have it
+
+A tree exists once its list does: then every content that it names is there, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable
+
+from broker.agent.checkpoints import GaveUp
+from broker.agent.formats import BadDocument
+from broker.agent.store import ObjectFolder
+
+FILE, LINK, FOLDER = "file", "link", "folder"
+_VERSION = 1
+_AT_ONCE = 8  # files that are fetched side by side: most are small, and each costs a request
+
+
+class TreeUnusable(Exception):
+    """A tree that cannot be unpacked whole, and why."""
+
+
+@dataclass(frozen=True, order=True)
+class TreeEntry:
+    """One file, symbolic link or folder. ``path``: relative to the tree, with forward slashes. ``mode``: permission
+    bits. ``size`` (bytes) and ``sha256`` of a file; ``target`` of a link, relative to the link."""
+
+    path: str
+    kind: str = FILE
+    mode: int = 0o644
+    size: int = 0
+    sha256: str = ""
+    target: str = ""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TreeEntry:
+        entry = cls(
+            str(values["path"]),
+            str(values["kind"]),
+            int(values.get("mode", 0o644)) & 0o777,
+            int(values.get("size", 0)),
+            str(values.get("sha256", "")),
+            str(values.get("target", "")),
+        )
+        if entry.kind not in (FILE, LINK, FOLDER):
+            raise BadDocument(f"an entry of the unknown kind {entry.kind!r}")
+        if not stays_inside(entry.path) or (entry.kind == LINK and not stays_inside(entry.target, entry.path)):
+            raise BadDocument(f"a path that leaves its folder: {entry.path}")
+        return entry
+
+
+def stays_inside(path: str, link: str = "x") -> bool:
+    """Whether a relative path stays below the tree, as seen from the folder of the entry ``link``."""
+    if not path or path.startswith("/"):
+        return False
+    depth = len(PurePosixPath(link).parts) - 1
+    for part in PurePosixPath(path).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return False
+    return True
+
+
+def tree_bytes(entries: Iterable[TreeEntry]) -> bytes:
+    """The list as it lies in the store: the same bytes for the same tree."""
+    rows = [
+        {name: value for name, value in entry.__dict__.items() if value not in ("", 0) or name == "mode"}
+        for entry in sorted(entries)
+    ]
+    return json.dumps({"version": _VERSION, "entries": rows}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def tree_id(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def tree_path(tree: str) -> str:
+    return f"trees/{tree}.json"
+
+
+def content_path(sha256: str) -> str:
+    return f"files/{sha256[:2]}/{sha256}"
+
+
+def read_tree(pool: ObjectFolder, tree: str) -> tuple[TreeEntry, ...]:
+    """The entries of a tree, folders before what is in them. Raises TreeUnusable, StoreTrouble."""
+    data = pool.read(tree_path(tree))
+    if data is None:
+        raise TreeUnusable("the snapshot of the job's files is no longer in the run store")
+    if tree_id(data) != tree:
+        raise TreeUnusable("the snapshot's list has another content than was saved (SHA-256 differs)")
+    try:
+        return tuple(sorted(TreeEntry.from_json(row) for row in json.loads(data)["entries"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TreeUnusable(f"the snapshot's list cannot be read: {error!r}") from error
+
+
+def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool] = lambda: False) -> int:
+    """Write the tree into the folder, which may exist already; bytes written. Every content is verified.
+
+    Links come last, so that nothing is written through one of this tree's. Raises GaveUp, TreeUnusable, StoreTrouble
+    (may be repeated), OSError if the node's disk fails.
+    """
+    entries = read_tree(pool, tree)
+    _make_folder(into)
+    folders = [entry for entry in entries if entry.kind == FOLDER]
+    for entry in folders:
+        (into / entry.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = [entry for entry in entries if entry.kind == FILE]
+    for entry in files:
+        (into / entry.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ThreadPoolExecutor(_AT_ONCE, "unpack") as pool_of_threads:
+        running = [pool_of_threads.submit(_fetch, pool, entry, into / entry.path, give_up) for entry in files]
+        try:
+            for one in as_completed(running):
+                one.result()
+        except BaseException:
+            for one in running:
+                one.cancel()
+            raise
+    for entry in entries:
+        if entry.kind == LINK:
+            place = into / entry.path
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                place.unlink()
+            place.symlink_to(entry.target)
+    for entry in reversed(folders):
+        (into / entry.path).chmod(entry.mode | 0o700)  # one that its owner cannot write could not be removed
+    return sum(entry.size for entry in files)
+
+
+def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[[], bool]) -> None:
+    digest, size = hashlib.sha256(), 0
+    draft = place.with_name(f".{place.name[:200]}.gpubroker")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()  # of an earlier try
+        with draft.open("xb") as output:
+            for piece in pool.stream(content_path(entry.sha256)):
+                digest.update(piece)
+                size += len(piece)
+                output.write(piece)
+                if give_up():
+                    raise GaveUp
+    except FileNotFoundError:
+        raise TreeUnusable(f"the content of {entry.path} is no longer in the run store") from None
+    if size != entry.size or digest.hexdigest() != entry.sha256:
+        raise TreeUnusable(f"{entry.path} has another content than was saved (SHA-256 differs)")
+    draft.chmod(entry.mode)
+    draft.replace(place)
+
+
+def _make_folder(folder: Path) -> None:
+    """Also where only root may make one, on machines that let their user become root without a password."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return
+    except PermissionError:
+        for command in (["mkdir", "-p", str(folder)], ["chown", str(os.geteuid()), str(folder)]):
+            try:
+                done = subprocess.run(["sudo", "-n", *command], capture_output=True, check=False).returncode == 0  # noqa: S603, S607
+            except OSError:
+                done = False
+            if not done:
+                raise

@@ -1,0 +1,237 @@
+"""Buying capacity: quotes, the intent with its money, approvals, and the order."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from broker.core.actors import Actor
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed
+from broker.core.market.offers import SkippedRow
+from broker.core.notices import Notice
+from broker.core.policy.policy import Answer
+from broker.core.ports import SellsCapacity
+from broker.core.purchases.purchase_events import Approved, Intended, NotBought
+from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
+from broker.core.values.money import Money
+from broker.procurement.buyer import CapacityBuyer
+from broker.procurement.judging import (
+    Buying,
+    PurchaseJudgement,
+    approvals_needed,
+    decision_of,
+    judge_purchase,
+    objections,
+)
+from broker.procurement.money import held_for
+from broker.store.engine.times import from_micros, to_micros
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+# A quote of this age is asked for again before it can be bought: prices and blocks change by the hour.
+OLD_QUOTE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """Quotes with their numbers, cheapest first, and what the providers that failed said, by name."""
+
+    quotes: tuple[tuple[int, CapacityQuote], ...]
+    asked: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PurchasePreview:
+    """What would happen if a quote were bought: the policies' word, how much is held, how many have to approve."""
+
+    quote: CapacityQuote
+    ceiling: Money
+    judgement: PurchaseJudgement
+    approvals: int
+    binding: str
+
+
+def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> Quoted:
+    """What providers would sell now; kept under numbers for a week. Providers without a login are left out, unless
+    they were named. Raises `InvalidInput` where no provider sells such a thing, and for an unknown name."""
+    found: list[CapacityQuote] = []
+    asked, problems = [], []
+    for name in providers or broker.registries.providers:
+        try:
+            provider = broker.provider(name)
+            if not isinstance(provider, SellsCapacity):
+                if providers:
+                    raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider")
+                continue
+            found += [one for one in provider.quotes(request) if not isinstance(one, SkippedRow)]
+            asked.append(name)
+        except (NoLogin, MissingExtra) as error:
+            if providers:
+                raise
+            problems.append((name, str(error)))
+        except InvalidInput:
+            raise
+        except BrokerError as error:
+            problems.append((name, str(error)))
+    found.sort(key=lambda quote: (quote.total, quote.starts, quote.offering))
+    numbers = broker.store.keep_quotes(found)
+    return Quoted(tuple(zip(numbers, found, strict=True)), tuple(asked), tuple(problems))
+
+
+def preview(
+    broker: Broker,
+    quote: CapacityQuote,
+    *,
+    ceiling: Money | None,
+    team: str | None,
+    project: str | None,
+    environment: str | None,
+    by: Actor,
+) -> PurchasePreview:
+    """Judge a purchase without making it. Holds nothing, asks nobody."""
+    buying = _buying(quote, ceiling, team, project, environment, by)
+    with broker.store.reading() as look:
+        judged = judge_purchase(buying, broker.policy(look), look, broker.clock.now())
+    return _previewed(buying, judged)
+
+
+def buy(
+    broker: Broker,
+    quote: CapacityQuote,
+    *,
+    ceiling: Money | None,
+    team: str | None,
+    project: str | None,
+    environment: str | None,
+    by: Actor,
+) -> Purchase:
+    """Declare the intent to buy: its ceiling (default: the quote's total) is held from now on, and its approvers are
+    told. Nothing is ordered before they have approved. Raises `NotAllowed` where a rule or a budget objects, and
+    `InvalidInput` for a quote that is too old or a ceiling below its total. Not idempotent: twice is two purchases."""
+    buying = _buying(quote, ceiling, team, project, environment, by)
+    now = from_micros(to_micros(broker.clock.now()))
+    if now - quote.quoted_at > OLD_QUOTE:
+        raise InvalidInput(f"the quote is of {quote.quoted_at:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
+    if quote.starts <= now:
+        raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
+    id = f"{PREFIX}{secrets.token_hex(6)}"
+    with broker.store.writing() as tx:
+        judged = judge_purchase(buying, broker.policy(tx), tx, now)
+        tx.record(decision_of(id, judged, now))
+        if judged.answer is not Answer.DENY:
+            event = Intended(
+                quote=quote,
+                ceiling=buying.ceiling,
+                binding=quote.binding(buying.ceiling),
+                user=by.identity,
+                team=team,
+                project=project,
+                environment=environment,
+                questions=judged.questions,
+                approvals=approvals_needed(quote.undo),
+            )
+            tx.post(held_for(intended(id, event, now), now))
+            tx.append_purchase(id, event, now)
+    if judged.answer is Answer.DENY:
+        raise NotAllowed(objections(judged.denials), hint="a budget owner can change this: `gpubroker policy show`")
+    return buyer(broker).advance(id)
+
+
+def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -> Purchase:
+    """Approve a purchase as that person. ``binding``: what was shown to the person; another one is refused. Orders
+    nothing by itself (`advance`). Raises `NotAllowed` for somebody who may not approve it."""
+    with broker.store.writing() as tx:
+        purchase = _known(tx.purchase(id), broker, id)
+        if purchase.state is not PurchaseState.ASKING:
+            raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
+        if binding is not None and binding != purchase.binding:
+            raise InvalidInput(
+                f"the approval is for {binding}, and the purchase is {purchase.binding}", hint="look at it again"
+            )
+        if not purchase.may_approve(by.identity):
+            raise NotAllowed(_why_not(purchase, by.identity), where=id)
+        return tx.append_purchase(id, Approved(by=by.identity, binding=purchase.binding), broker.clock.now())
+
+
+def reject(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
+    """Refuse a purchase as one of its approvers; its money is released."""
+    purchase = broker.store.purchase(id)
+    if purchase.state is not PurchaseState.ASKING:
+        raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
+    if not purchase.may_approve(by.identity):
+        raise NotAllowed(_why_not(purchase, by.identity), where=id)
+    return buyer(broker).end_unbought(purchase, NotBought.REJECTED, by.identity, because)
+
+
+def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False) -> Purchase:
+    """Take a purchase back that was not ordered yet; its money is released. ``nothing_bought``: for an order without an
+    answer, the person has made sure at the provider that it bought nothing. Raises `NotAllowed` for others than the
+    buyer and administrators, and `InvalidInput` where it is too late."""
+    purchase = broker.store.purchase(id)
+    if not by.may_act_for(purchase.user):
+        raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot take it back", where=id)
+    if purchase.state.before_order:
+        return buyer(broker).end_unbought(purchase, NotBought.WITHDRAWN, by.identity, "")
+    if purchase.state is PurchaseState.UNKNOWN and nothing_bought:
+        return buyer(broker).declare_nothing_bought(purchase, by.identity, "made sure at the provider")
+    if purchase.state is PurchaseState.UNKNOWN:
+        raise InvalidInput(
+            f"nobody knows whether {purchase.quote.provider} took the order",
+            where=id,
+            hint="look at the provider's console; if nothing was bought, add --nothing-bought",
+        )
+    raise InvalidInput(f"it is {purchase.state}, and cannot be taken back", where=id)
+
+
+def buyer(broker: Broker) -> CapacityBuyer:
+    """What carries out purchases in this process."""
+
+    def seller(name: str) -> SellsCapacity:
+        provider = broker.provider(name)
+        if not isinstance(provider, SellsCapacity):
+            raise InvalidInput(f"{name} sells no capacity through gpubroker")
+        return provider
+
+    def tell(notice: Notice) -> None:
+        broker.store.outbox.add(notice, tuple(broker.settings.notify), broker.clock.now())
+
+    return CapacityBuyer(broker.store, seller, broker.policy, broker.clock, tell)
+
+
+def _buying(
+    quote: CapacityQuote,
+    ceiling: Money | None,
+    team: str | None,
+    project: str | None,
+    environment: str | None,
+    by: Actor,
+) -> Buying:
+    if ceiling is not None and ceiling < quote.total:
+        raise InvalidInput(
+            f"the quote is {quote.total}, above the ceiling of {ceiling}", where="--ceiling", hint="raise the ceiling"
+        )
+    return Buying(quote, quote.total if ceiling is None else ceiling, by.identity, team, project, environment)
+
+
+def _previewed(buying: Buying, judged: PurchaseJudgement) -> PurchasePreview:
+    needed = approvals_needed(buying.quote.undo)
+    return PurchasePreview(buying.quote, buying.ceiling, judged, needed, buying.quote.binding(buying.ceiling))
+
+
+def _known(purchase: Purchase | None, broker: Broker, id: str) -> Purchase:
+    return broker.store.purchase(id) if purchase is None else purchase
+
+
+def _why_not(purchase: Purchase, who: str) -> str:
+    if who == purchase.user:
+        return "nobody approves their own purchase"
+    if who in purchase.approved_by:
+        return f"{who} has approved it already; {purchase.approvals_missing} more have to"
+    names = sorted({name for question in purchase.questions for name in question.approvers})
+    return f"{who} is no approver of it; {' or '.join(names)} may approve"

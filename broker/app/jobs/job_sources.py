@@ -1,0 +1,123 @@
+"""The files that jobs were submitted with: listed, and compared."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from broker.agent.source_tree import FILE, LINK, TreeEntry, content_path
+from broker.agent.store import ObjectFolder
+from broker.app.jobs import runs_root
+from broker.app.results.kept_files import GitResult, JobDifference, JobSources, SourceChange
+from broker.app.wiring import Broker
+from broker.core.events.views import JobView
+from broker.core.job.file import print_job
+from broker.core.job.snapshots import FileSnapshot, TreeCopy
+from broker.snapshots.upload import entries_of, reaching
+
+_SHORT = 256 * 1024  # bytes of a text that is compared line by line
+_MOST_LINES = 400  # of the difference of one file
+
+
+def sources(broker: Broker, view: JobView) -> JobSources:
+    """Everything that the job was submitted with. Raises `Unreachable`, `Malformed`."""
+    snapshot = view.job.snapshot
+    trees = _trees(broker, snapshot) if snapshot else []
+    return JobSources.of(view, snapshot.git if snapshot else None, trees)
+
+
+def difference(broker: Broker, before: JobView, after: JobView) -> JobDifference:
+    """How the second job differs from the first: in its file, and in the files that it brought. Raises `Unreachable`,
+    `Malformed`."""
+    old, new = _files(broker, before), _files(broker, after)
+    changes = []
+    for path in sorted({*old, *new}):
+        a, b = old.get(path), new.get(path)
+        if a is not None and b is not None and a.same(b):
+            continue
+        change = "added" if a is None else "removed" if b is None else "changed"
+        changes.append(
+            SourceChange(
+                path=path,
+                change=change,
+                bytes_before=a and a.entry.size,
+                bytes_after=b and b.entry.size,
+                diff=list(_diff(path, a, b)),
+            )
+        )
+    return JobDifference(
+        before=before.id,
+        after=after.id,
+        git_before=_git(before),
+        git_after=_git(after),
+        job=list(_unified("job", print_job(before.job).splitlines(), print_job(after.job).splitlines())),
+        files=changes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredFile:
+    entry: TreeEntry
+    pool: ObjectFolder
+
+    def same(self, other: _StoredFile) -> bool:
+        mine, its = self.entry, other.entry
+        return (mine.kind, mine.sha256, mine.target, mine.mode) == (its.kind, its.sha256, its.target, its.mode)
+
+    def lines(self) -> list[str] | None:
+        """None for what is no short text."""
+        if self.entry.kind == LINK:
+            return [f"link to {self.entry.target}"]
+        if self.entry.size > _SHORT:
+            return None
+        with reaching():
+            content = self.pool.read(content_path(self.entry.sha256))
+        try:
+            return None if content is None or b"\0" in content else content.decode().splitlines()
+        except UnicodeDecodeError:
+            return None
+
+
+def _trees(broker: Broker, snapshot: FileSnapshot) -> list[tuple[TreeCopy, Sequence[TreeEntry]]]:
+    pool = _pool(broker, snapshot)
+    return [(copy, entries_of(pool, copy.tree)) for copy in snapshot.trees]
+
+
+def _pool(broker: Broker, snapshot: FileSnapshot) -> ObjectFolder:
+    with reaching():
+        return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{snapshot.pool}")
+
+
+def _files(broker: Broker, view: JobView) -> dict[str, _StoredFile]:
+    """Files and links by their place on the node."""
+    snapshot = view.job.snapshot
+    if snapshot is None:
+        return {}
+    pool = _pool(broker, snapshot)
+    return {
+        f"{copy.to}/{entry.path}" if copy.to else entry.path: _StoredFile(entry, pool)
+        for copy, entries in _trees(broker, snapshot)
+        for entry in entries
+        if entry.kind in (FILE, LINK)
+    }
+
+
+def _diff(path: str, before: _StoredFile | None, after: _StoredFile | None) -> Iterator[str]:
+    old, new = before.lines() if before else [], after.lines() if after else []
+    if old is None or new is None:
+        return
+    if before and after and before.entry.mode != after.entry.mode:
+        yield f"mode {before.entry.mode:03o} -> {after.entry.mode:03o}"
+    found = list(_unified(path, old, new))
+    yield from found[:_MOST_LINES]
+    if len(found) > _MOST_LINES:
+        yield f"[{len(found) - _MOST_LINES:,} more lines]"
+
+
+def _unified(name: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    return difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm="", n=2)
+
+
+def _git(view: JobView) -> GitResult | None:
+    return GitResult.of(view.job.snapshot.git if view.job.snapshot else None)

@@ -1,0 +1,181 @@
+"""What a job leaves behind: its results and its checkpoints, listed and fetched.
+
+A download that breaks off goes on where it stopped; each file is verified before it takes its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from broker.agent.checkpoints import Manifest
+from broker.app.service.reconciler_setup import run_folders
+from broker.app.wiring import Broker
+from broker.core.errors import GiveUp, InvalidInput, RetryLater, UnknownName
+from broker.core.events.views import JobView
+from broker.runfolder.runfolder import KeptOutput
+from broker.snapshots.upload import Progress, no_progress
+
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file in a run folder. ``path``: relative to the folder that it is fetched into; ``size`` in bytes. ``content``
+    gives the bytes from a position on; raises `RetryLater`, `GiveUp`."""
+
+    path: str
+    size: int
+    sha256: str
+    content: Callable[[int], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOutputs:
+    """What lies in ``to`` now. ``present``: those that did already, with this content; not read again."""
+
+    to: Path
+    files: Sequence[RemoteFile]
+    present: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def folder_of(broker: Broker, view: JobView) -> str:
+    """The URL of the job's run folder. Raises `Unreachable`."""
+    return run_folders(broker).of(view.id).url
+
+
+def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> Sequence[KeptOutput]:
+    """The results of an attempt; unless given, of all, each as the newest attempt left it. By path.
+
+    Raises `Unreachable`, and `InvalidInput` for an attempt that the job does not have.
+    """
+    if attempt is not None and attempt > view.attempt_count:
+        raise InvalidInput(f"{view.id} has no attempt {attempt}; it has had {view.attempt_count}")
+    folder, found = run_folders(broker).of(view.id), {}
+    for number in range(1, view.attempt_count + 1) if attempt is None else [attempt]:
+        found.update({(one.rank, one.file.path): one for one in folder.outputs(number)})
+    return sorted(found.values(), key=path_of)
+
+
+def path_of(one: KeptOutput) -> str:
+    """The path of a result among those of its job: what nodes beside the first wrote lies in a folder of each."""
+    return f"rank-{one.rank}/{one.file.path}" if one.rank else one.file.path
+
+
+def matching(found: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutput]:
+    """Those at or below a path, or that match a pattern. Raises `UnknownName` if there are none."""
+    if path is None:
+        return found
+    wanted = path.removeprefix("./").rstrip("/")
+    chosen = [one for one in found if _is_at(path_of(one), wanted)]
+    if not chosen:
+        raise UnknownName("result", path, [path_of(one) for one in found])
+    return chosen
+
+
+def _is_at(path: str, wanted: str) -> bool:
+    return wanted in (path, "", ".") or path.startswith(f"{wanted}/") or fnmatchcase(path, wanted)
+
+
+def checkpoints(broker: Broker, view: JobView) -> Sequence[Manifest]:
+    """The finished checkpoints of the job, oldest first; not verified. Raises `Unreachable`."""
+    return run_folders(broker).of(view.id).checkpoints()
+
+
+def checkpoint(broker: Broker, view: JobView, wanted: str) -> Manifest:
+    """The newest checkpoint (``latest``), the newest at a step, or the one with that id or name. Raises `UnknownName`,
+    `Unreachable`."""
+    found = checkpoints(broker, view)
+    for one in reversed(found):
+        if wanted in ("latest", one.id, one.name, str(one.step)):
+            return one
+    raise UnknownName("checkpoint", wanted, [str(one.id if one.step is None else one.step) for one in found])
+
+
+def fetch_outputs(
+    broker: Broker, view: JobView, wanted: Sequence[KeptOutput], to: Path, progress: Progress = no_progress
+) -> FetchedOutputs:
+    """Bring results into a folder, under their own paths. May be repeated: what is there already is not read again, and
+    what was begun goes on. Replaces files of other content. Raises as `fetch_files` does."""
+    folder = run_folders(broker).of(view.id)
+    files = [
+        RemoteFile(path_of(one), one.file.size, one.file.sha256, partial(folder.output_content, one.attempt, one.file))
+        for one in wanted
+    ]
+    return fetch_files(files, to, progress)
+
+
+def fetch_checkpoint(
+    broker: Broker, view: JobView, wanted: Manifest, to: Path, progress: Progress = no_progress
+) -> FetchedOutputs:
+    """The same for the files of a checkpoint. Where nodes saved the same path, those of the first are taken."""
+    folder = run_folders(broker).of(view.id)
+    chosen = {file.path: file for file in sorted(wanted.files, key=lambda one: -one.rank)}
+    files = [
+        RemoteFile(path, file.size, file.sha256, partial(folder.checkpoint_content, wanted, file))
+        for path, file in sorted(chosen.items())
+    ]
+    return fetch_files(files, to, progress)
+
+
+def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> FetchedOutputs:
+    """Raises `InvalidInput` where a file cannot be written, `RetryLater` (what has come stays for the next time), and
+    `GiveUp`."""
+    total, done, present = sum(file.size for file in files), 0, 0
+    for file in files:
+        before = done
+
+        def more(size: int, before: int = before) -> None:
+            progress(before + size, total)
+
+        present += _fetch(file, to, more)
+        done += file.size
+        progress(done, total)
+    return FetchedOutputs(to, files, present)
+
+
+def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
+    """Whether it was there already."""
+    place = to / file.path
+    part = place.with_name(f".{place.name[:150]}.{file.sha256[:12]}.part")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_file() and place.stat().st_size == file.size and _digest(place).hexdigest() == file.sha256:
+            return True
+        digest = _digest(part) if part.is_file() and part.stat().st_size <= file.size else hashlib.sha256()
+        start = part.stat().st_size if part.is_file() and part.stat().st_size <= file.size else 0
+        with part.open("ab" if start else "wb") as output:
+            for piece in file.content(start):
+                output.write(piece)
+                digest.update(piece)
+                start += len(piece)
+                progress(min(start, file.size))
+        if start != file.size or digest.hexdigest() != file.sha256:
+            part.unlink()
+            raise RetryLater(f"{file.path} changed while it was fetched", hint="run the command again")
+        part.replace(place)
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(place)) from error
+    except GiveUp:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    return False
+
+
+def _digest(file: Path) -> hashlib._Hash:
+    digest = hashlib.sha256()
+    with file.open("rb") as source:
+        while piece := source.read(_PIECE):
+            digest.update(piece)
+    return digest

@@ -1,0 +1,199 @@
+"""A job's secrets between submission and end: sealed for whoever looks after it, and erased when it is closed.
+
+At submission the values in the submitter's environment are sealed (HPKE, RFC 9180) into the run store: for the key of
+the submitter's own home, which their background reconciler has, and for that of the service, if one has told its key.
+The private keys are files of their owner's alone, beside the database and never in it. A seal is bound to its own name,
+which is in the job, so that it opens for no other job.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker.agent.store import ObjectFolder, to_bytes
+from broker.app.jobs import runs_root
+from broker.app.jobs.environment_secrets import missing_secrets
+from broker.app.jobs.snapshots import pool_of
+from broker.app.wiring import Broker
+from broker.core.actors import Actor, ProcessAccount
+from broker.core.errors import SecretsAbsent, StoreProblem
+from broker.core.events.views import JobView
+from broker.core.job.jobs import Job, SecretsSeal
+from broker.snapshots.upload import reaching
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+KEY_FILE = "secrets.key"
+_SERVICE = "secrets_service_key"  # the setting of the store with the public key of its service
+_VERSION = 1
+
+
+def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
+    """The job with its secrets, from this process's environment, sealed in the run store; the same job where it has
+    none. What is written for a job that does not come about is of no use to anybody.
+
+    Raises `Unreachable` for the run store, `StoreProblem` where the key cannot be made.
+    """
+    values = {name: os.environ[name] for name in job.secrets if name in os.environ}
+    if not values:
+        return job
+    seal = SecretsSeal(pool=pool_of(by), id=secrets.token_hex(16))
+    keys = [_private_key(broker.settings.home).public_key()]
+    told = broker.store.setting(_SERVICE)
+    if told is not None:
+        keys.append(_public_key(told))
+    boxes = {_name(key): _encrypt(key, seal, values) for key in keys}
+    with reaching():
+        _folder(broker, seal).write(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
+    return job.model_copy(update={"seal": seal})
+
+
+def erase(broker: Broker, job: Job) -> None:
+    """The job needs its secrets no more, or does not exist. May be repeated. Raises `Unreachable`."""
+    if job.seal is not None:
+        with reaching():
+            _folder(broker, job.seal).delete(_path(job.seal))
+
+
+def tell_service_key(broker: Broker) -> None:
+    """Have secrets of later submissions sealed for this process's key, too: it looks after everybody's jobs. Harmless
+    to repeat. Raises `StoreProblem`."""
+    public = _text(_raw(_private_key(broker.settings.home).public_key()))
+    if broker.store.setting(_SERVICE) != public:
+        broker.store.set_setting(_SERVICE, public)
+
+
+class JobSecrets:
+    """What a reconciler passes on to launches. Opened values are not kept; which seals open here is."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._opens: dict[str, frozenset[str]] = {}  # by seal, the names in it
+
+    def missing(self, job: Job) -> Sequence[str]:
+        """The job's secrets that this process has neither sealed nor in its environment, and that it needs. Raises
+        `Unreachable`."""
+        absent = missing_secrets(job)
+        if not absent or job.seal is None:
+            return absent
+        if job.seal.id not in self._opens:
+            values = self._open(job.seal)
+            if values is None:
+                return absent
+            self._opens[job.seal.id] = frozenset(values)
+        return [name for name in absent if name not in self._opens[job.seal.id]]
+
+    def of(self, view: JobView, account: ProcessAccount) -> Mapping[str, str]:
+        """The job's secrets as they were at submission; where they are not sealed for this process, from its
+        environment, if that is the job's user's.
+
+        Raises `SecretsAbsent` where some are not there: a process that has them may launch the job later.
+        """
+        job = view.job
+        values = self._open(job.seal) if job.seal is not None else None
+        if values is not None:
+            return {name: values.get(name, "") for name in job.secrets}
+        if job.secrets and view.user != account.user:
+            raise SecretsAbsent(job.secrets, owner=view.user, process_user=account.user)
+        if absent := missing_secrets(job):
+            raise SecretsAbsent(absent)
+        return {name: os.environ.get(name, "") for name in job.secrets}
+
+    def erase(self, view: JobView) -> None:
+        """The job needs them no more. May be repeated. Raises `Unreachable`."""
+        if view.job.seal is not None:
+            self._opens.pop(view.job.seal.id, None)
+        erase(self._broker, view.job)
+
+    def _open(self, seal: SecretsSeal) -> dict[str, str] | None:
+        """None where it was not sealed for this process, was erased, or is no seal of this job's."""
+        place = self._broker.settings.home / KEY_FILE
+        if not place.is_file():
+            return None
+        from cryptography.exceptions import InvalidTag
+
+        key = _private_key(self._broker.settings.home)
+        with reaching():
+            content = _folder(self._broker, seal).read(_path(seal))
+        try:
+            box = json.loads(content or b"{}")["boxes"][_name(key.public_key())]
+            values = json.loads(_suite().decrypt(base64.b64decode(box), key, info=_info(seal)))
+        except (KeyError, TypeError, ValueError, InvalidTag):
+            return None
+        return {str(name): str(value) for name, value in values.items()}
+
+
+def _folder(broker: Broker, seal: SecretsSeal) -> ObjectFolder:
+    return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{seal.pool}")
+
+
+def _path(seal: SecretsSeal) -> str:
+    return f"sealed/{seal.id}.json"
+
+
+def _info(seal: SecretsSeal) -> bytes:
+    return f"gpubroker secrets {_VERSION} {seal.id}".encode()
+
+
+def _encrypt(key: X25519PublicKey, seal: SecretsSeal, values: Mapping[str, str]) -> str:
+    return _text(_suite().encrypt(json.dumps(dict(values)).encode(), key, info=_info(seal)))
+
+
+def _suite() -> Any:
+    from cryptography.hazmat.primitives import hpke
+
+    return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
+
+
+def _private_key(home: Path) -> X25519PrivateKey:
+    """The key of a home, made at first use; whoever makes it first prevails."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    place = home / KEY_FILE
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not place.exists():
+            draft = home / f".{KEY_FILE}.{secrets.token_hex(8)}"
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(X25519PrivateKey.generate().private_bytes_raw())
+            try:
+                os.link(draft, place)  # fails where somebody was quicker
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        return X25519PrivateKey.from_private_bytes(place.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StoreProblem(
+            f"the key for secrets cannot be read or made: {error}",
+            where=str(place),
+            hint="change the owner or mode of the folder; a damaged key may be deleted: jobs that wait need their"
+            " secrets exported then",
+        ) from error
+
+
+def _public_key(text: str) -> X25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    return X25519PublicKey.from_public_bytes(base64.b64decode(text))
+
+
+def _raw(key: X25519PublicKey) -> bytes:
+    return key.public_bytes_raw()
+
+
+def _name(key: X25519PublicKey) -> str:
+    return hashlib.sha256(_raw(key)).hexdigest()[:16]
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

@@ -1,0 +1,241 @@
+"""Backtests as results. Ratios have six decimals; amounts are decimal strings in USD."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Literal, Self
+
+from pydantic import Field
+
+from broker.app.market.strategy_backtest import JobBacktest
+from broker.app.results.values import Moment, Result, is_none
+from broker.backtest.placement.report import PlacementCell, PlacementReport
+from broker.backtest.reserve.reserve_report import Mean, ReserveCell, ReserveReport
+
+
+class ReplayedWindow(Result):
+    """One replay. ``start``: the tick of the trace; ``cost`` and ``optimum``: of one machine; ``gang_cost``: of all
+    that the job needs at once; ``finish_s``: null if the deadline was missed."""
+
+    start: int
+    cost: str
+    optimum: str
+    gang_cost: str
+    finish_s: float | None
+    missed: bool
+
+
+class PlacementCellResult(Result):
+    """One policy on one pool at one deadline and changeover. ``ratio_mean``: mean cost over mean optimum;
+    ``ratio_p95``: 95th percentile of the windows' ratios; ``missed``: windows that ended late. ``per_window``: only
+    where asked for."""
+
+    family: str
+    pool: str
+    deadline_s: float | int
+    changeover_s: float | int
+    policy: str
+    ratio_mean: float
+    ratio_p95: float
+    missed: int
+    on_demand_share: float | None
+    interruptions: float | None
+    windows: int
+    per_window: list[ReplayedWindow] | None = Field(default=None, exclude_if=is_none)
+
+    @classmethod
+    def of(cls, cell: PlacementCell, *, per_window: bool = False, gang: int = 1) -> Self:
+        return cls(
+            family=cell.family,
+            pool=cell.pool,
+            deadline_s=_whole(cell.deadline_s),
+            changeover_s=_whole(cell.changeover_s),
+            policy=cell.policy,
+            ratio_mean=round(cell.ratio_mean, 6),
+            ratio_p95=round(cell.ratio_p95, 6),
+            missed=cell.missed,
+            on_demand_share=_six(cell.on_demand_share),
+            interruptions=_six(cell.interruptions),
+            windows=len(cell.windows),
+            per_window=[
+                ReplayedWindow(
+                    start=window.start,
+                    cost=f"{window.cost / gang:.6f}",
+                    optimum=f"{window.optimum / gang:.6f}",
+                    gang_cost=f"{window.cost:.6f}",
+                    finish_s=window.outcome.finish if window.outcome else None,
+                    missed=window.outcome.missed if window.outcome else False,
+                )
+                for window in cell.windows
+            ]
+            if per_window
+            else None,
+        )
+
+
+class PolicyCosts(Result):
+    """What one policy would have cost, all machines."""
+
+    mean: str
+    least: str
+    most: str
+
+
+class BacktestedJob(Result):
+    """The job of a backtest on recorded prices. ``as_of``: the full hour at which the record ends; windows start
+    between ``since`` and ``until``; ``on_demand_pool``: on which waiting ends."""
+
+    name: str
+    as_of: Moment
+    since: Moment
+    until: Moment
+    on_demand_pool: str
+    costs: dict[str, PolicyCosts]
+
+    @classmethod
+    def of(cls, found: JobBacktest) -> Self:
+        costs = {
+            cell.policy: PolicyCosts(mean=f"{fmean(costs):.2f}", least=f"{min(costs):.2f}", most=f"{max(costs):.2f}")
+            for cell in found.report.cells
+            if (costs := [window.cost for window in cell.windows])
+        }
+        return cls(
+            name=found.job.name,
+            as_of=found.as_of,
+            since=found.since,
+            until=found.until,
+            on_demand_pool=found.on_demand.offer.pool,
+            costs=costs,
+        )
+
+
+class PlacementBacktest(Result):
+    """Every cell, the pools of each family together, and caveats. ``gang``: the machines of a job; ``job``: only of a
+    backtest of a job."""
+
+    job: BacktestedJob | None = Field(default=None, exclude_if=is_none)
+    work_s: float | int
+    seed: int
+    gang: int
+    cells: list[PlacementCellResult]
+    families: list[PlacementCellResult]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, report: PlacementReport, job: JobBacktest | None = None, *, per_window: bool = False) -> Self:
+        return cls(
+            job=None if job is None else BacktestedJob.of(job),
+            work_s=_whole(report.work_s),
+            seed=report.seed,
+            gang=report.gang,
+            cells=[PlacementCellResult.of(cell, per_window=per_window, gang=report.gang) for cell in report.cells],
+            families=[PlacementCellResult.of(cell) for cell in report.families()],
+            notes=list(report.notes),
+        )
+
+
+class ReserveCellResult(Result):
+    """One rule on one series at one ratio. Costs in on-demand unit-hours; ``units_bought`` and ``most_held``: null for
+    a mean over several runs."""
+
+    series: str
+    ratio: float
+    policy: str
+    cost: float
+    cost_over_optimum: float | None
+    reserved_cost: float
+    on_demand_cost: float
+    idle_unit_hours: float
+    units_bought: int | None
+    most_held: int | None
+
+    @classmethod
+    def of(cls, cell: ReserveCell) -> Self:
+        return cls(
+            series=cell.series,
+            ratio=cell.ratio,
+            policy=cell.policy,
+            cost=round(cell.cost, 6),
+            cost_over_optimum=_six(cell.cost_over_optimum),
+            reserved_cost=round(cell.reserved, 6),
+            on_demand_cost=round(cell.on_demand, 6),
+            idle_unit_hours=round(cell.idle, 6),
+            units_bought=None if cell.outcome is None else sum(units for _, units in cell.outcome.purchases),
+            most_held=None if cell.outcome is None else max(cell.outcome.held),
+        )
+
+
+class ReserveMeanResult(Result):
+    """One rule at one ratio over all series."""
+
+    ratio: float
+    policy: str
+    series: int
+    mean_cost_over_optimum: float
+    worst_cost_over_optimum: float
+
+    @classmethod
+    def of(cls, mean: Mean) -> Self:
+        return cls(
+            ratio=mean.ratio,
+            policy=mean.policy,
+            series=mean.series,
+            mean_cost_over_optimum=round(mean.mean, 6),
+            worst_cost_over_optimum=round(mean.worst, 6),
+        )
+
+
+class DemandSeries(Result):
+    """A series of demand after its warm-up, in units."""
+
+    series: str
+    file: str
+    hours: int
+    warmup_s: int
+    mean: float
+    peak: int
+    notes: list[str]
+
+
+class ReserveBacktest(Result):
+    """Every cell. ``end``: whether the rules know where the series end. Costs in on-demand unit-hours: multiply by the
+    on-demand price of a unit for money."""
+
+    term_s: int
+    end: Literal["known", "unknown"]
+    unit: str
+    cells: list[ReserveCellResult]
+    means: list[ReserveMeanResult]
+    series: list[DemandSeries]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, report: ReserveReport) -> Self:
+        return cls(
+            term_s=report.term * 3600,
+            end="known" if report.end_known else "unknown",
+            unit="on-demand unit-hours",
+            cells=[ReserveCellResult.of(cell) for cell in report.cells],
+            means=[ReserveMeanResult.of(mean) for mean in report.means()],
+            series=[
+                DemandSeries(
+                    series=demand.name,
+                    file=str(demand.where),
+                    hours=len(demand.hours),
+                    warmup_s=warm_up * 3600,
+                    mean=round(sum(demand.hours[warm_up:]) / len(demand.hours[warm_up:]), 6),
+                    peak=max(demand.hours[warm_up:]),
+                    notes=list(demand.notes),
+                )
+                for demand, warm_up in zip(report.series, report.warm_ups, strict=True)
+            ],
+            notes=list(report.notes),
+        )
+
+
+def _six(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _whole(seconds: float) -> float | int:
+    return int(seconds) if seconds == int(seconds) else seconds

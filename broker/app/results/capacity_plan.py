@@ -1,0 +1,326 @@
+"""Capacity plans and findings as results."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import PlainSerializer, WithJsonSchema
+
+from broker.app.capacity.findings import CapacityFindings
+from broker.app.capacity.plan import CapacityPlans
+from broker.app.results.values import Figure, Moment, Result
+from broker.economics.reserve.capacity import CapacityPlan
+from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding, FindingKind
+from broker.economics.reserve.costs import SupplyScenario
+from broker.economics.reserve.holdings import HoldingKind
+from broker.economics.units import HOURS_PER_MONTH
+
+
+def _usd(amount: float) -> str:
+    return f"{amount:.6f}".rstrip("0").rstrip(".")
+
+
+def _cents(amount: float) -> str:
+    return f"{amount:.2f}"
+
+
+PlannedUsd = Annotated[
+    float,
+    PlainSerializer(_usd, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
+]
+"""USD with up to six decimals."""
+Cents = Annotated[
+    float,
+    PlainSerializer(_cents, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
+]
+
+
+class MonthlyCost(Result):
+    """USD per month: expected, and the 10th and 90th percentile."""
+
+    expected: PlannedUsd
+    low: PlannedUsd
+    high: PlannedUsd
+
+
+class PlannedPrices(Result):
+    """Prices of demand above the baseline (burst), in USD."""
+
+    on_demand_usd_per_gpu_hour: PlannedUsd
+    spot_usd_per_gpu_hour: PlannedUsd | None
+    spot_share_of_burst: Figure
+    burst_usd_per_gpu_hour: PlannedUsd
+
+
+class PlannedChoice(Result):
+    """An option. ``ratio``: its price over that of bursts; ``share_of_hours_asked``: of the hours in which a GPU must
+    be in use to be worth it; ``demand_known_enough``: for at least a quarter of the term."""
+
+    option: str
+    kind: HoldingKind
+    term_s: int
+    usd_per_gpu_hour: PlannedUsd
+    ratio: Figure
+    share_of_hours_asked: Figure | None
+    baseline_gpus: int
+    buy_now_gpus: int
+    usd_per_month: MonthlyCost
+    demand_known_enough: bool
+
+
+class BurstMix(Result):
+    """Bursts with this share of spot, and the baseline that is then worth holding."""
+
+    spot_share: Figure
+    burst_usd_per_gpu_hour: PlannedUsd
+    baseline_gpus: int
+    usd_per_month: MonthlyCost
+
+
+class PlannedScenario(Result):
+    """A way to serve the same demand, and the parts of its monthly cost."""
+
+    scenario: SupplyScenario
+    usd_per_month: MonthlyCost
+    held_usd: PlannedUsd
+    reserved_anew_usd: PlannedUsd
+    on_demand_usd: PlannedUsd
+    spot_usd: PlannedUsd
+
+
+class UsedHolding(Result):
+    """Held capacity, its use in the last four weeks, and what to do at its end."""
+
+    number: int
+    kind: HoldingKind
+    provider: str
+    gpus: int
+    ends: Moment
+    utilisation: Figure
+    usd_per_gpu_hour: PlannedUsd
+    usd_per_used_gpu_hour: PlannedUsd | None
+    renew_gpus: int
+    renew_by: str
+    let_lapse_gpus: int
+
+
+class PlannedStep(Result):
+    """An action: ``buy``, ``renew`` or ``let_lapse``. ``condition``: empty if unconditional."""
+
+    at: Moment
+    action: str
+    gpus: int
+    what: str
+    condition: str
+
+
+class HindsightCost(Result):
+    """What the rule would have cost over the recorded hours."""
+
+    hours: int
+    usd_per_month: PlannedUsd
+    all_on_bursts_usd_per_month: PlannedUsd
+
+
+class RatioBaseline(Result):
+    """The baseline at another ratio of prices."""
+
+    ratio: Figure
+    baseline_gpus: int
+
+
+class AcceleratorPlan(Result):
+    """The plan for one accelerator. ``choices``: best first; none where nothing that can be held has a price."""
+
+    accelerator: str
+    demand_hours: int
+    mean_gpus: Figure
+    peak_gpus: int
+    in_use_gpus: int
+    held_gpus: int
+    baseline_gpus: int
+    buy_now_gpus: int
+    prices: PlannedPrices
+    choices: list[PlannedChoice]
+    burst_mix: list[BurstMix]
+    scenarios: list[PlannedScenario]
+    held: list[UsedHolding]
+    steps: list[PlannedStep]
+    hindsight: HindsightCost | None
+    sensitivity: list[RatioBaseline]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, plan: CapacityPlan) -> Self:
+        market, best = plan.market, plan.best
+        return cls(
+            accelerator=plan.accelerator,
+            demand_hours=plan.hours,
+            mean_gpus=plan.mean,
+            peak_gpus=plan.peak,
+            in_use_gpus=plan.in_use,
+            held_gpus=plan.held_gpus,
+            baseline_gpus=best.baseline if best else 0,
+            buy_now_gpus=best.buy_now if best else 0,
+            prices=PlannedPrices(
+                on_demand_usd_per_gpu_hour=market.on_demand,
+                spot_usd_per_gpu_hour=market.spot,
+                spot_share_of_burst=market.spot_share,
+                burst_usd_per_gpu_hour=market.burst,
+            ),
+            choices=[
+                PlannedChoice(
+                    option=choice.option.name,
+                    kind=choice.option.kind,
+                    term_s=choice.option.term * 3600,
+                    usd_per_gpu_hour=choice.option.usd,
+                    ratio=choice.ratio,
+                    share_of_hours_asked=choice.share_asked,
+                    baseline_gpus=choice.baseline,
+                    buy_now_gpus=choice.buy_now,
+                    usd_per_month=MonthlyCost.model_validate(choice.usd_per_month),
+                    demand_known_enough=choice.known_enough,
+                )
+                for choice in plan.choices
+            ],
+            burst_mix=[
+                BurstMix(
+                    spot_share=mix.spot_share,
+                    burst_usd_per_gpu_hour=mix.burst_usd,
+                    baseline_gpus=mix.baseline,
+                    usd_per_month=MonthlyCost.model_validate(mix.usd_per_month),
+                )
+                for mix in plan.mixes
+            ],
+            scenarios=[
+                PlannedScenario(
+                    scenario=cost.scenario,
+                    usd_per_month=MonthlyCost.model_validate(cost.usd_per_month),
+                    held_usd=cost.held,
+                    reserved_anew_usd=cost.reserved,
+                    on_demand_usd=cost.on_demand,
+                    spot_usd=cost.spot,
+                )
+                for cost in plan.scenarios
+            ],
+            held=[
+                UsedHolding(
+                    number=use.recorded.number,
+                    kind=use.recorded.holding.kind,
+                    provider=use.recorded.holding.provider,
+                    gpus=use.recorded.holding.gpus,
+                    ends=use.recorded.holding.ends,
+                    utilisation=use.utilisation,
+                    usd_per_gpu_hour=use.usd_per_gpu_hour,
+                    usd_per_used_gpu_hour=use.usd_per_used_gpu_hour,
+                    renew_gpus=use.renew,
+                    renew_by=use.renew_by,
+                    let_lapse_gpus=use.lapse,
+                )
+                for use in plan.held
+            ],
+            steps=[PlannedStep.model_validate(step) for step in plan.steps],
+            hindsight=None if plan.hindsight is None else HindsightCost.model_validate(plan.hindsight),
+            sensitivity=[RatioBaseline(ratio=ratio, baseline_gpus=gpus) for ratio, gpus in plan.sensitivity.items()],
+            notes=list(plan.notes),
+        )
+
+
+class CapacityPlanList(Result):
+    """A plan for each accelerator that has demand. ``demand_from``: where the demand is from. Money in USD."""
+
+    as_of: Moment
+    demand_from: str
+    hours_per_month: Figure
+    plans: list[AcceleratorPlan]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, planned: CapacityPlans) -> Self:
+        return cls(
+            as_of=planned.now,
+            demand_from=planned.source,
+            hours_per_month=HOURS_PER_MONTH,
+            plans=[AcceleratorPlan.of(plan) for plan in planned.plans],
+            notes=list(planned.notes),
+        )
+
+
+class RecordedUse(Result):
+    """The use of one accelerator, and the prices (USD per GPU-hour) that it is judged by; null where not known."""
+
+    accelerator: str
+    hours: int
+    gpu_hours: int
+    rented_gpu_hours: int
+    owned: int
+    reserved: int
+    rent_usd_per_gpu_hour: Figure
+    held_usd_per_gpu_hour: Figure | None
+    reserve_usd_per_gpu_hour: Figure | None
+    own_usd_per_gpu_hour: Figure | None
+    energy_usd_per_gpu_hour_at_work: Figure
+
+    @classmethod
+    def of(cls, use: AcceleratorUse) -> Self:
+        return cls(
+            accelerator=use.accelerator,
+            hours=len(use.demand),
+            gpu_hours=sum(use.demand),
+            rented_gpu_hours=sum(use.rented),
+            owned=use.owned,
+            reserved=use.reserved,
+            rent_usd_per_gpu_hour=use.rent,
+            held_usd_per_gpu_hour=use.held_usd,
+            reserve_usd_per_gpu_hour=use.reserve_usd,
+            own_usd_per_gpu_hour=use.own_usd,
+            energy_usd_per_gpu_hour_at_work=use.energy_usd,
+        )
+
+
+class CapacityFindingResult(Result):
+    """A recommendation, with its arithmetic: each figure by its name."""
+
+    kind: FindingKind
+    accelerator: str
+    gpus: int
+    sentence: str
+    because: str
+    saves_usd_per_month: Cents | None
+    arithmetic: dict[str, Figure]
+
+    @classmethod
+    def of(cls, one: CapacityFinding) -> Self:
+        return cls(
+            kind=one.kind,
+            accelerator=one.accelerator,
+            gpus=one.gpus,
+            sentence=one.sentence,
+            because=one.because,
+            saves_usd_per_month=one.saves,
+            arithmetic=one.arithmetic,
+        )
+
+
+class CapacityFindingList(Result):
+    """What recorded use recommends. ``enough_use``: whether enough hours of any accelerator are known."""
+
+    since: Moment
+    now: Moment
+    findings: list[CapacityFindingResult]
+    enough_use: bool
+    uses: list[RecordedUse]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, found: CapacityFindings) -> Self:
+        return cls(
+            since=found.since,
+            now=found.now,
+            findings=[CapacityFindingResult.of(one) for one in found.findings],
+            enough_use=found.enough,
+            uses=[RecordedUse.of(use) for use in found.uses],
+            notes=list(found.notes),
+        )

@@ -1,0 +1,153 @@
+"""Provider charges as results: quoted, metered and billed cost. All amounts are USD."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import Field
+
+from broker.app.billing.charges import Billed, RecordedCharges
+from broker.app.results.values import Moment, Result
+from broker.core.values.money import Money
+from broker.reconciler.settlement.charges import Comparison, ComparisonState
+
+
+class ComparedSums(Result):
+    """Sums over attempts. ``difference`` (billed less metered) and ``compared_metered`` cover only the attempts that
+    could be compared; ``billed``: null where no charge is known. ``estimated``: some charges may still change."""
+
+    attempts: int
+    compared: int
+    quoted: Money
+    metered: Money
+    billed: Money | None
+    difference: Money | None
+    compared_metered: Money
+    adjusted: Money
+    estimated: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[Comparison], **more: Any) -> Self:
+        compared = [row for row in rows if row.difference is not None]
+        known = [row.billed for row in rows if row.billed is not None]
+        differences = [row.difference for row in compared if row.difference is not None]
+        return cls(
+            attempts=len(rows),
+            compared=len(compared),
+            quoted=_sum(row.quoted for row in rows),
+            metered=_sum(row.metered for row in rows),
+            billed=_sum(known) if known else None,
+            difference=_sum(differences) if differences else None,
+            compared_metered=_sum(row.metered for row in compared),
+            adjusted=_sum(row.adjusted for row in rows),
+            estimated=any(row.estimated for row in rows),
+            **more,
+        )
+
+
+class ComparedGroup(ComparedSums):
+    """The sums of one group."""
+
+    group: str
+
+
+class ComparedAttempt(Result):
+    """One attempt. ``standing``: ``running``, ``awaited`` (charges are outstanding) or ``compared``."""
+
+    key: str
+    job: str
+    attempt: int
+    provider: str
+    standing: ComparisonState
+    gone_at: Moment | None
+    quoted: Money
+    metered: Money
+    billed: Money | None
+    difference: Money | None
+    adjusted: Money
+    estimated: bool
+
+    @classmethod
+    def of(cls, row: Comparison) -> Self:
+        return cls(
+            key=row.key,
+            job=row.job_id,
+            attempt=row.attempt,
+            provider=row.provider,
+            standing=row.standing,
+            gone_at=row.gone_at,
+            quoted=row.quoted,
+            metered=row.metered,
+            billed=row.billed,
+            difference=row.difference,
+            adjusted=row.adjusted,
+            estimated=row.estimated,
+        )
+
+
+class BilledReport(Result):
+    """Quoted, metered and billed cost by one dimension, the most expensive group first; times null where the period is
+    open. ``for_others``: charges by provider for resources outside gpubroker."""
+
+    by: str
+    since: Moment | None = Field(serialization_alias="from")
+    until: Moment | None = Field(serialization_alias="to")
+    rows: list[ComparedGroup]
+    total: ComparedSums
+    attempts: list[ComparedAttempt]
+    for_others: dict[str, Money]
+
+    @classmethod
+    def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None) -> Self:
+        return cls(
+            by=by,
+            since=since,
+            until=until,
+            rows=[ComparedGroup.of(rows, group=group) for group, rows in _grouped(found.rows, by)],
+            total=ComparedSums.of(found.rows),
+            attempts=[ComparedAttempt.of(row) for row in found.rows],
+            for_others=dict(found.for_others),
+        )
+
+
+class AdjustedAttempt(Result):
+    """An attempt whose ledger entries were adjusted by the difference."""
+
+    key: str
+    difference: Money | None
+
+
+class ChargesResult(Result):
+    """Charges that were fetched or imported. ``changed``: how many are new or changed, by provider; ``trouble``:
+    providers that could not be queried, with the reason; ``unknown``: keys of no attempt in this store."""
+
+    changed: dict[str, int]
+    adjusted: list[AdjustedAttempt]
+    alerts: list[str]
+    trouble: dict[str, str]
+    without_login: list[str]
+    unknown: list[str]
+
+    @classmethod
+    def of(cls, done: RecordedCharges) -> Self:
+        return cls(
+            changed=dict(done.changed),
+            adjusted=[AdjustedAttempt(key=one.key, difference=one.difference) for one in done.adjusted],
+            alerts=[notice.title for notice in done.alerts],
+            trouble=dict(done.trouble),
+            without_login=list(done.without_login),
+            unknown=list(done.unknown),
+        )
+
+
+def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
+    groups: dict[str, list[Comparison]] = {}
+    for row in rows:
+        groups.setdefault({"provider": row.provider, "job": row.job_id, "attempt": row.key}[by], []).append(row)
+    return sorted(groups.items(), key=lambda item: (-_sum(one.metered for one in item[1]).micros, item[0]))
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, Money.ZERO)

@@ -1,0 +1,185 @@
+"""What a job leaves behind, and what it was submitted with, as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from broker.agent.checkpoints import Manifest
+from broker.agent.source_tree import TreeEntry
+from broker.app.jobs.kept_files import FetchedOutputs, path_of
+from broker.app.results.values import Moment, Result
+from broker.core.events.views import JobView
+from broker.core.job.snapshots import GitState, TreeCopy
+from broker.runfolder.runfolder import KeptOutput
+
+
+class OutputResult(Result):
+    """A result. ``attempt`` and ``rank``: of the node that wrote it; ``at``: when it was read there."""
+
+    path: str
+    bytes: int
+    sha256: str
+    attempt: int
+    rank: int
+    at: Moment
+
+
+class JobOutputs(Result):
+    """The results of a job. ``folder``: the URL of its run folder, in which they lie."""
+
+    id: str
+    folder: str
+    files: list[OutputResult]
+    bytes: int
+
+    @classmethod
+    def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput]) -> Self:
+        files = [
+            OutputResult(
+                path=path_of(one),
+                bytes=one.file.size,
+                sha256=one.file.sha256,
+                attempt=one.attempt,
+                rank=one.rank,
+                at=one.file.at,
+            )
+            for one in found
+        ]
+        return cls(id=view.id, folder=folder, files=files, bytes=sum(file.bytes for file in files))
+
+
+class FetchedFilesResult(Result):
+    """What was fetched. ``to``: the folder; ``present``: how many of ``files`` were there already."""
+
+    id: str
+    to: str
+    files: list[str]
+    bytes: int
+    present: int
+
+    @classmethod
+    def of(cls, view: JobView, done: FetchedOutputs) -> Self:
+        files = [file.path for file in done.files]
+        return cls(id=view.id, to=str(done.to), files=files, bytes=done.size, present=done.present)
+
+
+class FinishedCheckpointResult(Result):
+    """A finished checkpoint. ``step``: null where neither its name nor the program says."""
+
+    checkpoint: str
+    name: str
+    step: int | None
+    attempt: int
+    at: Moment
+    bytes: int
+    files: int
+
+
+class JobCheckpoints(Result):
+    """The finished checkpoints of a job, oldest first. ``keep``: how many the agent keeps; it deletes older ones."""
+
+    id: str
+    folder: str
+    keep: int
+    checkpoints: list[FinishedCheckpointResult]
+
+    @classmethod
+    def of(cls, view: JobView, folder: str, found: Sequence[Manifest]) -> Self:
+        told = [
+            FinishedCheckpointResult(
+                checkpoint=one.id,
+                name=one.name,
+                step=one.step,
+                attempt=one.attempt,
+                at=one.at,
+                bytes=one.size,
+                files=len(one.files),
+            )
+            for one in found
+        ]
+        return cls(id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
+
+
+class SourceEntry(Result):
+    """A file, link or folder of a snapshot. ``mode``: permission bits in octal."""
+
+    path: str
+    kind: str
+    mode: str
+    bytes: int
+    sha256: str
+    target: str
+
+    @classmethod
+    def of(cls, entry: TreeEntry) -> Self:
+        return cls(
+            path=entry.path,
+            kind=entry.kind,
+            mode=f"{entry.mode:03o}",
+            bytes=entry.size,
+            sha256=entry.sha256,
+            target=entry.target,
+        )
+
+
+class SourceTree(Result):
+    """One folder or file. ``source``: where it lay at submission; ``to``: its place on the node, relative to the
+    working folder (empty: that folder itself)."""
+
+    source: str
+    to: str
+    tree: str
+    entries: list[SourceEntry]
+
+
+class GitResult(Result):
+    """The commit that the working folder stood at. ``dirty``: whether it differed from that."""
+
+    commit: str | None
+    branch: str | None
+    dirty: bool
+
+    @classmethod
+    def of(cls, git: GitState | None) -> Self | None:
+        return None if git is None else cls(commit=git.commit, branch=git.branch, dirty=git.dirty)
+
+
+class JobSources(Result):
+    """The files that a job was submitted with; none for a job without, or of an older version."""
+
+    id: str
+    git: GitResult | None
+    trees: list[SourceTree]
+
+    @classmethod
+    def of(cls, view: JobView, git: GitState | None, trees: Sequence[tuple[TreeCopy, Sequence[TreeEntry]]]) -> Self:
+        return cls(
+            id=view.id,
+            git=GitResult.of(git),
+            trees=[
+                SourceTree(source=copy.source, to=copy.to, tree=copy.tree, entries=[SourceEntry.of(e) for e in entries])
+                for copy, entries in trees
+            ],
+        )
+
+
+class SourceChange(Result):
+    """A file that differs. ``change``: added, removed or changed; ``diff``: unified, where both are short texts."""
+
+    path: str
+    change: str
+    bytes_before: int | None
+    bytes_after: int | None
+    diff: list[str]
+
+
+class JobDifference(Result):
+    """How job ``after`` differs from job ``before``: the job as a file (unified diff), and the files."""
+
+    before: str
+    after: str
+    git_before: GitResult | None
+    git_after: GitResult | None
+    job: list[str]
+    files: list[SourceChange]

@@ -1,0 +1,235 @@
+"""Recorded prices as results: histories, a point in time, imports, and what a pruning deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field
+
+from broker.app.market.imports import Imported
+from broker.app.market.price_history import PriceHistories, PriceHistory
+from broker.app.results.offers import machine_of
+from broker.app.results.values import Figure, Moment, Result, Seconds
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.money import Money
+from broker.store.records import PastOffer, PrunedPrices
+
+
+class PricedMachine(Result):
+    """What an offer prices. ``source``: of the price; ``reference``: copied from a price list."""
+
+    provider: str
+    region: str
+    zone: str | None
+    instance_type: str
+    accelerator: str | None
+    count: int
+    capacity_type: CapacityType
+    term_months: int | None
+    source: str
+    reference: bool
+
+
+class PriceAt(Result):
+    """A price in USD, in force from ``at``; null: not offered. ``learned``: when this store first knew of it."""
+
+    at: Moment
+    learned: Moment
+    price_per_hour: Money | None
+    price_per_gpu_hour: Money | None
+
+
+class AvailabilityAt(Result):
+    """The availability from ``at``; null where the provider no longer reports it."""
+
+    at: Moment
+    availability: Availability | None
+
+
+class SignalAt(Result):
+    """The provider's score and the expected interruptions per hour from ``at``; null where it reports none."""
+
+    at: Moment
+    score: Figure | None
+    interruption_rate: Figure | None
+
+
+class PriceSeries(PricedMachine):
+    """The prices of one pool from one source, in USD an hour. ``ended``: since when it is no longer offered.
+    ``available_part``: share of the period in which the provider reported the capacity as available."""
+
+    known_until: Moment
+    ended: Moment | None
+    first_price_per_hour: Money | None
+    last_price_per_hour: Money | None
+    lowest_price_per_hour: Money | None
+    highest_price_per_hour: Money | None
+    mean_price_per_hour: Money | None
+    price_changes: int
+    available_part: Figure | None
+    prices: list[PriceAt]
+    availability: list[AvailabilityAt]
+    signals: list[SignalAt]
+
+    @classmethod
+    def of(cls, one: PriceHistory) -> Self:
+        known, offer = one.known, one.offer
+        return cls(
+            **machine_of(offer),
+            source=offer.source,
+            reference=offer.reference,
+            known_until=one.known_until,
+            ended=one.ended,
+            first_price_per_hour=known[0] if known else None,
+            last_price_per_hour=known[-1] if known else None,
+            lowest_price_per_hour=min(known, default=None),
+            highest_price_per_hour=max(known, default=None),
+            mean_price_per_hour=one.mean,
+            price_changes=one.changes,
+            available_part=one.available_part,
+            prices=[
+                PriceAt(
+                    at=point.at,
+                    learned=point.learned,
+                    price_per_hour=point.price,
+                    price_per_gpu_hour=unit_price(offer, point.price) if offer.count else None,
+                )
+                for point in one.prices
+            ],
+            availability=[AvailabilityAt.model_validate(point) for point in one.availability],
+            signals=[SignalAt.model_validate(point) for point in one.signals],
+        )
+
+
+class PriceHistoryList(Result):
+    """Price histories of a period, cheapest first. ``matching``: how many series there are, where ``series`` has only
+    the first."""
+
+    as_of: Moment
+    since: Moment = Field(serialization_alias="from")
+    until: Moment = Field(serialization_alias="to")
+    matching: int
+    series: list[PriceSeries]
+
+    @classmethod
+    def of(cls, period: PriceHistories) -> Self:
+        return cls(
+            as_of=period.now,
+            since=period.start,
+            until=period.end,
+            matching=period.matching,
+            series=[PriceSeries.of(one) for one in period.histories],
+        )
+
+
+class PastOfferResult(PricedMachine):
+    """An offer as it was. ``since``: when this price came into force; ``learned``: when this store first knew of it;
+    ``seen``: the last complete poll of the provider by then. Prices in USD an hour."""
+
+    price_per_hour: Money | None
+    price_per_gpu_hour: Money | None
+    availability: Availability
+    score: Figure | None
+    interruption_rate: Figure | None
+    as_of: Moment
+    since: Moment
+    learned: Moment
+    seen: Moment | None
+
+    @classmethod
+    def of(cls, past: PastOffer) -> Self:
+        offer = past.offer
+        return cls(
+            **machine_of(offer),
+            source=offer.source,
+            reference=offer.reference,
+            price_per_hour=offer.price,
+            price_per_gpu_hour=offer.price_per_gpu,
+            availability=offer.availability,
+            score=offer.score,
+            interruption_rate=offer.interruption_rate,
+            as_of=offer.as_of,
+            since=past.since,
+            learned=past.learned,
+            seen=past.seen,
+        )
+
+
+class PastOfferList(Result):
+    """The offers at a point in time. ``known_at``: only what had been recorded by then; null: everything."""
+
+    at: Moment
+    known_at: Moment | None
+    matching: int
+    offers: list[PastOfferResult]
+
+    @classmethod
+    def of(cls, shown: Sequence[PastOffer], matching: int, at: datetime, known_at: datetime | None) -> Self:
+        return cls(at=at, known_at=known_at, matching=matching, offers=[PastOfferResult.of(past) for past in shown])
+
+
+class ImportedPrices(Result):
+    """An import of a price catalogue. ``as_of_from``: whether the date is the file's or the option's; ``samples``: one
+    detail for each reason of a skipped row."""
+
+    provider: str
+    file: Path
+    layout: str
+    as_of: Moment
+    as_of_from: Literal["file", "option"]
+    age_seconds: Seconds
+    sources: list[str]
+    offers_seen: int
+    offers_changed: int
+    offers_stale: int
+    rows_skipped: dict[str, int]
+    samples: dict[str, str]
+    seconds: Seconds
+
+    @classmethod
+    def of(cls, done: Imported) -> Self:
+        return cls(
+            provider=done.provider,
+            file=done.file,
+            layout=done.layout,
+            as_of=done.dated,
+            as_of_from="file" if done.by_file else "option",
+            age_seconds=done.finished - done.dated,
+            sources=list(done.sources),
+            offers_seen=done.offers_seen,
+            offers_changed=done.offers_changed,
+            offers_stale=done.stale,
+            rows_skipped=dict(done.rows_skipped),
+            samples=dict(done.samples),
+            seconds=done.finished - done.started,
+        )
+
+
+class PrunedPriceHistory(Result):
+    """What a pruning of price history deletes. ``protected``: older price changes that launched attempts refer to."""
+
+    before: Moment
+    dry_run: bool
+    price_changes: int
+    signal_changes: int
+    poll_runs: int
+    protected: int
+
+    @classmethod
+    def of(cls, done: PrunedPrices, before: datetime, *, dry_run: bool) -> Self:
+        return cls(
+            before=before,
+            dry_run=dry_run,
+            price_changes=done.prices,
+            signal_changes=done.signals,
+            poll_runs=done.polls,
+            protected=done.protected,
+        )
+
+
+def unit_price(offer: Offer, price: Money | None) -> Money | None:
+    """The price of a GPU-hour; of a machine-hour if the machine has no GPU."""
+    return price if price is None or not offer.count else price.share(1, offer.count)

@@ -1,0 +1,190 @@
+"""Quotes and purchases of capacity as results. Money in USD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Self
+
+from broker.app.capacity.purchases import PurchasePreview, Quoted
+from broker.app.results.values import Moment, Result
+from broker.app.results.verdicts import VerdictResult
+from broker.core.policy.policy import Answer
+from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
+from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
+from broker.core.values.money import Money
+
+
+class QuoteResult(Result):
+    """What a provider would sell. ``number``: by which it can be bought for an hour; null where it is not known.
+    ``undo``: whether a purchase of it can be undone. ``total_usd``: all machines, the whole time."""
+
+    number: int | None
+    product: PurchaseProduct
+    provider: str
+    offering: str
+    region: str
+    zone: str | None
+    instance_type: str
+    accelerator: str
+    count: int
+    machines: int
+    starts: Moment
+    ends: Moment
+    total_usd: Money
+    machine_hour_usd: Money
+    undo: Undo
+    quoted_at: Moment
+
+    @classmethod
+    def of(cls, quote: CapacityQuote, number: int | None = None) -> Self:
+        return cls(
+            number=number,
+            product=quote.product,
+            provider=quote.provider,
+            offering=quote.offering,
+            region=quote.region,
+            zone=quote.zone,
+            instance_type=quote.instance_type,
+            accelerator=quote.accelerator,
+            count=quote.count,
+            machines=quote.machines,
+            starts=quote.starts,
+            ends=quote.ends,
+            total_usd=quote.total,
+            machine_hour_usd=quote.per_machine_hour,
+            undo=quote.undo,
+            quoted_at=quote.quoted_at,
+        )
+
+
+class QuoteList(Result):
+    """`capacity quote`: cheapest first. ``problems``: what providers that failed said, by name."""
+
+    quotes: list[QuoteResult]
+    asked: list[str]
+    problems: dict[str, str]
+
+    @classmethod
+    def of(cls, quoted: Quoted) -> Self:
+        return cls(
+            quotes=[QuoteResult.of(quote, number) for number, quote in quoted.quotes],
+            asked=list(quoted.asked),
+            problems=dict(quoted.problems),
+        )
+
+
+class PurchasePreviewResult(Result):
+    """`capacity buy --dry-run`: what would be held, what the rules say, how many people have to approve. ``binding``:
+    what an approval would be bound to."""
+
+    answer: Answer
+    quote: QuoteResult
+    held_usd: Money
+    approvals: int
+    binding: str
+    verdicts: list[VerdictResult]
+
+    @classmethod
+    def of(cls, seen: PurchasePreview) -> Self:
+        return cls(
+            answer=seen.judgement.answer,
+            quote=QuoteResult.of(seen.quote),
+            held_usd=seen.ceiling,
+            approvals=seen.approvals,
+            binding=seen.binding,
+            verdicts=[VerdictResult.of(verdict) for verdict in seen.judgement.verdicts],
+        )
+
+
+class OrderResult(Result):
+    """The order at its provider. ``state``: the provider's word."""
+
+    id: str
+    state: str
+
+
+class PurchaseResult(Result):
+    """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
+    still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought."""
+
+    id: str
+    state: PurchaseState
+    user: str
+    team: str | None
+    project: str | None
+    environment: str | None
+    quote: QuoteResult
+    ceiling_usd: Money
+    held_usd: Money
+    charged_usd: Money
+    binding: str
+    approved_by: list[str]
+    approvals_missing: int
+    approvers: list[str]
+    order: OrderResult | None
+    holding: int | None
+    reason: NotBought | None
+    evidence: str
+    intended_at: Moment
+    changed_at: Moment
+
+    @classmethod
+    def of(cls, one: Purchase) -> Self:
+        asked = one.questions if one.state is PurchaseState.ASKING else ()
+        return cls(
+            id=one.id,
+            state=one.state,
+            user=one.user,
+            team=one.team,
+            project=one.project,
+            environment=one.environment,
+            quote=QuoteResult.of(one.quote),
+            ceiling_usd=one.ceiling,
+            held_usd=one.held,
+            charged_usd=one.charged,
+            binding=one.binding,
+            approved_by=list(one.approved_by),
+            approvals_missing=one.approvals_missing,
+            approvers=sorted({name for question in asked for name in question.approvers} - set(one.approved_by)),
+            order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
+            holding=one.holding,
+            reason=one.reason,
+            evidence=one.evidence,
+            intended_at=one.intended_at,
+            changed_at=one.changed_at,
+        )
+
+
+class PurchaseList(Result):
+    """`capacity purchases`, oldest first."""
+
+    purchases: list[PurchaseResult]
+
+    @classmethod
+    def of(cls, found: Sequence[Purchase]) -> Self:
+        return cls(purchases=[PurchaseResult.of(one) for one in found])
+
+
+class PurchaseStep(Result):
+    """One event of a purchase. ``fields``: as stored."""
+
+    at: Moment
+    kind: str
+    fields: dict[str, Any]
+
+
+class PurchaseHistory(Result):
+    """`capacity show`: a purchase and all that happened to it."""
+
+    purchase: PurchaseResult
+    events: list[PurchaseStep]
+
+    @classmethod
+    def of(cls, one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> Self:
+        steps = [
+            PurchaseStep(at=at, kind=event.kind, fields=event.model_dump(mode="json", exclude={"kind"}))
+            for at, event in events
+        ]
+        return cls(purchase=PurchaseResult.of(one), events=steps)

@@ -1,0 +1,212 @@
+"""The service, the sweep, the doctor and the demo as results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+from broker.app.demo import Summary
+from broker.app.doctor.providers import Setup
+from broker.app.doctor.result import DoctorFinding, Health, healthy
+from broker.app.results.values import Facts, Figure, Moment, Result
+from broker.app.service.sweep import EndedLeftover, Swept
+from broker.core.events.outcomes import JobState
+from broker.core.values.money import Money
+from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
+
+
+class CheckedArea(Result):
+    """One finding, and how to fix it. ``facts``: details for programs, by name."""
+
+    area: str
+    health: Health
+    message: str
+    fix: str
+    facts: Facts
+
+
+class ProviderEndpoint(Result):
+    """An address in use, the setting that changes it, and the one for its certificates (``tls``)."""
+
+    name: str
+    url: str
+    setting: str
+    tls: str
+    changed: bool
+
+
+class ProviderLogin(Result):
+    """A login: where it was found, how to configure it, and what it adds."""
+
+    name: str
+    found: bool
+    where: str
+    how: str
+    adds: str
+
+
+class ProviderSetup(Result):
+    """How a provider is set up. ``problem``: why it cannot be queried; empty if it can."""
+
+    provider: str
+    ready: bool
+    problem: str
+    endpoints: list[ProviderEndpoint]
+    logins_found: list[ProviderLogin]
+    logins_missing: list[ProviderLogin]
+
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        return cls(
+            provider=setup.provider,
+            ready=setup.ready,
+            problem=setup.problem,
+            endpoints=[ProviderEndpoint.model_validate(one) for one in setup.endpoints],
+            logins_found=[ProviderLogin.model_validate(login) for login in setup.logins if login.found],
+            logins_missing=[ProviderLogin.model_validate(login) for login in setup.logins if not login.found],
+        )
+
+
+class DoctorReport(Result):
+    """What works on this machine. ``healthy``: no finding is a problem."""
+
+    healthy: bool
+    findings: list[CheckedArea]
+    providers: list[ProviderSetup]
+
+    @classmethod
+    def of(cls, found: Sequence[DoctorFinding], setups: Sequence[Setup]) -> Self:
+        return cls(
+            healthy=healthy(found),
+            findings=[CheckedArea.model_validate(one) for one in found],
+            providers=[ProviderSetup.of(setup) for setup in setups],
+        )
+
+
+class LeftoverResult(Result):
+    """An orphaned machine, attempt or hold, or what might become one. ``standing``: what may be done about it; only an
+    ``orphan`` can be ended. ``amount``: USD held."""
+
+    id: str
+    kind: LeftoverKind
+    standing: LeftoverState
+    job: str
+    key: str | None
+    since: Moment | None
+    why: str
+    about: str
+    place: str | None
+    store: str | None
+    amount: Money | None
+    ended: bool
+    error: str | None
+
+    @classmethod
+    def of(cls, one: Leftover, errors: Mapping[str, str]) -> Self:
+        return cls(
+            id=one.id,
+            kind=one.kind,
+            standing=one.standing,
+            job=one.job_id,
+            key=one.key or None,
+            since=one.since,
+            why=one.why,
+            about=about(one),
+            place=one.machine.place if one.machine else None,
+            store=one.machine.store or None if one.machine else None,
+            amount=one.held.amount if one.held else None,
+            ended=one.id in errors and not errors[one.id],
+            error=errors.get(one.id) or None,
+        )
+
+
+class SweepReport(Result):
+    """What a sweep found. ``asked``: the engines and providers that answered; ``trouble``: those that did not, with
+    the reason; ``orphans``: how many may be ended."""
+
+    at: Moment
+    store: str
+    asked: list[str]
+    trouble: dict[str, str]
+    without_login: list[str]
+    orphans: int
+    found: list[LeftoverResult]
+
+    @classmethod
+    def of(cls, swept: Swept, ended: Sequence[EndedLeftover]) -> Self:
+        errors = {one.leftover.id: one.error for one in ended}
+        return cls(
+            at=swept.at,
+            store=swept.store,
+            asked=list(swept.asked),
+            trouble=dict(swept.trouble),
+            without_login=list(swept.without_login),
+            orphans=len(swept.orphans),
+            found=[LeftoverResult.of(one, errors) for one in swept.found],
+        )
+
+
+def about(one: Leftover) -> str:
+    """What a leftover is, in a few words."""
+    if one.held is not None:
+        return f"{one.held.amount} {one.held.money}"
+    return one.machine.about if one.machine is not None else f"attempt {one.attempt}"
+
+
+class PolledTotals(Result):
+    """The polls of one provider by a service."""
+
+    provider: str
+    polls: int
+    failed: int
+    offers_changed: int
+
+
+class ReconciledTotals(Result):
+    """How often the reconciler looked at jobs, and how many steps it took."""
+
+    looks: int
+    steps: int
+
+
+class ServiceReport(Result):
+    """What a service did until it was stopped."""
+
+    providers: list[PolledTotals]
+    jobs: ReconciledTotals
+
+
+class ReconcileReport(Result):
+    """``reconciled``: false if another process reconciles this store. ``log``: the file that has the details."""
+
+    reconciled: bool
+    log: Path
+
+
+class DemoReport(Result):
+    """The figures of the demo. Money in simulated USD; ``savings``: against the cheapest on-demand machine."""
+
+    simulated: Literal[True] = True
+    job_id: str
+    job_state: JobState
+    attempts: int
+    interruptions: int
+    failures: int
+    resumed_from_step: int
+    steps: int
+    steps_redone: int
+    cost: Money
+    on_demand_cost: Money
+    savings: Money
+    savings_percent: Figure
+    held: Money
+    ledger_balanced: bool
+    seed: int
+    speed: Figure
+    simulated_seconds: Figure
+    home: Path
+
+    @classmethod
+    def of(cls, summary: Summary) -> Self:
+        return cls.model_validate(summary)

@@ -1,0 +1,169 @@
+"""Policies on trial as results: recorded decisions, test cases, and the replay of decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from broker.app.policy.backtest import Backtest, ReplayedDecision
+from broker.app.policy.policies import Tried
+from broker.app.policy.replayed_job import ReplayBasis
+from broker.app.results.values import Facts, Moment, Result
+from broker.app.results.verdicts import VerdictResult
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer, CaseResult
+from broker.core.values.money import Money
+
+
+class RecordedDecision(Result):
+    """A decision on record. ``facts_hash``: SHA-256 of everything that the rules saw; ``seen``: what of it is kept."""
+
+    at: Moment
+    action: ActionKind
+    answer: Answer
+    attempt: int | None
+    pool: str | None
+    policy_version: str
+    facts_hash: str
+    verdicts: list[VerdictResult]
+    seen: Facts
+
+    @classmethod
+    def of(cls, one: Decision) -> Self:
+        return cls(
+            at=one.at,
+            action=one.action,
+            answer=one.answer,
+            attempt=one.attempt,
+            pool=one.pool,
+            policy_version=one.policy_version,
+            facts_hash=one.facts_hash,
+            verdicts=[VerdictResult.of(verdict) for verdict in one.verdicts],
+            seen=dict(one.seen),
+        )
+
+
+class RecordedDecisions(Result):
+    """The recorded decisions about a job, oldest first."""
+
+    decisions: list[RecordedDecision]
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision]) -> Self:
+        return cls(decisions=[RecordedDecision.of(one) for one in decisions])
+
+
+class TriedCase(Result):
+    """A test case. ``wrong``: the difference from the expected verdict; empty if it passed."""
+
+    name: str
+    source: str
+    passed: bool
+    expected: Answer
+    answer: Answer
+    wrong: str
+    verdicts: list[VerdictResult]
+
+    @classmethod
+    def of(cls, result: CaseResult) -> Self:
+        return cls(
+            name=result.name,
+            source=str(result.source),
+            passed=not result.wrong,
+            expected=result.expected,
+            answer=result.answer,
+            wrong=result.wrong,
+            verdicts=[VerdictResult.of(verdict) for verdict in result.verdicts],
+        )
+
+
+class PolicyTestResult(Result):
+    """The test cases of policy files."""
+
+    passed: int
+    failed: int
+    cases: list[TriedCase]
+
+    @classmethod
+    def of(cls, files: Sequence[Tried]) -> Self:
+        cases = [TriedCase.of(result) for one in files for result in one.results]
+        return cls(passed=sum(one.passed for one in cases), failed=sum(not one.passed for one in cases), cases=cases)
+
+
+class DecisionTotals(Result):
+    """The decisions of a period, and what the jobs cost: USD by kind of money. ``late``: expected to miss the
+    deadline."""
+
+    allowed: int
+    asked: int
+    denied: int
+    late: int
+    cost: dict[MoneyKind, Money]
+
+
+class DecisionDifference(Result):
+    """A decision that these policies would change. ``after``: null where it would not be made, because the job was
+    denied earlier. Costs in USD; ``cost_after_by``: how the new cost is known."""
+
+    at: Moment
+    job_id: str | None
+    job_name: str
+    user: str
+    action: ActionKind
+    before: Answer
+    after: Answer | None
+    pool_before: str | None
+    pool_after: str | None
+    money: MoneyKind
+    cost_before: Money
+    cost_after: Money
+    money_after: MoneyKind
+    cost_after_by: ReplayBasis
+    late_before: bool
+    late_after: bool
+    objections: list[VerdictResult]
+
+    @classmethod
+    def of(cls, one: ReplayedDecision) -> Self:
+        return cls(
+            at=one.decision.at,
+            job_id=one.decision.job_id,
+            job_name=one.decision.job_name,
+            user=one.decision.user,
+            action=one.decision.action,
+            before=one.decision.answer,
+            after=one.answer,
+            pool_before=one.decision.pool,
+            pool_after=one.pool,
+            money=one.money,
+            cost_before=one.cost_before,
+            cost_after=one.cost_after,
+            money_after=one.money_after,
+            cost_after_by=one.basis,
+            late_before=one.late_before,
+            late_after=one.late_after,
+            objections=[VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW],
+        )
+
+
+class PolicyBacktest(Result):
+    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded."""
+
+    decisions: int
+    same: int
+    unknown: int
+    before: DecisionTotals
+    after: DecisionTotals
+    differences: list[DecisionDifference]
+
+    @classmethod
+    def of(cls, found: Backtest) -> Self:
+        return cls(
+            decisions=len(found.outcomes),
+            same=len(found.outcomes) - len(found.differences),
+            unknown=found.unknown,
+            before=DecisionTotals.model_validate(found.before),
+            after=DecisionTotals.model_validate(found.after),
+            differences=[DecisionDifference.of(one) for one in found.differences],
+        )

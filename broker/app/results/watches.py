@@ -1,0 +1,189 @@
+"""Price watches, their alerts and recipients as results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from pydantic import SecretStr
+
+from broker.app.alerts.notify import Delivery, shown, variable
+from broker.app.alerts.watches import Listed, Looked, WatchCheck
+from broker.app.results.values import Figure, Moment, Result, Seconds
+from broker.core.market.offers import CapacityType
+from broker.core.market.watches import Trigger, Watch, WatchState
+from broker.core.values.money import Money
+from broker.store.outbox import Dispatch
+
+
+class QueuedAlert(Result):
+    """An alert to one recipient. ``next_try``: null once it was delivered or given up."""
+
+    target: str
+    status: Literal["delivered", "given_up", "waiting"]
+    made_at: Moment
+    delivered_at: Moment | None
+    tries: int
+    next_try: Moment | None
+    error: str
+
+    @classmethod
+    def of(cls, one: Dispatch) -> Self:
+        return cls(
+            target=one.target,
+            status="delivered" if one.delivered_at else "given_up" if one.given_up else "waiting",
+            made_at=one.made_at,
+            delivered_at=one.delivered_at,
+            tries=one.tries,
+            next_try=one.next_try,
+            error=one.error,
+        )
+
+
+class WatchResult(Result):
+    """A watch and its state. ``holds``: null where it could not be evaluated; ``holds_for``: the providers that it
+    holds for, of a watch on polls; ``rises_by``: a fraction."""
+
+    name: str
+    waits_for: str
+    trigger: Trigger
+    machines: list[str]
+    providers: list[str]
+    regions: list[str]
+    capacity_types: list[CapacityType]
+    price_per_gpu_hour: Money | None
+    rises_by: Figure | None
+    within_seconds: Seconds | None
+    stale_after_seconds: Seconds | None
+    targets: list[str]
+    pause_seconds: Seconds
+    made_at: Moment
+    made_by: str
+    holds: bool | None
+    holds_for: list[str]
+    seen: str
+    since: Moment | None
+    checked_at: Moment | None
+    noticed_at: Moment | None
+    notices: int
+    deliveries: list[QueuedAlert]
+
+    @classmethod
+    def of(cls, watch: Watch, state: WatchState, dispatches: Sequence[Dispatch] = (), **more: Any) -> Self:
+        return cls(
+            name=watch.name,
+            waits_for=watch.sentence,
+            trigger=watch.trigger,
+            machines=list(watch.machines),
+            providers=list(watch.providers),
+            regions=list(watch.regions),
+            capacity_types=list(watch.capacity_types),
+            price_per_gpu_hour=watch.price,
+            rises_by=watch.part,
+            within_seconds=watch.within,
+            stale_after_seconds=watch.age,
+            targets=list(watch.targets),
+            pause_seconds=watch.pause,
+            made_at=watch.made_at,
+            made_by=watch.made_by,
+            holds=bool(state.firing) if state.known else None,
+            holds_for=[name for name in state.firing if name],
+            seen=state.seen,
+            since=state.since,
+            checked_at=state.checked_at,
+            noticed_at=state.noticed_at,
+            notices=state.number,
+            deliveries=[QueuedAlert.of(one) for one in dispatches],
+            **more,
+        )
+
+
+class AddedWatch(WatchResult):
+    """A watch that was added. ``now``: what holds now, in words."""
+
+    now: str
+
+    @classmethod
+    def of_look(cls, looked: Looked) -> Self:
+        return cls.of(looked.watch, looked.state, now=looked.seen.words)
+
+
+class AlertRecipient(Result):
+    """A recipient of alerts. ``address``: without its secret parts; ``setting``: the variable that sets it."""
+
+    name: str
+    address: str
+    setting: str
+
+
+class WatchList(Result):
+    """All watches, and the recipients of alerts."""
+
+    watches: list[WatchResult]
+    targets: list[AlertRecipient]
+
+    @classmethod
+    def of(cls, found: Sequence[Listed], targets: Mapping[str, SecretStr]) -> Self:
+        return cls(
+            watches=[WatchResult.of(one.watch, one.state, one.dispatches) for one in found],
+            targets=[
+                AlertRecipient(name=name, address=shown(address), setting=variable(name))
+                for name, address in targets.items()
+            ],
+        )
+
+
+class RemovedWatch(Result):
+    """The name of the deleted watch."""
+
+    removed: str
+
+
+class AlertDelivery(Result):
+    """One try to deliver an alert. ``next_try_in_seconds``: null if there is none."""
+
+    target: str
+    ok: bool
+    title: str
+    error: str
+    next_try_in_seconds: Seconds | None
+
+    @classmethod
+    def of(cls, one: Delivery) -> Self:
+        return cls(target=one.target, ok=one.ok, title=one.title, error=one.error, next_try_in_seconds=one.next_try_in)
+
+
+class CheckedWatch(WatchResult):
+    """A watch that was checked. ``noticed``: whether that caused an alert, ``details``: of the alert."""
+
+    noticed: bool
+    details: list[str]
+
+    @classmethod
+    def of_look(cls, one: Looked) -> Self:
+        noticed = one.notice is not None
+        return cls.of(one.watch, one.state, noticed=noticed, details=list(one.seen.details) if noticed else [])
+
+
+class WatchCheckResult(Result):
+    """A check of all watches, and the deliveries of alerts."""
+
+    watches: list[CheckedWatch]
+    deliveries: list[AlertDelivery]
+
+    @classmethod
+    def of(cls, found: WatchCheck) -> Self:
+        return cls(
+            watches=[CheckedWatch.of_look(one) for one in found.looked],
+            deliveries=[AlertDelivery.of(one) for one in found.deliveries],
+        )
+
+
+class AlertTest(Result):
+    """The deliveries of a test alert."""
+
+    deliveries: list[AlertDelivery]
+
+    @classmethod
+    def of(cls, sent: Sequence[Delivery]) -> Self:
+        return cls(deliveries=[AlertDelivery.of(one) for one in sent])

@@ -1,0 +1,262 @@
+"""`gpubroker capacity quote | buy | purchases | show | approve | reject | order | withdraw`: buying capacity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples, one_line
+from broker.cli.terminal import Terminal
+from broker.core.errors import AskAPerson, InvalidInput, RetryLater
+
+if TYPE_CHECKING:
+    from broker.core.purchases.purchases import Purchase
+
+PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `gpubroker capacity`."""
+    app.command(
+        "quote",
+        epilog=examples(
+            "gpubroker capacity quote H100:8 --for 2d --provider aws --region us-east-1",
+            "gpubroker capacity quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
+        ),
+    )(quote)
+    app.command(
+        "buy",
+        epilog=examples(
+            "gpubroker capacity buy 3 --team nlp --dry-run",
+            "gpubroker capacity buy 3 --team nlp --project llm --ceiling 4500",
+        ),
+    )(buy)
+    app.command("purchases", epilog=examples("gpubroker capacity purchases", "gpubroker capacity purchases --all"))(
+        purchases
+    )
+    app.command("show", epilog=examples("gpubroker capacity show purchase-0123456789ab"))(show)
+    app.command("approve", epilog=examples("gpubroker capacity approve purchase-0123456789ab"))(approve)
+    app.command(
+        "reject", epilog=examples("gpubroker capacity reject purchase-0123456789ab --because 'spot is enough'")
+    )(reject)
+    app.command("order", epilog=examples("gpubroker capacity order purchase-0123456789ab"))(order)
+    app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
+
+
+def quote(
+    context: typer.Context,
+    machine: Annotated[
+        str, typer.Argument(metavar="GPU:COUNT|TYPE", help="Accelerators per machine (H100:8), or an instance type.")
+    ],
+    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1,
+    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 3w.")] = "1d",
+    start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help="Earliest start.")] = None,
+    latest: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Latest start.")] = None,
+    provider: Annotated[list[str] | None, typer.Option("--provider", metavar="NAME", help="Repeatable.")] = None,
+    region: Annotated[str | None, typer.Option("--region", metavar="REGION", help="Default: every region.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask providers what capacity they would sell, for how much. Buys nothing.
+
+    A quote can be bought by its number for an hour. AWS sells capacity blocks: 1 to 14 days, or 3 to 26 weeks.
+    """
+    from broker.app.capacity import purchases as use_case
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view as view
+    from broker.cli.capacity.terms import length
+    from broker.core.purchases.quotes import QuoteRequest
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    instance_type, accelerator, count = _wanted(machine)
+    request = QuoteRequest(
+        machines=machines,
+        instance_type=instance_type,
+        accelerator=accelerator,
+        count=count,
+        length=length("--for", term),
+        region=region,
+        earliest=None if start is None else filters.moment("--from", start, now),
+        latest=None if latest is None else filters.moment("--until", latest, now),
+    )
+    quoted = use_case.quotes(broker, request, provider or ())
+    if as_json:
+        from broker.app.results.purchases import QuoteList
+
+        terminal.answer(QuoteList.of(quoted))
+    else:
+        terminal.show(*view.quotes(terminal.out, quoted))
+
+
+def buy(
+    context: typer.Context,
+    number: Annotated[int, typer.Argument(metavar="QUOTE", min=1, help="Number in `gpubroker capacity quote`.")],
+    ceiling: Annotated[
+        str | None,
+        typer.Option("--ceiling", metavar="USD", help="The most it may cost, which is held. Default: the quote."),
+    ] = None,
+    team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None,
+    environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the policies say and what would be held. Change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask to buy a quote: hold its money, and ask its approvers. It is ordered once they have approved.
+
+    A guardrail of kind `purchases` has to allow it and names the approvers. Two of them have to approve what cannot be
+    undone; nobody approves their own purchase. Before the order the price is asked again: above the ceiling nothing is
+    bought.
+    """
+    from broker.app.capacity import purchases as use_case
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    wanted = broker.store.quote(number)
+    most = None if ceiling is None else filters.price("--ceiling", ceiling)
+    whose = {"team": team, "project": project, "environment": environment}
+    if not dry_run:
+        _answer(terminal, use_case.buy(broker, wanted, ceiling=most, by=terminal.actor, **whose), as_json=as_json)
+        return
+    seen = use_case.preview(broker, wanted, ceiling=most, by=terminal.actor, **whose)
+    if as_json:
+        from broker.app.results.purchases import PurchasePreviewResult
+
+        terminal.answer(PurchasePreviewResult.of(seen))
+    else:
+        terminal.show(*view.preview(seen))
+
+
+def purchases(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Include what has ended or was not bought.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List purchases that wait, were ordered or are held."""
+    from broker.cli.capacity import purchases_view as view
+
+    terminal = Terminal.of(context)
+    found = terminal.broker().store.purchases(closed=every)
+    if as_json:
+        from broker.app.results.purchases import PurchaseList
+
+        terminal.answer(PurchaseList.of(found))
+    else:
+        terminal.show(*view.purchases(terminal.out, found))
+
+
+def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
+    """Show a purchase: what, for how much, who approved it, and all that happened to it."""
+    from broker.cli.capacity import purchases_view as view
+
+    terminal = Terminal.of(context)
+    store = terminal.broker().store
+    found, events = store.purchase(id), store.purchase_events(id)
+    if as_json:
+        from broker.app.results.purchases import PurchaseHistory
+
+        terminal.answer(PurchaseHistory.of(found, events))
+    else:
+        terminal.show(*view.history(found, events))
+
+
+def approve(
+    context: typer.Context,
+    id: PurchaseId,
+    binding: Annotated[
+        str | None, typer.Option("--binding", metavar="HASH", help="Approve only what carries this hash.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Approve a purchase. The last approval orders it, where this machine has a login to the provider."""
+    from broker.app.capacity import purchases as use_case
+
+    terminal = Terminal.of(context)
+    approved = use_case.approve(terminal.broker(), id, by=terminal.actor, binding=binding)
+    _answer(terminal, _advanced(terminal, approved), as_json=as_json)
+
+
+def reject(
+    context: typer.Context,
+    id: PurchaseId,
+    because: Annotated[str, typer.Option("--because", callback=one_line, help="Reason, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Refuse a purchase, as one of its approvers. Its money is released."""
+    from broker.app.capacity import purchases as use_case
+
+    terminal = Terminal.of(context)
+    refused = use_case.reject(terminal.broker(), id, by=terminal.actor, because=because)
+    _answer(terminal, refused, as_json=as_json)
+
+
+def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
+    """Take the next steps of a purchase now: order it, confirm it, or look for it. `gpubroker serve` does so by itself.
+
+    Repeatable: a purchase is ordered at most once.
+    """
+    from broker.app.capacity.purchases import buyer
+
+    terminal = Terminal.of(context)
+    _answer(terminal, buyer(terminal.broker()).advance(id), as_json=as_json)
+
+
+def withdraw(
+    context: typer.Context,
+    id: PurchaseId,
+    nothing_bought: Annotated[
+        bool,
+        typer.Option("--nothing-bought", help="The order had no answer, and the provider's console shows no purchase."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a purchase that was not ordered yet. Its money is released."""
+    from broker.app.capacity import purchases as use_case
+
+    terminal = Terminal.of(context)
+    taken = use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
+    _answer(terminal, taken, as_json=as_json)
+
+
+def _wanted(machine: str) -> tuple[str | None, str | None, int]:
+    """Instance type, or accelerator and count."""
+    from broker.core.values.accelerators import canonical
+    from broker.core.values.units import split_machine
+
+    if "." in machine and ":" not in machine:
+        return machine, None, 0
+    try:
+        name, count = split_machine(machine)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="GPU:COUNT") from error
+    return None, canonical(name), count
+
+
+def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
+    """After the last approval: order it. Where that cannot be done here and now, say who will."""
+    from rich.text import Text
+
+    from broker.app.capacity.purchases import buyer
+
+    try:
+        return buyer(terminal.broker()).advance(purchase.id)
+    except (AskAPerson, RetryLater) as error:
+        hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {purchase.id}` with a login"
+        terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
+        return terminal.broker().store.purchase(purchase.id)
+
+
+def _answer(terminal: Terminal, purchase: Purchase, *, as_json: bool) -> None:
+    from broker.cli.capacity import purchases_view as view
+
+    if as_json:
+        from broker.app.results.purchases import PurchaseResult
+
+        terminal.answer(PurchaseResult.of(purchase))
+    else:
+        terminal.show(*view.purchase(purchase))

@@ -1,0 +1,198 @@
+"""Quotes and purchases as tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.app.capacity.purchases import PurchasePreview, Quoted
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting, left_out
+from broker.core.policy.policy import Answer
+from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
+from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import CapacityQuote, Undo
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_UNDO = {Undo.NONE: "cannot be undone", Undo.ANY_TIME: "can be ended at any time"}
+_STATES = {
+    PurchaseState.ASKING: "waits for approval",
+    PurchaseState.APPROVED: "approved, not ordered yet",
+    PurchaseState.ORDERING: "the order was sent; no answer yet",
+    PurchaseState.UNKNOWN: "nobody knows whether the order was taken",
+    PurchaseState.ORDERED: "ordered, not paid yet",
+    PurchaseState.HELD: "bought",
+    PurchaseState.ENDED: "ended",
+    PurchaseState.NOT_BOUGHT: "not bought",
+}
+_REASONS = {
+    NotBought.POLICY: "the policies forbade it when it was to be ordered",
+    NotBought.GONE: "the provider does not offer it any more",
+    NotBought.DEARER: "it costs more than the ceiling now",
+    NotBought.PROVIDER_REFUSED: "the provider refused the order",
+    NotBought.NOT_PAID: "the provider could not charge for it",
+    NotBought.TOO_LATE: "its time has begun",
+    NotBought.REJECTED: "rejected",
+    NotBought.WITHDRAWN: "withdrawn",
+    NotBought.FOUND_NOTHING: "the order without an answer bought nothing",
+}
+
+
+def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
+    """The quotes as a table, cheapest first, then the providers that failed."""
+    columns = (
+        Column("#", align="right"),
+        Column("machines"),
+        Column("GPUs", 2),
+        Column("provider", 4),
+        Column("place"),
+        Column("starts"),
+        Column("length"),
+        Column("$/machine-h", 3, "right"),
+        Column("total", align="right"),
+        Column("undo", 1),
+    )
+    rows: list[list[str | Text]] = [
+        [
+            str(number),
+            f"{one.machines} × {one.instance_type}",
+            f"{one.accelerator} × {one.machines * one.count}",
+            one.provider,
+            one.zone or one.region,
+            formats.moment(one.starts),
+            formats.length(one.length),
+            f"{one.per_machine_hour.rounded(2)}",
+            one.total.rounded(2),
+            _UNDO[one.undo],
+        ]
+        for number, one in quoted.quotes
+    ]
+    shown: list[RenderableType] = []
+    if rows:
+        built, hidden = fitting(console, columns, rows)
+        shown += [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+        shown.append(Text("to see what the policies say: gpubroker capacity buy # --dry-run", style="dim"))
+    else:
+        shown.append("Nothing is for sale that fits.")
+    if quoted.asked:
+        shown.append(Text(f"queried: {', '.join(quoted.asked)}", style="dim"))
+    shown += [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in quoted.problems]
+    return shown
+
+
+def preview(seen: PurchasePreview) -> list[RenderableType]:
+    """What would be bought and held, and what the rules say."""
+    answer = {Answer.ALLOW: "allowed", Answer.ASK: "needs approval", Answer.DENY: "denied"}[seen.judgement.answer]
+    lines: list[RenderableType] = [
+        _what(seen.quote),
+        f"would hold {seen.ceiling.rounded(2)} now, until it is paid or has failed; {_UNDO[seen.quote.undo]}",
+        f"{answer}; {formats.plural(seen.approvals, 'approval')} needed; what is approved has the hash {seen.binding}",
+    ]
+    lines += [
+        Text(f"  {verdict.answer.value}: {verdict.message} ({verdict.source})")
+        for verdict in seen.judgement.verdicts
+        if verdict.answer is not Answer.ALLOW
+    ]
+    return lines
+
+
+def purchases(console: Console, found: Sequence[Purchase]) -> list[RenderableType]:
+    """Purchases as a table, oldest first."""
+    if not found:
+        return ["No purchases.", Text("gpubroker capacity quote --help", style="dim")]
+    columns = (
+        Column("purchase"),
+        Column("state"),
+        Column("machines"),
+        Column("place", 3),
+        Column("starts"),
+        Column("ends", 2),
+        Column("held", align="right"),
+        Column("paid", align="right"),
+        Column("buyer", 1),
+        Column("team", 4),
+    )
+    rows: list[list[str | Text]] = [
+        [
+            one.id,
+            state(one),
+            f"{one.quote.machines} × {one.quote.instance_type}",
+            one.quote.zone or one.quote.region,
+            formats.moment(one.quote.starts),
+            formats.moment(one.quote.ends),
+            one.held.rounded(2),
+            one.charged.rounded(2),
+            one.user,
+            one.team or "",
+        ]
+        for one in found
+    ]
+    built, hidden = fitting(console, columns, rows)
+    return [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+
+
+def purchase(one: Purchase) -> list[RenderableType]:
+    """One purchase: what, its state, its money, and what has to happen next."""
+    lines: list[RenderableType] = [
+        Text(f"{one.id}: {state(one)}", style="bold"),
+        _what(one.quote),
+        f"held {one.held.rounded(2)}, paid {one.charged.rounded(2)}, at most {one.ceiling.rounded(2)}; "
+        f"{_UNDO[one.quote.undo]}; hash {one.binding}",
+    ]
+    if one.approved_by:
+        lines.append(f"approved by {', '.join(one.approved_by)}")
+    if one.order:
+        lines.append(f"order {one.order.id} at {one.quote.provider}: {one.order.word}")
+    if one.evidence:
+        lines.append(Text(one.evidence, style="yellow"))
+    if (then := _next(one)) is not None:
+        lines.append(Text(then, style="dim"))
+    return lines
+
+
+def history(one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> list[RenderableType]:
+    """One purchase and all that happened to it."""
+    steps = [Text(f"  {formats.moment(at)}  {event.kind.replace('_', ' ')}{_by(event)}") for at, event in events]
+    return [*purchase(one), "", *steps]
+
+
+def state(one: Purchase) -> str:
+    """Where a purchase is, in words."""
+    if one.reason is not None:
+        return f"{_STATES[one.state]}: {_REASONS[one.reason]}"
+    return _STATES[one.state]
+
+
+def _what(quote: CapacityQuote) -> str:
+    return (
+        f"{quote.machines} × {quote.instance_type} ({quote.accelerator} × {quote.machines * quote.count}) at "
+        f"{quote.provider} in {quote.zone or quote.region}, {formats.moment(quote.starts)} to "
+        f"{formats.moment(quote.ends)}, {quote.total.rounded(2)}"
+    )
+
+
+def _next(one: Purchase) -> str | None:
+    match one.state:
+        case PurchaseState.ASKING:
+            names = sorted({name for question in one.questions for name in question.approvers} - set(one.approved_by))
+            missing = max(one.approvals_missing, 1)
+            return f"{formats.plural(missing, 'approval')} missing, of {' or '.join(names)}: capacity approve {one.id}"
+        case PurchaseState.APPROVED:
+            return f"ordered by gpubroker serve, or by: gpubroker capacity order {one.id}"
+        case PurchaseState.UNKNOWN:
+            return (
+                f"it is never sent again. Look at the console of {one.quote.provider}; if nothing was bought: "
+                f"gpubroker capacity withdraw {one.id} --nothing-bought"
+            )
+        case _:
+            return None
+
+
+def _by(event: PurchaseEvent) -> str:
+    who = getattr(event, "by", "")
+    return f" by {who}" if who else ""

@@ -1,0 +1,92 @@
+"""The job that `plan` and `submit` are about: a file, or a command after ``--``; and what is given beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.core.job.file.overrides import JobOverrides
+    from broker.core.job.jobs import Job
+
+_COMMAND = "gpubroker.command"
+
+Envs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", metavar="K=V", help="Set a variable of the job; K alone takes its value from your shell. Repeatable."
+    ),
+]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="Pass a variable of your shell on as a secret. Repeatable."),
+]
+JobName = Annotated[str | None, typer.Option("--name", help="Name of the job.")]
+JobGpu = Annotated[
+    str | None,
+    typer.Option("--gpu", "-g", metavar="NAME[:COUNT]", help="Accelerators of the machine, such as L4 or H100:8."),
+]
+JobFolder = Annotated[
+    Path | None,
+    typer.Option("--workdir", metavar="DIR", help="Folder of a command without a job file (default: the current one)."),
+]
+
+
+class TakesCommand(TyperCommand):
+    """A command whose arguments after ``--`` are the job's command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[at + 1 :])
+            args = args[:at]
+        return list(super().parse_args(ctx, args))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def overrides(
+    envs: Sequence[str] | None, secrets: Sequence[str] | None, name: str | None, gpu: str | None
+) -> JobOverrides:
+    """Raises `InvalidInput` for a variable without a value."""
+    from broker.core.job.file.overrides import JobOverrides
+
+    return JobOverrides(dict(map(_variable, envs or ())), tuple(secrets or ()), name, gpu)
+
+
+def given_jobs(
+    context: typer.Context, files: Sequence[Path], beside: JobOverrides, folder: Path | None, now: datetime
+) -> list[Job]:
+    """The jobs of the files, or the one of the command after ``--``. Raises `InvalidInput`."""
+    from broker.app.jobs.submit import job_of_command, read_job
+
+    command: tuple[str, ...] | None = context.meta.get(_COMMAND)
+    if command is None:
+        if not files:
+            raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")
+        if folder is not None:
+            raise InvalidInput("--workdir is for a command after `--`", hint="write `workdir:` in the job file")
+        return [read_job(path, now, beside) for path in files]
+    if files:
+        raise InvalidInput(f"both a job file ({files[0]}) and a command are given", hint="give one of them")
+    if not command or not command[0].strip():
+        raise InvalidInput("nothing follows `--`", hint="write the job's command after it")
+    return [job_of_command(command, folder or Path.cwd(), now, beside)]
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if equals:
+        return name, value
+    if name not in os.environ:
+        raise InvalidInput(f"{name} has no value in your shell", where="--env", hint=f"give one: `--env {name}=VALUE`")
+    return name, os.environ[name]

@@ -1,0 +1,109 @@
+"""`gpubroker init`: write a job file by asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXAMPLES = examples("gpubroker init", "gpubroker init train.yaml", "gpubroker init train.yaml --defaults")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFileQuestion:
+    """One question, and the place of its answer in the file. ``default``: what an empty answer stands for; empty: the
+    key is left out."""
+
+    path: Sequence[str]
+    text: str
+    default: str = ""
+
+
+QUESTIONS = (
+    JobFileQuestion(("name",), "Name of the job", "my-training"),
+    JobFileQuestion(("run",), "Command", "python train.py"),
+    JobFileQuestion(("workdir",), "Folder with the code", "."),
+    JobFileQuestion(("resources", "accelerators"), "GPUs of the machine, such as L4 or H100:8 (empty: none)"),
+    JobFileQuestion(("work",), "How much work it is, such as 48h on A100-80GB:8 (empty: not known)"),
+    JobFileQuestion(("deadline",), "By when, such as 60h or 2030-01-31T18:00Z (empty: no deadline)"),
+    JobFileQuestion(("max_cost",), "The most it may cost, such as $900 (empty: no limit of its own)"),
+    JobFileQuestion(
+        ("checkpoint", "every"), "How often it saves a checkpoint, such as 10m (empty: never; then no spot)"
+    ),
+    JobFileQuestion(("team",), "Team whose budget pays (empty: none)"),
+)
+
+
+def init(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Ask nothing; write the answers that are offered.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a job file by asking. Each answer is checked at once; nothing is submitted."""
+    terminal = Terminal.of(context)
+    if file.exists() and not force:
+        raise InvalidInput("exists already", where=str(file), hint="name another file, or add --force")
+    if not defaults and not terminal.asks:
+        raise InvalidInput("no terminal to ask on", hint="add --defaults to write the answers that are offered")
+    answers: dict[str, Any] = {}
+    for question in QUESTIONS:
+        answers = _with(answers, question, question.default) if defaults else _asked(terminal, answers, question)
+    text = text_of(answers)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror}", where=str(file)) from error
+    if as_json:
+        terminal.answer({"file": str(file), "text": text})
+        return
+    terminal.show(f"Wrote {file}. What it would cost: gpubroker plan {file}")
+
+
+def text_of(answers: dict[str, Any]) -> str:
+    """The job file of these answers."""
+    from broker.core.documents import print_document
+
+    head = "# yaml-language-server: $schema=job-file.json  (gpubroker schema job-file > job-file.json)\n"
+    return head + print_document(answers)
+
+
+def _asked(terminal: Terminal, answers: dict[str, Any], question: JobFileQuestion) -> dict[str, Any]:
+    """The answers with the one to this question, which is asked until it makes sense."""
+    while True:
+        said = typer.prompt(question.text, default=question.default, show_default=bool(question.default), err=True)
+        with_it = _with(answers, question, str(said).strip())
+        try:
+            _check(with_it)
+        except InvalidInput as error:
+            terminal.say(*(problem.message for problem in error.problems))
+            continue
+        return with_it
+
+
+def _with(answers: dict[str, Any], question: JobFileQuestion, said: str) -> dict[str, Any]:
+    if not said:
+        return answers
+    *above, key = question.path
+    if not above:
+        return answers | {key: said}
+    return answers | {above[0]: {**answers.get(above[0], {}), key: said}}
+
+
+def _check(answers: dict[str, Any]) -> None:
+    from broker.core.job.file import parse_job
+
+    parse_job(text_of({"run": "true"} | answers), file="answers", now=datetime.now(UTC))

@@ -1,0 +1,44 @@
+"""What `gpubroker submit` prints of a job's files, and the progress bar while they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from broker.app.jobs.snapshots import Survey, with_snapshot
+from broker.app.wiring import Broker
+from broker.cli.render import formats
+from broker.cli.terminal import Terminal
+from broker.core.job.jobs import Job
+from broker.snapshots.collect import rounded
+from broker.snapshots.upload import Progress, no_progress
+
+
+def about(files: Survey) -> Iterator[str]:
+    """``Files: 12 files, 3.4 MB, from /home/ann/project; Git 1a2b3c4d5e on main, with changes.``"""
+    roots = ", ".join(str(tree.root) for _, tree in files.trees)
+    git = f"; Git {files.git}" if files.git else ""
+    yield f"Files: {formats.plural(files.files, 'file')}, {rounded(files.size)}, from {roots}{git}."
+    if files.left_out:
+        yield f"Left out, as they work on this machine only: {', '.join(files.left_out)} (virtual environments)."
+
+
+def taken(terminal: Terminal, broker: Broker, job: Job) -> Job:
+    """The job with its snapshot, uploaded with a progress bar on a terminal."""
+    with bytes_bar(terminal, "taking the job's files") as progress:
+        return with_snapshot(broker, job, by=terminal.actor, progress=progress)
+
+
+@contextmanager
+def bytes_bar(terminal: Terminal, doing: str) -> Iterator[Progress]:
+    """A progress bar of bytes on stderr, if that is a terminal."""
+    if not terminal.err.is_terminal:
+        yield no_progress
+        return
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=terminal.err, transient=True) as shown:
+        task = shown.add_task(doing, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)

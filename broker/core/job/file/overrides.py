@@ -1,0 +1,40 @@
+"""What is given beside a job file and goes before it: variables, secrets, the name, the accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.core.documents import Document
+from broker.core.errors import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class JobOverrides:
+    """``envs`` and ``secrets`` (names only) are added to those of the file; ``name`` and ``accelerators`` (as the file
+    writes them, such as ``H100:8``) stand for the file's own."""
+
+    envs: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    name: str | None = None
+    accelerators: str | None = None
+
+
+def with_machines(
+    document: Document, data: dict[str, Any], overrides: JobOverrides
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The data with the name and the accelerators that were given."""
+    named: dict[str, Any] = {} if overrides.name is None else {"name": overrides.name}
+    if overrides.accelerators is None:
+        return data | named, []
+    resources = data.get("resources") or {}
+    alternatives = [key for key in ("any_of", "ordered") if isinstance(resources, dict) and key in resources]
+    if alternatives or data.get("model") is not None:
+        path = ("resources", alternatives[0]) if alternatives else ("model",)
+        message = "lists machines of its own, so that accelerators cannot be given beside the file"
+        return data | named, [document.problem(path, message, at_key=True)]
+    if isinstance(resources, dict):
+        resources = {key: value for key, value in resources.items() if key not in ("gpus", "instance_type")}
+        named["resources"] = resources | {"accelerators": overrides.accelerators}
+    return data | named, []

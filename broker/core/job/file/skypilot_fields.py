@@ -1,0 +1,220 @@
+"""The values of keys that are SkyPilot's alone: ports, tiers, images by region, labels, recovery, autostop, config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+
+from broker.core.errors import did_you_mean
+from broker.core.job.jobs import DiskTier, NetworkTier
+from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.validation import each
+
+_Tier = TypeVar("_Tier", bound=StrEnum)
+
+_PORT = re.compile(r"(\d{1,5})(?:\s*-\s*(\d{1,5}))?")
+_LAST_PORT = 65535
+_STRATEGIES = frozenset({"FAILOVER", "EAGER_FAILOVER", "EAGER_NEXT_REGION"})
+_AUTOSTOP_KEYS = frozenset({"idle_minutes", "down", "wait_for", "hook", "hook_timeout"})
+_TPU_KEYS = frozenset({"runtime_version", "tpu_name", "tpu_vm", "gcp_queued_resource"})
+
+# What of SkyPilot's configuration a task may set and that concerns the job's own machine alone. The rest (identities,
+# networks, pods, batch options) would be set with the rights of whoever runs the broker.
+PASSED_ON: Mapping[str, frozenset[str]] = {
+    "docker": frozenset({"run_options"}),
+    "nvidia_gpus": frozenset({"disable_ecc"}),
+    "kubernetes": frozenset({"provision_timeout", "set_pod_resource_limits"}),
+    "ssh": frozenset({"provision_timeout"}),
+    "gcp": frozenset({"enable_gvnic", "enable_gpu_direct"}),
+    "vast": frozenset({"datacenter_only"}),
+}
+
+
+def _ports(value: object) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(each(enumerate(items), lambda _, item: _port(item))))
+
+
+def _port(value: object) -> str:
+    match = _PORT.fullmatch(str(value).strip()) if isinstance(value, int | str) else None
+    if match is None or isinstance(value, bool):
+        raise ValueError(f"expected a port such as 8080, or a range such as 8000-8010; got {str(value)[:40]!r}")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not 1 <= first <= last <= _LAST_PORT:
+        raise ValueError(f"ports go from 1 to {_LAST_PORT}, the lower one first; got {str(value)[:40]!r}")
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _disk_tier(value: object) -> DiskTier:
+    return _tier(value, DiskTier)
+
+
+def _network_tier(value: object) -> NetworkTier:
+    return _tier(value, NetworkTier)
+
+
+def _tier(value: object, tiers: type[_Tier]) -> _Tier:
+    names = [tier.value for tier in tiers]
+    if isinstance(value, str) and value.strip().lower() in names:
+        return tiers(value.strip().lower())
+    raise ValueError(f"expected one of {', '.join(names)}; got {str(value)[:40]!r}")
+
+
+def _labels(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise ValueError("expected lines of the form 'name: text'")
+    return tuple(sorted(each(value.items(), _label)))
+
+
+def _label(name: str, value: object) -> tuple[str, str]:
+    if name in (TAG, STORE_TAG):
+        raise ValueError(f"the label {name!r} is set by gpubroker itself, which finds its machines by it")
+    if not isinstance(value, str):
+        raise ValueError('expected text; put it in quotes, such as "1"')
+    return name, value
+
+
+def _image(value: object) -> str | dict[str, str]:
+    """One image for all places, or one a region."""
+    if isinstance(value, dict):
+        if not value:
+            raise ValueError("is empty; write `region: image` below it")
+        return dict(each(value.items(), lambda region, image: (region, _one_image(image))))
+    return _one_image(value)
+
+
+def _one_image(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError("expected an image, such as docker:pytorch/pytorch, or a mapping of regions to images")
+    return value
+
+
+def _recovery(value: object) -> int | None:
+    """How often a failure of the job is retried, where the key says it."""
+    if value is None or isinstance(value, str):
+        _strategy(value)
+        return None
+    if not isinstance(value, dict):
+        raise ValueError("expected a mapping such as {max_restarts_on_errors: 2}")
+    for key in value:
+        if key == "recover_on_exit_codes":
+            raise ValueError(
+                "`recover_on_exit_codes` is not honoured here: every failure counts alike; write `retry: {failures: 2}`"
+            )
+        if key not in ("strategy", "max_restarts_on_errors"):
+            known = ("max_restarts_on_errors", "strategy")
+            raise ValueError(f"unknown key {key!r}{did_you_mean(key, known)}; known here: {', '.join(known)}")
+    _strategy(value.get("strategy"))
+    restarts = value.get("max_restarts_on_errors")
+    if restarts is not None and (isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0):
+        raise ValueError("expected a whole number of restarts, such as {max_restarts_on_errors: 2}")
+    return restarts
+
+
+def _strategy(value: object) -> None:
+    """Checked, and not needed: the broker places by price, deadline and budget after every interruption."""
+    if value is None or (isinstance(value, str) and value.strip().upper() in _STRATEGIES | {"NONE"}):
+        return
+    known = sorted(_STRATEGIES)
+    raise ValueError(
+        f"unknown strategy {str(value)[:40]!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}"
+    )
+
+
+def _autostop(value: object) -> object:
+    """Checked, and not needed: a machine is given back as soon as its job ends."""
+    if isinstance(value, dict):
+        for key in value:
+            if key not in _AUTOSTOP_KEYS:
+                raise ValueError(f"unknown key {key!r}{did_you_mean(key, _AUTOSTOP_KEYS)}")
+            if key in ("hook", "hook_timeout"):
+                raise ValueError("a hook before the machine stops is not run here; put the command at the end of `run`")
+    elif not isinstance(value, bool | int | str):
+        raise ValueError("expected minutes such as 10, true, false or a mapping such as {idle_minutes: 10}")
+    return value
+
+
+def _tpu(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("expected lines of the form 'key: value'")
+    for key in value:
+        if key not in _TPU_KEYS:
+            raise ValueError(
+                f"unknown key {key!r}{did_you_mean(key, _TPU_KEYS)}; known: {', '.join(sorted(_TPU_KEYS))}"
+            )
+    return value
+
+
+def _config(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("expected lines of the form 'key: value'")
+    for section, settings in value.items():
+        if not isinstance(settings, dict):
+            raise ValueError(f"expected lines of the form 'key: value' below `{section}`")
+        for name in settings or [""]:
+            if name not in PASSED_ON.get(section, ()):
+                where = ".".join(filter(None, ("config", section, str(name))))
+                raise ValueError(f"`{where}` is not passed on: {_NOT_FOR_JOBS}; passed on are {_passed_on()}")
+    return value
+
+
+_NOT_FOR_JOBS = "it would act with the rights of whoever runs the broker, who can set it in ~/.sky/config.yaml"
+
+
+def _passed_on() -> str:
+    return ", ".join(f"{section}.{name}" for section, names in PASSED_ON.items() for name in sorted(names))
+
+
+def _inputs(value: object) -> int:
+    """The size of the data in bytes."""
+    if not isinstance(value, dict) or len(value) != 1:
+        raise ValueError("expected one address with its size in GB, such as {s3://my-bucket: 150}")
+    ((_, size),) = value.items()
+    if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= 10**9:
+        raise ValueError("expected the size of the data in GB, such as {s3://my-bucket: 150}")
+    return round(size * 10**9)
+
+
+_PORT_SCHEMA = {"type": ["integer", "string"]}
+_MAPPING = {"type": "object"}
+
+Ports = Annotated[
+    tuple[str, ...],
+    PlainValidator(_ports),
+    WithJsonSchema({"anyOf": [_PORT_SCHEMA, {"type": "array", "items": _PORT_SCHEMA}]}),
+]
+DiskTierField = Annotated[
+    DiskTier, PlainValidator(_disk_tier), WithJsonSchema({"enum": [tier.value for tier in DiskTier]})
+]
+NetworkTierField = Annotated[
+    NetworkTier,
+    PlainValidator(_network_tier),
+    WithJsonSchema({"enum": [tier.value for tier in NetworkTier]}),
+]
+Labels = Annotated[
+    tuple[tuple[str, str], ...],
+    PlainValidator(_labels),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]
+Image = Annotated[
+    str | dict[str, str],
+    PlainValidator(_image),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
+]
+JobRecovery = Annotated[
+    int | None, PlainValidator(_recovery), WithJsonSchema({"anyOf": [{"type": "string"}, _MAPPING]})
+]
+Autostop = Annotated[
+    Any, BeforeValidator(_autostop), WithJsonSchema({"type": ["boolean", "integer", "string", "object"]})
+]
+TpuArguments = Annotated[Any, BeforeValidator(_tpu), WithJsonSchema(_MAPPING)]
+SkyPilotConfig = Annotated[dict[str, Any], PlainValidator(_config), WithJsonSchema(_MAPPING)]
+Inputs = Annotated[
+    int,
+    PlainValidator(_inputs),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}, "maxProperties": 1}),
+]

@@ -1,0 +1,206 @@
+"""The state of a purchase, folded from its events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+from broker.core.policy.approvals import Question
+from broker.core.purchases.purchase_events import (
+    Approved,
+    AskedAgain,
+    Intended,
+    NotBought,
+    OrderNotTaken,
+    OrderPaid,
+    OrderSent,
+    OrderTaken,
+    OrderUnanswered,
+    PurchaseEnded,
+    PurchaseEvent,
+    PurchaseFailed,
+)
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue
+from broker.core.values.money import Money
+
+PREFIX = "purchase-"
+
+
+def is_purchase(id: str) -> bool:
+    """Whether money in the ledger under that id belongs to a purchase, not to a job."""
+    return id.startswith(PREFIX)
+
+
+class PurchaseState(StrEnum):
+    """Where a purchase is."""
+
+    ASKING = "asking"  # waits for approvals
+    APPROVED = "approved"  # to be ordered
+    ORDERING = "ordering"  # the order was sent, and there is no answer yet
+    UNKNOWN = "unknown"  # the order was sent, and nobody knows whether it was taken
+    ORDERED = "ordered"  # the provider has the order and has not charged for it yet
+    HELD = "held"  # paid; the capacity is ours for its time
+    ENDED = "ended"  # its time has passed
+    NOT_BOUGHT = "not_bought"
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing follows any more."""
+        return self in (PurchaseState.ENDED, PurchaseState.NOT_BOUGHT)
+
+    @property
+    def before_order(self) -> bool:
+        """Whether nothing was ordered yet, so that it can be withdrawn."""
+        return self in (PurchaseState.ASKING, PurchaseState.APPROVED)
+
+
+class Purchase(PurchaseValue):
+    """A purchase as its events made it. ``quote``: the newest; ``questions``: with those that came later;
+    ``approved_by``: who approved, in order; ``changed_at`` (UTC): the time of its last event; ``charged``: what was
+    spent (USD); ``holding``: its number in the capacity on record."""
+
+    id: str
+    seq: int
+    state: PurchaseState
+    user: str
+    team: str | None
+    project: str | None
+    environment: str | None
+    quote: CapacityQuote
+    ceiling: Money
+    binding: str
+    questions: tuple[Question, ...]
+    approvals: int
+    approved_by: tuple[str, ...] = ()
+    intended_at: datetime
+    changed_at: datetime
+    sent_at: datetime | None = None
+    order: Order | None = None
+    charged: Money = Money.ZERO
+    holding: int | None = None
+    evidence: str = ""
+    reason: NotBought | None = None
+    ended_by: str = ""
+
+    @property
+    def held(self) -> Money:
+        """What is set aside for it (USD): all of the ceiling until it is paid or has failed."""
+        return Money.ZERO if self.state.closed or self.state is PurchaseState.HELD else self.ceiling
+
+    @property
+    def open_questions(self) -> tuple[Question, ...]:
+        """The rules' questions that nobody who may answer them has answered."""
+        return tuple(
+            question
+            for question in self.questions
+            if not any(question.may_answer(who, self.user) for who in self.approved_by)
+        )
+
+    @property
+    def approvals_missing(self) -> int:
+        """How many more people have to approve, whoever they are."""
+        return max(self.approvals - len(self.approved_by), 0)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether everybody who has to approve it has done so."""
+        return not self.open_questions and not self.approvals_missing
+
+    def may_approve(self, who: str) -> bool:
+        """Whether this person's approval would count: never the buyer's, never a second one of the same person, and
+        only of somebody whom a rule names as an approver."""
+        if who == self.user or who in self.approved_by or self.state is not PurchaseState.ASKING:
+            return False
+        return any(question.may_answer(who, self.user) for question in self.questions)
+
+
+class ImpossiblePurchase(ValueError):
+    """An event that cannot follow what happened before."""
+
+
+_FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
+    AskedAgain: frozenset({PurchaseState.APPROVED}),
+    Approved: frozenset({PurchaseState.ASKING}),
+    OrderSent: frozenset({PurchaseState.APPROVED}),
+    OrderNotTaken: frozenset({PurchaseState.ORDERING}),
+    OrderUnanswered: frozenset({PurchaseState.ORDERING}),
+    OrderTaken: frozenset({PurchaseState.ORDERING, PurchaseState.UNKNOWN, PurchaseState.ORDERED}),
+    OrderPaid: frozenset({PurchaseState.ORDERED}),
+    PurchaseEnded: frozenset({PurchaseState.HELD}),
+    PurchaseFailed: frozenset(set(PurchaseState) - {PurchaseState.HELD, PurchaseState.ENDED, PurchaseState.NOT_BOUGHT}),
+}
+
+
+def intended(id: str, event: Intended, at: datetime) -> Purchase:
+    """A purchase after its first event."""
+    purchase = Purchase(
+        id=id,
+        seq=1,
+        state=PurchaseState.ASKING,
+        user=event.user,
+        team=event.team,
+        project=event.project,
+        environment=event.environment,
+        quote=event.quote,
+        ceiling=event.ceiling,
+        binding=event.binding,
+        questions=event.questions,
+        approvals=event.approvals,
+        intended_at=at,
+        changed_at=at,
+    )
+    return purchase.model_copy(update={"state": PurchaseState.APPROVED}) if purchase.agreed else purchase
+
+
+def after(purchase: Purchase, event: PurchaseEvent, at: datetime) -> Purchase:
+    """The purchase after one more event. Raises `ImpossiblePurchase`."""
+    allowed = _FOLLOWS.get(type(event), frozenset())
+    if purchase.state not in allowed:
+        raise ImpossiblePurchase(f"{event.kind} cannot follow in state {purchase.state} of {purchase.id}")
+    changed = purchase.model_copy(update={**_change(purchase, event, at), "seq": purchase.seq + 1, "changed_at": at})
+    if changed.state is PurchaseState.ASKING and changed.agreed:
+        return changed.model_copy(update={"state": PurchaseState.APPROVED})
+    return changed
+
+
+def folded_purchase(id: str, events: Iterable[tuple[datetime, PurchaseEvent]]) -> Purchase:
+    """A purchase from all its events with their times. Raises `ImpossiblePurchase`."""
+    stream = iter(events)
+    at, first = next(stream)
+    if not isinstance(first, Intended):
+        raise ImpossiblePurchase(f"{id} begins with {first.kind}")
+    purchase = intended(id, first, at)
+    for at, event in stream:
+        purchase = after(purchase, event, at)
+    return purchase
+
+
+def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str, object]:
+    match event:
+        case AskedAgain():
+            return {"state": PurchaseState.ASKING, "questions": (*purchase.questions, *event.questions)}
+        case Approved():
+            if event.binding != purchase.binding:
+                raise ImpossiblePurchase(f"the approval by {event.by} is for {event.binding}, not {purchase.binding}")
+            if not purchase.may_approve(event.by):
+                raise ImpossiblePurchase(f"{event.by} may not approve {purchase.id}")
+            return {"approved_by": (*purchase.approved_by, event.by)}
+        case OrderSent():
+            return {"state": PurchaseState.ORDERING, "quote": event.quote, "sent_at": at}
+        case OrderNotTaken():
+            return {"state": PurchaseState.APPROVED, "sent_at": None, "evidence": event.evidence}
+        case OrderUnanswered():
+            return {"state": PurchaseState.UNKNOWN, "evidence": event.evidence}
+        case OrderTaken():
+            return {"state": PurchaseState.ORDERED, "order": event.order, "evidence": ""}
+        case OrderPaid():
+            figures = {"charged": event.charged, "holding": event.holding}
+            return {"state": PurchaseState.HELD, "order": event.order, **figures}
+        case PurchaseEnded():
+            return {"state": PurchaseState.ENDED}
+        case PurchaseFailed():
+            ended = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
+            return {"state": PurchaseState.NOT_BOUGHT, **ended}
+        case Intended():
+            raise ImpossiblePurchase(f"{purchase.id} was intended already")

@@ -1,0 +1,160 @@
+"""A purchase before the policies: the same rules, budgets and ledger as for a launch. Pure.
+
+Rules read a purchase as an action of kind ``reserve``: the machines as a placement, the ceiling as money that is spent
+at once. A standing grant does not answer for a purchase: each is approved for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from broker.core.job.jobs import Job
+from broker.core.job.placements import CostTerm, Placement
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.policy.approvals import Question, questions
+from broker.core.policy.decisions import Decision, sealed, written
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.ports import PolicySet
+from broker.core.purchases.purchases import Purchase
+from broker.core.purchases.quotes import CapacityQuote, Undo
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.journal import Reading
+from broker.reconciler.admission.admission import facts_of, strictest
+
+RULE = "purchases"
+"""The kind of guardrail without which nobody can buy."""
+
+_OUT_OF_SCOPE = "out_of_scope"
+
+
+@dataclass(frozen=True, slots=True)
+class Buying:
+    """Who wants to buy what, for which team, project and environment, for at most ``ceiling`` (USD). ``held``: what of
+    it is set aside already."""
+
+    quote: CapacityQuote
+    ceiling: Money
+    user: str
+    team: str | None = None
+    project: str | None = None
+    environment: str | None = None
+    held: Money = Money.ZERO
+
+    @classmethod
+    def again(cls, purchase: Purchase, quote: CapacityQuote) -> Buying:
+        """The same purchase, at the provider's newest quote."""
+        owner = (purchase.user, purchase.team, purchase.project, purchase.environment)
+        return cls(quote, purchase.ceiling, *owner, held=purchase.held)
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseJudgement:
+    """The policies' word on a purchase. ``version``: of the policies; ``action`` and ``facts``: what was judged."""
+
+    answer: Answer
+    verdicts: tuple[Verdict, ...]
+    version: str
+    action: Action
+    facts: Facts
+
+    @property
+    def denials(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.answer is Answer.DENY)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What approvers have to answer."""
+        return questions(self.verdicts)
+
+
+def approvals_needed(undo: Undo) -> int:
+    """How many people have to approve: two where there is no way back."""
+    return 2 if undo is Undo.NONE else 1
+
+
+def judge_purchase(buying: Buying, policy: PolicySet, look: Reading, now: datetime) -> PurchaseJudgement:
+    """What the policies in force say now."""
+    action = _action(buying, now)
+    facts = replace(facts_of(look, policy, now)(action), grants=())
+    verdicts = tuple(policy.judge(action, facts))
+    if not any(verdict.rule == RULE and verdict.code != _OUT_OF_SCOPE for verdict in verdicts):
+        verdicts = (*verdicts, _nobody_may(buying))
+    return PurchaseJudgement(strictest(verdicts), verdicts, policy.version, action, facts)
+
+
+def decision_of(id: str, judged: PurchaseJudgement, at: datetime) -> Decision:
+    """The judgement of a purchase, for the record."""
+    inputs = written(judged.action, judged.facts)
+    return Decision(
+        at=at,
+        action=judged.action.kind,
+        user=judged.action.user,
+        job_name=judged.action.job.name,
+        answer=judged.answer,
+        policy_version=judged.version,
+        facts_hash=sealed(inputs, judged.version),
+        job_id=id,
+        pool=judged.action.placement.offer.pool if judged.action.placement else None,
+        verdicts=judged.verdicts,
+        seen={"inputs": inputs},
+    )
+
+
+def _action(buying: Buying, now: datetime) -> Action:
+    at_once = Burn.evenly(buying.ceiling, (now, now))
+    return Action(
+        ActionKind.RESERVE,
+        Job(
+            name=f"{buying.quote.machines}-x-{buying.quote.instance_type}",
+            run="",
+            team=buying.team,
+            project=buying.project,
+            environment=buying.environment,
+        ),
+        buying.user,
+        placement=_placement(buying.quote),
+        hold={MoneyKind.CASH: buying.ceiling - buying.held},
+        window=(now, now),
+        held=buying.held,
+        burns={MoneyKind.CASH: at_once},
+        own={MoneyKind.CASH: Burn.evenly(buying.held, (now, now))} if buying.held else {},
+    )
+
+
+def _placement(quote: CapacityQuote) -> Placement:
+    rate = quote.per_machine_hour
+    offer = Offer(
+        provider=quote.provider,
+        region=quote.region,
+        zone=quote.zone,
+        instance_type=quote.instance_type,
+        accelerator=quote.accelerator,
+        count=quote.count,
+        capacity_type=CapacityType.RESERVED,
+        price=rate,
+        as_of=quote.quoted_at,
+        source=quote.product.value,
+    )
+    paid = CostTerm("purchase", quote.total, "paid when bought")
+    whole = rate * quote.machines
+    return Placement(offer, quote.machines, whole, quote.total, (paid,), quote.length, quote.ends, 1.0, 1.0, 0.0)
+
+
+def _nobody_may(buying: Buying) -> Verdict:
+    for_whom = f"{buying.user}{f' (team {buying.team})' if buying.team else ''}"
+    return Verdict(
+        Answer.DENY,
+        RULE,
+        "nobody_may_buy",
+        f"no policy lets {for_whom} buy capacity: a guardrail of kind purchases has to name the approvers",
+        Source("built in", 0),
+        name=RULE,
+    )
+
+
+def objections(verdicts: Sequence[Verdict]) -> str:
+    """What the rules object, in one line."""
+    return "; ".join(f"{verdict.message} ({verdict.source})" for verdict in verdicts)

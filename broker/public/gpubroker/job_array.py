@@ -1,0 +1,40 @@
+"""Many jobs that differ in variables of their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+
+from broker.core.errors import InvalidInput
+from broker.core.job.file.fields import variable_name
+from broker.core.job.jobs import Job
+
+_LONGEST = 63  # characters of a job's name
+_MOST = 10_000
+
+
+def combinations(job: Job, values: Mapping[str, Iterable[object]]) -> Iterator[Job]:
+    """One job for each combination of the values, the last name varying fastest: the same job with those variables, and
+    its name with a number behind it. Raises `InvalidInput` for a name that no variable can have, for none to vary, and
+    for more than 10,000 jobs."""
+    choices = {_checked(name): [str(one) for one in found] for name, found in values.items()}
+    if not choices or not all(choices.values()):
+        raise InvalidInput(
+            "nothing to vary", where="map", hint="give each variable its values: `map(job, SEED=range(4))`"
+        )
+    count = 1
+    for found in choices.values():
+        count *= len(found)
+    if count > _MOST:
+        raise InvalidInput(f"{count:,} jobs at once; at most {_MOST:,}", where="map", hint="submit them in parts")
+    digits = len(str(count - 1))
+    for number, chosen in enumerate(product(*choices.values())):
+        name = f"{job.name[: _LONGEST - digits - 1]}-{number:0{digits}}"
+        yield job.model_copy(update={"name": name, "envs": {**job.envs, **dict(zip(choices, chosen, strict=True))}})
+
+
+def _checked(name: str) -> str:
+    try:
+        return variable_name(name)
+    except ValueError as error:
+        raise InvalidInput(f"{name!r}: {error}", where="map") from error

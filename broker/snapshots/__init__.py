@@ -1,0 +1,1 @@
+"""The submitter's files, taken at submission: see README.md."""

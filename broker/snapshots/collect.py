@@ -1,0 +1,179 @@
+"""What a snapshot of a folder would take: every entry with its size, or every reason why it cannot be taken."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.agent.source_tree import FILE, FOLDER, LINK, TreeEntry, stays_inside
+from broker.core.errors import InvalidInput, Problem
+from broker.core.values.units import print_size
+from broker.snapshots.ignored import OWN, IgnoreRules
+
+_MOST_PROBLEMS = 10
+_LARGEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DiskEntry:
+    """An entry on disk. ``state``: changes when the file does: size, time of change (ns) and inode."""
+
+    entry: TreeEntry
+    place: Path
+    state: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedTree:
+    """The entries of one folder or file, ``root``. ``left_out``: virtual environments, which work nowhere else."""
+
+    root: Path
+    entries: tuple[DiskEntry, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> Sequence[DiskEntry]:
+        return [one for one in self.entries if one.entry.kind == FILE]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(one.entry.size for one in self.entries)
+
+
+def collect(root: Path, name: str | None = None) -> CollectedTree:
+    """Look at a folder, or at one file, which goes into the tree as ``name``. Reads no file's content but ignore files.
+
+    Raises `InvalidInput` with every problem: links that lead out, entries that cannot be read, sockets and the like.
+    """
+    problems: list[Problem] = []
+    left_out: list[str] = []
+
+    def wrong(path: Path, message: str) -> None:
+        problems.append(Problem(0, 0, str(path), message))
+
+    try:
+        if root.is_dir():
+            found = tuple(_below(root, root, IgnoreRules.at_top(root), wrong, left_out))
+        else:
+            found = tuple(_one(root, name or root.name, root.parent, wrong))
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(error.filename or root)) from error
+    except ValueError as error:
+        raise InvalidInput(f"an ignore file has a pattern that makes no sense: {error}", where=str(root)) from error
+    if problems:
+        more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
+        listed = "; ".join(f"{each.key}: {each.message}" for each in problems[:_MOST_PROBLEMS])
+        raise InvalidInput(
+            f"no snapshot can be taken: {listed}{more}",
+            where=str(root),
+            hint=f"remove them, or name them in {OWN}, which has the form of .gitignore",
+            problems=problems,
+        )
+    return CollectedTree(root, found, tuple(left_out))
+
+
+def check_size(trees: Sequence[CollectedTree], limit: int) -> None:
+    """Raises `InvalidInput` that names the largest entries, where all trees together have more bytes than the limit."""
+    total = sum(tree.size for tree in trees)
+    if total <= limit:
+        return
+    sizes: dict[str, int] = {}
+    for tree in trees:
+        for one in tree.files:
+            top, below, _ = one.entry.path.partition("/")
+            label = str(tree.root / top) + below if len(trees) > 1 else top + below
+            sizes[label] = sizes.get(label, 0) + one.entry.size
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_LARGEST]
+    named = ", ".join(f"{label} ({rounded(size)})" for label, size in largest)
+    raise InvalidInput(
+        f"the job's files take {rounded(total)}, more than the limit of {print_size(limit)}; the largest: {named}",
+        where=", ".join(str(tree.root) for tree in trees),
+        hint=f"name what the job does not need in {OWN} (same form as .gitignore), keep data in a bucket, or raise "
+        "GPUBROKER_MAX_SNAPSHOT",
+    )
+
+
+def rounded(size: int) -> str:
+    """Bytes for people: ``12.3 MB``."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+def state_of(place: Path) -> tuple[int, int, int]:
+    """As `DiskEntry.state`; follows no link. Raises OSError."""
+    seen = place.lstat()
+    return seen.st_size, seen.st_mtime_ns, seen.st_ino
+
+
+Wrong = Callable[[Path, str], None]
+
+
+def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out: list[str]) -> Iterator[DiskEntry]:
+    with os.scandir(folder) as listing:
+        inside = sorted(listing, key=lambda one: one.name)
+    for one in inside:
+        place = Path(one.path)
+        path = place.relative_to(root).as_posix()
+        is_folder = one.is_dir(follow_symlinks=False)
+        if rules.leave_out(path, folder=is_folder):
+            continue
+        if not is_folder:
+            yield from _one(place, path, root, wrong)
+            continue
+        if (place / "pyvenv.cfg").is_file():
+            left_out.append(path)
+            continue
+        if not os.access(place, os.R_OK | os.X_OK):
+            wrong(place, "cannot be read: permission denied")
+            continue
+        yield DiskEntry(TreeEntry(path, FOLDER, stat.S_IMODE(one.stat(follow_symlinks=False).st_mode) & 0o777), place)
+        yield from _below(place, root, rules.below(place, path), wrong, left_out)
+
+
+def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry]:
+    """The entry at ``path`` of the tree, unless something is wrong with it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        wrong(Path(ascii(str(place))), "its name is not UTF-8")
+        return
+    seen = place.lstat()
+    mode = stat.S_IMODE(seen.st_mode) & 0o777
+    if stat.S_ISLNK(seen.st_mode):
+        target = _target(place, root)
+        if target is None:
+            wrong(place, f"a link that leads out of the folder, to {place.readlink()}")
+        else:
+            yield DiskEntry(TreeEntry(path, LINK, 0o777, target=target), place)
+    elif not stat.S_ISREG(seen.st_mode):
+        wrong(place, f"neither a file, a folder nor a link but a {_kind(seen.st_mode)}")
+    elif not os.access(place, os.R_OK):
+        wrong(place, "cannot be read: permission denied")
+    else:
+        yield DiskEntry(TreeEntry(path, FILE, mode, seen.st_size), place, (seen.st_size, seen.st_mtime_ns, seen.st_ino))
+
+
+def _target(link: Path, root: Path) -> str | None:
+    """Where a link leads, relative to its own folder; None if that is outside of the root."""
+    to = link.readlink()
+    if to.is_absolute():
+        if not to.is_relative_to(root) and not to.resolve().is_relative_to(root.resolve()):
+            return None
+        inner = to if to.is_relative_to(root) else root / to.resolve().relative_to(root.resolve())
+        to = Path(os.path.relpath(inner, link.parent))
+    return to.as_posix() if stays_inside(to.as_posix(), link.relative_to(root).as_posix()) else None
+
+
+def _kind(mode: int) -> str:
+    for test, name in ((stat.S_ISSOCK, "socket"), (stat.S_ISFIFO, "named pipe"), (stat.S_ISBLK, "block device")):
+        if test(mode):
+            return name
+    return "device"

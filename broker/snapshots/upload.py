@@ -1,0 +1,181 @@
+"""From a folder on the submitter's disk to a tree in the run store.
+
+Each file is read twice where its content is new: for its SHA-256, and for the upload, which must come to the same. The
+list of the tree is written last, so that a tree that exists is whole; where it exists, nothing is uploaded. Every call
+may be repeated, and may run beside others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from broker.agent.source_tree import TreeEntry, content_path, tree_bytes, tree_id, tree_path
+from broker.agent.store import ObjectFolder, StoreTrouble
+from broker.core.errors import InvalidInput, Unreachable
+from broker.snapshots.collect import CollectedTree, DiskEntry, state_of
+from broker.snapshots.ignored import OWN
+
+_Result = TypeVar("_Result")
+_PIECE = 1 << 20
+_SMALL = 8 << 20  # bytes; such a file is uploaded in one request
+_ROOM = 16 << 20  # bytes of one upload in memory
+_AT_ONCE = 8
+_TRIES = 3  # of a folder that changes while it is read
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes of files done so far and in all, from any thread, one call at a time."""
+
+
+class FileChanged(Exception):
+    """A file changed while it was read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+def no_progress(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def store_tree(
+    look: Callable[[], CollectedTree], pool: Callable[[], ObjectFolder], progress: Progress = no_progress
+) -> tuple[str, CollectedTree]:
+    """The id of the folder's tree, which is in the pool then, and what it was made of.
+
+    ``look``: the folder as it is (`collect`). A folder that changes meanwhile is looked at again, three times in all.
+    Raises `InvalidInput` where it goes on changing, or cannot be read, and `Unreachable` for the store.
+    """
+    changed = ""
+    for _ in range(_TRIES):
+        found = look()
+        try:
+            with reaching():
+                return _stored(found, pool(), progress), found
+        except FileChanged as error:
+            changed = error.path
+        except FileNotFoundError as error:
+            changed = str(error.filename)
+        except PermissionError as error:
+            raise InvalidInput("cannot be read: permission denied", where=str(error.filename)) from error
+    raise InvalidInput(
+        f"{changed} changed while it was read, {_TRIES} times",
+        where=str(found.root),
+        hint=f"stop what writes it, or name it in {OWN} (same form as .gitignore)",
+    )
+
+
+def _stored(found: CollectedTree, pool: ObjectFolder, progress: Progress) -> str:
+    told = _Told(progress, 2 * found.size)
+    hashed = dict(_in_threads(lambda one: (one, _hash(one, told)), found.files))
+    entries = [replace(one.entry, sha256=hashed[one]) if one in hashed else one.entry for one in found.entries]
+    data = tree_bytes(entries)
+    tree = tree_id(data)
+    if not pool.exists(tree_path(tree)):
+        contents = {content: one for one, content in hashed.items()}
+        list(_in_threads(lambda item: _upload(pool, item[1], item[0], told), contents.items()))
+        pool.write(tree_path(tree), data)
+    told.all()
+    return tree
+
+
+def _hash(one: DiskEntry, told: _Told) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(one):
+        digest.update(piece)
+        told.add(len(piece))
+    return digest.hexdigest()
+
+
+def _upload(pool: ObjectFolder, one: DiskEntry, sha256: str, told: _Told) -> None:
+    path = content_path(sha256)
+    if pool.exists(path):
+        told.add(one.entry.size)
+        return
+    digest = hashlib.sha256()
+
+    def checked() -> Iterator[bytes]:
+        for piece in _pieces(one):
+            digest.update(piece)
+            told.add(len(piece))
+            yield piece
+        if digest.hexdigest() != sha256:
+            raise FileChanged(str(one.place))
+
+    if one.entry.size <= _SMALL:
+        pool.write(path, b"".join(checked()))
+    else:
+        pool.upload(path, checked(), one.entry.size, _ROOM)
+
+
+def _pieces(one: DiskEntry) -> Iterator[bytes]:
+    """The content, if the file is the one that was found, before and after. Raises FileChanged, OSError."""
+    if state_of(one.place) != one.state:
+        raise FileChanged(str(one.place))
+    left = one.entry.size
+    with one.place.open("rb") as file:
+        while piece := file.read(min(_PIECE, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                raise FileChanged(str(one.place))
+            yield piece
+    if left or state_of(one.place) != one.state:
+        raise FileChanged(str(one.place))
+
+
+class _Told:
+    """Sums up what was done, for whoever follows."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self._done = min(self._done + size, self._total)
+            self._progress(self._done, self._total)
+
+    def all(self) -> None:
+        self.add(self._total)
+
+
+def _in_threads(do: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """Do it for all, several at a time; the first exception ends it."""
+    with ThreadPoolExecutor(_AT_ONCE, "snapshot") as threads:
+        running = [threads.submit(do, item) for item in items]
+        try:
+            for one in as_completed(running):
+                yield one.result()
+        finally:
+            for one in running:
+                one.cancel()
+
+
+_Item = TypeVar("_Item")
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """The store's trouble as `Unreachable`."""
+    try:
+        yield
+    except StoreTrouble as error:
+        raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
+
+
+def entries_of(pool: ObjectFolder, tree: str) -> Sequence[TreeEntry]:
+    """The entries of a stored tree. Raises `Unreachable`, `Malformed`."""
+    from broker.agent.source_tree import TreeUnusable, read_tree
+    from broker.core.errors import Malformed
+
+    with reaching():
+        try:
+            return read_tree(pool, tree)
+        except TreeUnusable as error:
+            raise Malformed(str(error)) from error

@@ -1,0 +1,1 @@
+"""Purchases of capacity in the store."""

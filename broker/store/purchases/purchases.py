@@ -1,0 +1,102 @@
+"""Purchases and their events, and the quotes that people were shown. Only the events count: a purchase is kept beside
+them for finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, func, select
+
+from broker.core.errors import UnknownName
+from broker.core.events.record_format import read_stamped, stamped
+from broker.core.purchases.purchase_events import Intended, PurchaseEvent
+from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, after, folded_purchase, intended
+from broker.core.purchases.quotes import CapacityQuote
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables import PURCHASE, PURCHASE_EVENT, QUOTE
+
+# For so long a quote can be bought by its number. Providers withdraw theirs much sooner.
+_QUOTES_KEPT = timedelta(days=7)
+
+
+def append(connection: Connection, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
+    """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""
+    before = read(connection, id)
+    if before is None:
+        if not isinstance(event, Intended):
+            raise ImpossiblePurchase(f"there is no purchase {id}")
+        changed = intended(id, event, at)
+    else:
+        changed = after(before, event, at)
+    moment = to_micros(at)
+    body = stamped(event.model_dump_json())
+    values = {"purchase_id": id, "seq": changed.seq, "at": moment, "kind": event.kind, "body": body}
+    connection.execute(PURCHASE_EVENT.insert().values(**values))
+    view = {"view": changed.model_dump_json(), "closed": changed.state.closed}
+    if before is None:
+        connection.execute(PURCHASE.insert().values(id=id, intended_at=moment, **view))
+    else:
+        connection.execute(PURCHASE.update().where(PURCHASE.c.id == id).values(**view))
+    return changed
+
+
+def read(connection: Connection, id: str) -> Purchase | None:
+    """One purchase; None where there is none of that id."""
+    view = connection.scalar(select(PURCHASE.c.view).where(PURCHASE.c.id == id))
+    return None if view is None else _purchase(view)
+
+
+def listed(connection: Connection, *, closed: bool) -> Sequence[Purchase]:
+    """The purchases of which something may still follow, oldest first; with ``closed`` the others, too."""
+    query = select(PURCHASE.c.view).order_by(PURCHASE.c.intended_at, PURCHASE.c.id)
+    if not closed:
+        query = query.where(~PURCHASE.c.closed)
+    return [_purchase(view) for view in connection.scalars(query)]
+
+
+def events(connection: Connection, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
+    """A purchase's events with their times (UTC), in order."""
+    query = select(PURCHASE_EVENT).where(PURCHASE_EVENT.c.purchase_id == id).order_by(PURCHASE_EVENT.c.seq)
+    return [(from_micros(row.at), read_stamped(row.body, _events().validate_json)) for row in connection.execute(query)]
+
+
+def rebuild(connection: Connection) -> None:
+    """Make every purchase anew from its events."""
+    for id in list(connection.scalars(select(PURCHASE.c.id))):
+        found = folded_purchase(id, events(connection, id))
+        values = {"view": found.model_dump_json(), "closed": found.state.closed}
+        connection.execute(PURCHASE.update().where(PURCHASE.c.id == id).values(**values))
+
+
+def keep_quotes(connection: Connection, quotes: Iterable[CapacityQuote], at: datetime) -> Sequence[int]:
+    """Keep quotes under the next numbers, which are never used again; forget old ones."""
+    first = (connection.scalar(select(func.max(QUOTE.c.number))) or 0) + 1
+    bodies = [quote.model_dump_json() for quote in quotes]
+    numbers = list(range(first, first + len(bodies)))
+    if bodies:  # else the newest number would be forgotten, and used twice
+        moment = to_micros(at)
+        connection.execute(QUOTE.delete().where(QUOTE.c.at < to_micros(at - _QUOTES_KEPT)))
+        rows = [{"number": number, "at": moment, "body": body} for number, body in zip(numbers, bodies, strict=True)]
+        connection.execute(QUOTE.insert(), rows)
+    return numbers
+
+
+def quote(connection: Connection, number: int) -> CapacityQuote:
+    """The quote of that number. Raises `UnknownName`."""
+    body = connection.scalar(select(QUOTE.c.body).where(QUOTE.c.number == number))
+    if body is None:
+        known = connection.scalars(select(QUOTE.c.number).order_by(QUOTE.c.number.desc()).limit(20))
+        raise UnknownName("quote", str(number), [str(one) for one in known])
+    return CapacityQuote.model_validate_json(body)
+
+
+def _purchase(view: str) -> Purchase:
+    return Purchase.model_validate_json(view)
+
+
+@cache
+def _events() -> TypeAdapter[PurchaseEvent]:
+    return TypeAdapter(PurchaseEvent)

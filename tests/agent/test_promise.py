@@ -1,0 +1,45 @@
+"""A job that promises checkpoints and writes none hears of it: while it runs, or at its end."""
+
+from __future__ import annotations
+
+from broker.agent.formats import Intervals
+from broker.core.events.events import CheckpointsMissing
+from tests.agent.node import SAVE, Node
+
+HURRY = {"promise": 0.05}
+
+
+def missing(node: Node) -> list[CheckpointsMissing]:
+    return [body for body in node.events() if isinstance(body, CheckpointsMissing)]
+
+
+def test_it_is_said_while_the_job_runs_once_and_with_what_lies_there(node: Node) -> None:
+    node.spec(SAVE + "echo > half.tmp; echo up; exec sleep 300", every=0.05, intervals=HURRY)
+    agent = node.start()
+    told = node.until_event("checkpoints_missing")
+    assert isinstance(told, CheckpointsMissing)
+    assert (told.every, told.ended, told.unfinished) == (0.05, False, ("half.tmp",))
+    assert told.seconds >= 0.15
+    agent.terminate()
+    agent.wait(60)
+    assert len(missing(node)) == 1
+
+
+def test_it_is_said_at_the_end_where_there_was_time_for_one(node: Node) -> None:
+    assert node.run("sleep 0.3; echo x > elsewhere.pt", every=0.2) == 0
+    (told,) = missing(node)
+    assert told.ended
+
+
+def test_a_program_that_saves_or_promises_nothing_or_is_quick_hears_nothing(node: Node) -> None:
+    assert node.run(SAVE + "save step_1; sleep 0.5", every=0.05, intervals=HURRY) == 0
+    assert missing(node) == []
+    node.spec("sleep 0.3", 2, intervals=HURRY)
+    assert node.start(2).wait(60) == 0
+    node.spec("true", 3, every=60.0)
+    assert node.start(3).wait(60) == 0
+    assert [body.kind for n in (2, 3) for body in node.events(n) if isinstance(body, CheckpointsMissing)] == []
+
+
+def test_programs_may_take_half_a_minute_to_start() -> None:
+    assert Intervals().promise == 30.0

@@ -1,0 +1,158 @@
+"""`gpubroker capacity quote`, `buy` and what follows, as people run them, with AWS behind the real provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from providers import registry
+from tests.actors import ANN, BOB, OLGA
+from tests.cli.conftest import Gpubroker
+from tests.cli.documents import check
+
+if TYPE_CHECKING:
+    from tests.fakes.aws_cloud import AwsCloud
+
+DOCUMENTS = {"capacity-quote", "capacity-buy-preview", "capacity-purchase", "capacity-purchases", "capacity-show"}
+POLICY = """\
+version: 1
+policy: buying
+budgets: [{name: capital, amount: $10000, period: month}]
+guardrails:
+  - {name: shop, purchases: {max_commitment: $9000, approvers: [bob, olga]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def _cloud() -> Iterator[AwsCloud]:
+    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
+    from tests.fakes.aws_cloud import serve_cloud
+
+    with serve_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(
+    _cloud: AwsCloud,
+    home: Path,
+    gpubroker: Gpubroker,
+    write: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> AwsCloud:
+    """AWS with one block for sale, a login to it, and a policy under which people may buy."""
+    _cloud.clear()
+    for variable in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    login = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+    nowhere = {"AWS_CONFIG_FILE": "none", "AWS_SHARED_CREDENTIALS_FILE": "none", "AWS_ENDPOINT_URL": _cloud.url}
+    for name, value in {**login, **nowhere}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(registry, "PROVIDERS", {**registry.PROVIDERS, "aws": "providers.aws.provider:Aws"})
+    (home / "gpubroker.toml").write_text('[providers.aws]\nregions = ["us-east-1"]\n', encoding="utf-8")
+    starts = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    _cloud.blocks = [
+        {
+            "region": "us-east-1",
+            "CapacityBlockOfferingId": "cb-1",
+            "InstanceType": "p5.48xlarge",
+            "AvailabilityZone": "us-east-1a",
+            "InstanceCount": 2,
+            "StartDate": starts,
+            "EndDate": starts + timedelta(days=2),
+            "CapacityBlockDurationHours": 48,
+            "UpfrontFee": "4000",
+            "CurrencyCode": "USD",
+            "Tenancy": "default",
+        }
+    ]
+    assert gpubroker("policy", "apply", write("policy.yaml", POLICY)).code == 0
+    return _cloud
+
+
+QUOTE = ("capacity", "quote", "H100:8", "--machines", "2", "--for", "2d")
+
+
+def test_a_block_is_quoted_approved_bought_and_shown(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
+    seen: set[str] = set()
+
+    def prints(name: str, *command: str, by: Any = ANN) -> Any:
+        done = gpubroker("capacity", *command, "--json", by=by)
+        assert done.code == 0, done.err
+        check(name, done.json)
+        seen.add(name)
+        return done.json
+
+    [quote] = prints("capacity-quote", *QUOTE[1:])["quotes"]
+    assert (quote["number"], quote["total_usd"], quote["machine_hour_usd"]) == (1, "4000.00", "41.666667")
+    preview = prints("capacity-buy-preview", "buy", "1", "--dry-run")
+    assert (preview["answer"], preview["approvals"], preview["held_usd"]) == ("ask", 2, "4000.00")
+    assert prints("capacity-purchases", "purchases", "--all")["purchases"] == []
+
+    asked = prints("capacity-purchase", "buy", "1", "--ceiling", "$4100")
+    assert (asked["state"], asked["held_usd"], asked["approvers"]) == ("asking", "4100.00", ["bob", "olga"])
+    prints("capacity-purchase", "approve", asked["id"], by=BOB)
+    assert prints("capacity-purchase", "approve", asked["id"], by=OLGA)["state"] == "ordered"
+    cloud.reservations["us-east-1"][0]["State"] = "scheduled"
+    held = prints("capacity-purchase", "order", asked["id"])
+    assert (held["state"], held["held_usd"], held["charged_usd"]) == ("held", "0.00", "4000.00")
+    history = prints("capacity-show", "show", asked["id"])
+    assert [step["kind"] for step in history["events"]][-1] == "order_paid"
+    assert seen == DOCUMENTS
+    assert "cr-" in gpubroker("capacity", "list", "--offline").out
+
+
+def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
+    quoted = gpubroker(*QUOTE)
+    assert "$4,000.00" in quoted.out
+    assert "cannot be undone" in quoted.out
+    seen = gpubroker("capacity", "buy", "1", "--dry-run").out
+    assert "needs approval; 2 approvals needed" in seen
+    asked = gpubroker("capacity", "buy", "1", by=ANN)
+    assert "2 approvals missing, of bob or olga" in asked.out
+    listed = gpubroker("capacity", "purchases")
+    assert "waits for approval" in listed.out
+    id = next(word for word in listed.out.split() if word.startswith("purchase-"))
+    assert gpubroker("capacity", "approve", id, by=ANN).code == 3
+    gone = gpubroker("capacity", "reject", id, "--because", "spot is enough", by=BOB)
+    assert "not bought: rejected" in gone.out
+    shown = gpubroker("capacity", "show", id)
+    assert "purchase failed by bob" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        (("buy", "7"), 2, "quote"),
+        (("buy", "1", "--ceiling", "$1"), 2, "above the ceiling of $1"),
+        (("quote", "H100:8", "--for", "36h"), 2, "1 to 14 days"),
+        (("quote", "H1000:8"), 2, "H1000"),
+        (("quote", "H100:8", "--provider", "sandbox"), 2, "sells no capacity"),
+        (("approve", "purchase-none"), 2, "purchase-none"),
+        (("withdraw", "purchase-none"), 2, "purchase-none"),
+    ],
+)
+def test_what_cannot_be_done_says_why(
+    gpubroker: Gpubroker, cloud: AwsCloud, command: tuple[str, ...], code: int, says: str
+) -> None:
+    assert gpubroker(*QUOTE).code == 0
+    done = gpubroker("capacity", *command)
+    assert (done.code, says in done.err) == (code, True), done.err
+
+
+def test_without_a_login_the_approver_orders_nothing_and_says_who_will(
+    gpubroker: Gpubroker, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpubroker(*QUOTE)
+    asked = gpubroker("capacity", "buy", "1", "--json", by=ANN).json
+    gpubroker("capacity", "approve", asked["id"], by=BOB)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    done = gpubroker("capacity", "approve", asked["id"], by=OLGA)
+    assert done.code == 0
+    assert "approved, not ordered yet" in done.out
+    assert "gpubroker serve" in done.err

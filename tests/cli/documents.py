@@ -1,0 +1,67 @@
+"""What a command prints with ``--json``, held to the JSON Schema that `gpubroker schema` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from broker.app.results.catalogue import DOCUMENTS, schema_of
+
+# Commands whose documents are not called as they are; `approvals grant` has two.
+OF_OTHER_NAME = {
+    "approvals-grant": ("submit", "standing-grant"),
+    "approvals-refuse": ("submit",),
+    "approvals-revoke": ("standing-grant",),
+    "capacity-add": ("capacity-record",),
+    "capacity-approve": ("capacity-purchase",),
+    "capacity-buy": ("capacity-purchase", "capacity-buy-preview"),
+    "capacity-order": ("capacity-purchase",),
+    "capacity-reject": ("capacity-purchase",),
+    "capacity-remove": ("capacity-record",),
+    "capacity-withdraw": ("capacity-purchase",),
+    "jobs-cancel": ("submit",),
+    "jobs-extend": ("submit",),
+    "plan": ("plan", "jobs-queue"),
+    "policy-explain": ("policy-explain", "policy-decisions"),
+    "prices-history": ("prices-history", "prices-history-at"),
+    "prices-watch": ("watch-add", "watch-check", "watch-list", "watch-remove", "watch-test"),
+    "report-charges": ("charges",),
+    "submit": ("submit", "submit-refused"),
+}
+
+
+def names_of(command: Sequence[str]) -> tuple[str, ...]:
+    """The documents that a command may print, if it succeeds; none for schemas, which are documents of their own."""
+    words = [word for word in command[:2] if not word.startswith("-")]
+    for name in ("-".join(words), words[0] if words else ""):
+        if name in OF_OTHER_NAME:
+            return OF_OTHER_NAME[name]
+        found = tuple(one for one in DOCUMENTS if one == name or (one.startswith(f"{name}-") and name not in _GROUPS))
+        if found:
+            return found
+    return ()
+
+
+_GROUPS = {name.partition("-")[0] for name in DOCUMENTS if name.partition("-")[0] not in DOCUMENTS}
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(schema_of(name))
+
+
+def problems(name: str, document: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message}" for error in _validator(name).iter_errors(document)]
+
+
+def check(name: str, document: Any) -> None:
+    found = problems(name, document)
+    assert not found, f"{name}: {found[:5]}"
+
+
+def check_any(names: Sequence[str], document: Any) -> None:
+    found = {name: problems(name, document)[:5] for name in names}
+    assert not found or not all(found.values()), found

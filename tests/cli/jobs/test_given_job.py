@@ -1,0 +1,105 @@
+"""What is given beside a job file, and jobs without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Done
+
+Run = Callable[..., Done]
+
+
+def test_a_command_after_two_dashes_is_a_job(gpubroker: Run, tmp_path: Path) -> None:
+    done = gpubroker(
+        "plan", "--gpu", "H100:8", "--workdir", str(tmp_path), "--json", "--", "python", "x y.py", "--lr=1"
+    )
+    found = done.json["job"]
+    assert (found["name"], found["machines"]) == ("python", ["H100:8"])
+
+
+def test_options_after_two_dashes_are_the_commands(gpubroker: Run) -> None:
+    assert gpubroker("plan", "--json", "--", "env", "--json", "--nonsense").code in (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("plan", "--"), "nothing follows `--`"),
+        (("plan", "job.yaml", "--", "x"), "both a job file (job.yaml) and a command"),
+        (("plan", "--workdir", "."), "no job given"),
+        (("submit", "--env", "NOT_SET_ANYWHERE", "--", "x"), "NOT_SET_ANYWHERE has no value in your shell"),
+        (("submit", "--env", "1A=x", "--", "x"), "expected the name of a variable"),
+        (("plan", "--gpu", "H10O", "--", "x"), "did you mean 'H100'?"),
+        (("plan", "--name", "a b", "--", "x"), "expected letters, digits"),
+    ],
+)
+def test_what_does_not_go_together(gpubroker: Run, arguments: tuple[str, ...], expected: str) -> None:
+    done = gpubroker(*arguments)
+    assert done.code == 2
+    assert expected in done.err
+
+
+def test_variables_and_the_name_go_before_the_file(
+    gpubroker: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FROM_SHELL", "yes")
+    path = tmp_path / "job.yaml"
+    path.write_text("run: x\nenvs: {A: }\nresources: {cpus: 1}\nfile_mounts: {/x: 's3://$A-$FROM_SHELL'}\n")
+    assert "envs.A: has no value" in gpubroker("plan", str(path)).err
+    done = gpubroker("plan", str(path), "--json", "--name", "renamed", "--env", "A=b=c", "--env", "FROM_SHELL")
+    assert done.json["job"]["name"] == "renamed"
+
+
+def test_a_plan_names_the_secrets_that_are_not_exported(
+    gpubroker: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THERE", "x")
+    path = tmp_path / "job.yaml"
+    path.write_text('run: x\nsecrets: {THERE: null, GONE: null, OPTIONAL: ""}\n')
+    (note,) = (note for note in gpubroker("plan", str(path), "--json").json["notes"] if "not exported" in note)
+    assert note.endswith("GONE (`secrets:`)")
+
+
+def notes_of(gpubroker: Run, tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"run: x\n{text}\n")
+    notes: list[str] = gpubroker("plan", str(path), "--json").json["notes"]
+    return notes
+
+
+def test_a_provider_that_nobody_knows_is_named_with_the_nearest(gpubroker: Run, tmp_path: Path) -> None:
+    notes = notes_of(gpubroker, tmp_path, "resources: {infra: awss, accelerators: 'H100:8'}")
+    assert any("no provider 'awss' is known here; did you mean 'aws'?" in note for note in notes)
+    known = notes_of(gpubroker, tmp_path, "resources: {infra: 'aws/us-*', accelerators: 'H100:8'}")
+    assert not any("is known here" in note for note in known)
+
+
+def test_a_plan_says_that_spot_is_left_out_and_what_changes_it(gpubroker: Run, tmp_path: Path) -> None:
+    said = "spot machines are left out"
+    assert any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, "resources: {accelerators: L4}"))
+    for more in ("resources: {use_spot: true}", "checkpoint: {every: 1h}"):
+        assert not any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, more))
+
+
+def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("run: x\nresources: {accelerators: 'H100:8'}\nwork: 10h\n")
+    done = gpubroker("plan", str(path))
+    assert done.code in (3, 4)
+    assert "Estimate only: nothing can be started there as things are." in done.out
+    assert "missing: " in done.out
+    document = gpubroker("plan", str(path), "--json").json
+    assert document["placements"] == []
+    assert document["estimate"][0]["expected_cost"]
+
+
+def test_a_limit_that_is_too_short_for_the_work_is_a_mistake(gpubroker: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("run: x\nresources: {cpus: 1}\nwork: 10h\nmax_duration: 2h\n")
+    for command in ("plan", "submit"):
+        done = gpubroker(command, str(path), *(["--yes"] if command == "submit" else []))
+        assert done.code == 2
+        assert "the job is stopped after 2 h, and its `work` takes 10" in done.out + done.err

@@ -1,0 +1,45 @@
+"""A job file written by asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import typer
+
+from broker.cli.terminal import Terminal
+from broker.core.job.file import parse_job
+from tests.cli.conftest import Done
+
+Run = Callable[..., Done]
+
+
+def test_the_offered_answers_make_a_job(gpubroker: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    assert gpubroker("init", str(path), "--defaults").code == 0
+    job = parse_job(path.read_text(), file=str(path), now=datetime.now(UTC))
+    assert (job.name, job.run, job.workdir, job.deadline) == ("my-training", "python train.py", ".", None)
+    assert gpubroker("init", str(path), "--defaults").code == 2
+    assert gpubroker("init", str(path), "--defaults", "--force").code == 0
+
+
+def test_without_a_terminal_it_says_what_to_add(gpubroker: Run, tmp_path: Path) -> None:
+    assert "--defaults" in gpubroker("init", str(tmp_path / "x.yaml")).err
+
+
+def test_an_answer_that_makes_no_sense_is_asked_again(
+    gpubroker: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: Iterator[str] = iter(
+        ["mine", "python x.py --lr 1e-4", "src", "H10O", "H100:8", "48h on A100:8", "60h", "900", "$900", "10m", ""]
+    )
+    monkeypatch.setattr(Terminal, "asks", property(lambda terminal: True))
+    monkeypatch.setattr(typer, "prompt", lambda *_, **__: next(answers))
+    path = tmp_path / "job.yaml"
+    done = gpubroker("init", str(path))
+    assert "did you mean 'H100'?" in done.err
+    assert "expected an amount with currency" in done.err
+    job = parse_job(path.read_text(), file=str(path), now=datetime.now(UTC))
+    assert (job.resources[0].machine, str(job.max_cost), job.team) == ("H100:8", "$900.00", None)

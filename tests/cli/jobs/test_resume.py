@@ -1,0 +1,157 @@
+"""Fail, fix, go on: `jobs resume`, `jobs retry` and `resume_from:`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from broker.cli.jobs import follow as following
+from tests.actors import ANN
+from tests.cli.conftest import Gpubroker
+
+JOB = """\
+name: mine
+resources: {cpus: 1}
+workdir: project
+run: exec python3 train.py
+work: 100m
+max_duration: 200m
+checkpoint: {every: 1m}
+"""
+
+# Trains 100 steps, and saves each twentieth; fails at step 60 unless it was mended.
+TRAIN = """\
+import os, pathlib
+folder = pathlib.Path(os.environ["GPUBROKER_CHECKPOINT_DIR"])
+step = max((int(path.name.partition("_")[2]) for path in folder.glob("step_*")), default=0)
+print("from", step, os.environ.get("RATE"), flush=True)
+while step < 100:
+    step += 1
+    if step % 20 == 0:
+        (folder / ".new").write_text(str(step))
+        (folder / ".new").rename(folder / f"step_{step}")
+    if step == 60 and not MENDED:
+        raise SystemExit("diverged")
+print("done", step)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, home: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "train.py").write_text("MENDED = False\n" + TRAIN)
+    (tmp_path / "job.yaml").write_text(JOB)
+    return root
+
+
+def mend(project: Path) -> None:
+    (project / "train.py").write_text("MENDED = True\n" + TRAIN)
+
+
+@pytest.fixture
+def failed(gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None]) -> str:
+    """The id of a job that failed at step 60."""
+    reconciled_by(following)
+    done = gpubroker("submit", "job.yaml", "--yes", "--json")
+    assert done.code == 7
+    return str(done.json["id"])
+
+
+def printed(gpubroker: Gpubroker, job: str) -> list[str]:
+    return [line["line"] for line in gpubroker("jobs", "logs", job, "--json").json["lines"]]
+
+
+def test_a_job_that_failed_at_step_60_goes_on_there_with_new_code(
+    gpubroker: Gpubroker, failed: str, project: Path
+) -> None:
+    mend(project)
+    done = gpubroker("jobs", "resume", failed, "--env", "RATE=0.5", "--yes", "--json")
+    assert done.code == 0, done.err
+    assert f"Resumes from the newest checkpoint of {failed}" in done.err
+    new = done.json
+    assert new["id"] != failed
+    assert new["name"] == "mine"
+    assert printed(gpubroker, new["id"]) == ["from 60 0.5", "done 100"]
+    (attempt,) = new["attempts"]
+    assert attempt["resumed_from_step"] == 60
+    assert "-MENDED = False" in gpubroker("jobs", "diff", failed, new["id"]).out
+
+
+def test_from_an_earlier_step_and_another_folder(gpubroker: Gpubroker, failed: str, project: Path) -> None:
+    project.rename(project.with_name("moved"))
+    lost = gpubroker("jobs", "resume", failed, "--yes")
+    assert lost.code == 2
+    assert "jobs retry" in lost.err
+    mend(project.with_name("moved"))
+    done = gpubroker("jobs", "resume", failed, "--workdir", "moved", "--step", "40", "--yes", "--json")
+    assert done.code == 0, done.err
+    assert printed(gpubroker, done.json["id"]) == ["from 40 None", "done 100"]
+    wrong = gpubroker("jobs", "resume", failed, "--workdir", "moved", "--step", "41", "--yes")
+    assert wrong.code == 2
+    assert "unknown step '41'" in wrong.err
+
+
+def test_retry_runs_the_same_files_although_the_source_is_gone(
+    gpubroker: Gpubroker, failed: str, project: Path
+) -> None:
+    shutil.rmtree(project)
+    again = gpubroker("jobs", "retry", failed, "--yes", "--json")
+    assert again.code == 0, "it resumes behind the step that fails"
+    assert printed(gpubroker, again.json["id"]) == ["from 60 None", "done 100"]
+    anew = gpubroker("jobs", "retry", failed, "--from-start", "--yes", "--json")
+    assert anew.code == 7
+    assert printed(gpubroker, anew.json["id"])[0] == "from 0 None"
+
+
+def test_a_job_file_may_name_where_to_start(gpubroker: Gpubroker, failed: str, project: Path) -> None:
+    mend(project)
+    job = project.parent / "job.yaml"
+    for reference, start in (("mine", 60), (f"{failed}@20", 20)):
+        job.write_text(JOB.replace("name: mine", f"name: other\nresume_from: {reference}"))
+        done = gpubroker("submit", job, "--yes", "--json")
+        assert done.code == 0, done.err
+        assert printed(gpubroker, done.json["id"])[0] == f"from {start} None"
+    for wrong in ("nobody", "mine@7"):
+        job.write_text(JOB + f"resume_from: {wrong}\n")
+        assert gpubroker("submit", job, "--yes").code == 2
+
+
+def test_what_cannot_be_resumed_is_refused_before_money_is_held(
+    gpubroker: Gpubroker, failed: str, project: Path, job: Path
+) -> None:
+    job.write_text("name: plain\nresources: {cpus: 1}\nrun: 'false'\n")
+    assert gpubroker("submit", job, "--yes").code == 7
+    none = gpubroker("jobs", "resume", "plain", "--yes")
+    assert none.code == 2
+    assert "has no checkpoint" in none.err
+    assert gpubroker("jobs", "retry", "plain", "--yes").code == 7, "without one it starts from the beginning"
+    running = gpubroker("submit", job, "--yes", "--detach", "--json").json["id"]
+    for command in ("resume", "retry"):
+        refused = gpubroker("jobs", command, running, "--yes")
+        assert refused.code == 3
+        assert "has not ended" in refused.err
+    other = gpubroker("jobs", "retry", failed, "--yes", by=ANN)
+    assert other.code == 3
+    assert gpubroker("jobs", "resume", failed, "--env", "RATE", "--yes").code == 2
+    assert gpubroker("jobs", "resume", failed, "--env", "GPUBROKER_X=1", "--yes").code == 2
+
+
+def test_only_the_work_that_is_left_is_planned(gpubroker: Gpubroker, failed: str, project: Path) -> None:
+    mend(project)
+    done: Any = gpubroker("jobs", "resume", failed, "--yes", "--detach", "--json")
+    assert done.code == 0, done.err
+    again = gpubroker("jobs", "diff", failed, done.json["id"], "--json").json["job"]
+    assert f"+resume_from: {failed}" in again
+
+
+def test_checkpoints_that_another_job_resumes_from_are_not_pruned(gpubroker: Gpubroker, failed: str) -> None:
+    prune = ("jobs", "prune", "--keep", "0s", "--newest-too", "--dry-run", "--json")
+    assert [one["id"] for one in gpubroker(*prune).json["jobs"]] == [failed]
+    assert gpubroker("jobs", "retry", failed, "--yes", "--detach").code == 0
+    assert gpubroker(*prune).json["jobs"] == []

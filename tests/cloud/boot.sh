@@ -1,0 +1,23 @@
+# Starts one node: a machine image below, a layer of its own above, its own processes, mounts and host name.
+# Runs in the node's network namespace and in new mount, pid and UTS namespaces. Variables: NODE (its folder), IMAGE,
+# NAME (its host name), NODE_USER.
+set -eu
+mount --make-rprivate /
+mount -t overlay overlay -o "lowerdir=$IMAGE,upperdir=$NODE/upper,workdir=$NODE/work" "$NODE/root"
+root="$NODE/root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+# What lies on the machine that pretends to be a cloud is not on its nodes.
+for hidden in run tmp root sys; do mount -t tmpfs -o mode=0755 tmpfs "$root/$hidden"; done
+chmod 1777 "$root/tmp"
+# Kept, as host names of package indexes and the like stand there; what the agent looks at, in place of the kernel's.
+mkdir -p "$root/run/sshd" "$root/sys/class/dmi/id"
+echo 'Amazon EC2' > "$root/sys/class/dmi/id/sys_vendor"
+hostname "$NAME"
+printf '127.0.0.1 localhost %s\n' "$NAME" > "$root/etc/hosts"
+install -d -m 700 "$root/home/$NODE_USER/.ssh"
+cp "$NODE/authorized_keys" "$root/home/$NODE_USER/.ssh/authorized_keys"
+cp -r "$NODE/home/." "$root/home/$NODE_USER/"
+chown -R --reference="$root/home/$NODE_USER" "$root/home/$NODE_USER/.ssh" "$root/home/$NODE_USER/.aws"
+exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+  /usr/sbin/sshd -D -e -o UsePAM=no -o PidFile=/run/sshd.pid

@@ -1,0 +1,53 @@
+"""One cloud for all scenarios: it takes a minute to start."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cloud.desk import CloudDesk
+from tests.cloud.lab import CloudLab, missing, running_lab
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[CloudLab]:
+    if lacking := missing():
+        pytest.skip(lacking)
+    # Not in pytest's folder: only root may enter that, and login users of nodes have their files below.
+    folder = Path(tempfile.mkdtemp(prefix="cloud-"))
+    folder.chmod(0o755)
+    try:
+        with running_lab(folder) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def desk(lab: CloudLab, tmp_path: Path) -> Iterator[Callable[..., CloudDesk]]:
+    """Makes desks. Afterwards nothing of them runs, the cloud refuses nothing, and what went wrong is shown."""
+    made: list[CloudDesk] = []
+
+    def sit_down(**more: Any) -> CloudDesk:
+        made.append(CloudDesk(lab, tmp_path / f"desk-{len(made)}", **more))
+        return made[-1]
+
+    yield sit_down
+    lab.aws.refusals.clear()
+    lab.aws.after.clear()
+    for one in made:
+        one.kill()
+    for instance in lab.alive():
+        lab.take_back(instance)
+
+
+@pytest.fixture(autouse=True)
+def _shown(lab: CloudLab, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if request.session.testsfailed:
+        print(lab.last_words()[-12000:])

@@ -1,0 +1,182 @@
+"""Somebody with a job for the cloud: submits it with the real program, and is shown what became of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass, field
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from broker.core.market.machines import TAG
+from tests.cloud.lab import REGION, ZONES, CloudLab
+from tests.program import counted, eventually, kill, processes, rows, run, start
+
+# 3.6 $ an hour is a tenth of a cent a second; the second zone is dearer, so the first is always tried first.
+PRICES = {"use1-az6": "3.6", "use1-az1": "4.32"}
+POLICY = "version: 1\npolicy: lab\nbudgets: [{name: month, amount: $50, period: month}]\n"
+PACE = 0.5  # seconds a step
+EVERY = 3  # seconds between checkpoints
+# Each rank counts; every step is a checkpoint finished by rename, and is printed once it is kept.
+COUNT = """\
+cd "$GPUBROKER_CHECKPOINT_DIR"
+last=$(ls | tail -n 1); last=${last#step-}; last=$((10#${last:-0}))
+echo "rank ${GPUBROKER_RANK:-0} goes on after $last"
+for n in $(seq $((last + 1)) $STEPS); do
+  sleep $PACE
+  echo "$n" > .new && mv .new "$(printf step-%06d $n)"
+  echo "step $n"
+done
+"""
+
+
+@dataclass
+class CloudDesk:
+    """``folder``: its own, empty. ``steps``: how long the job is, at `PACE`."""
+
+    lab: CloudLab
+    folder: Path
+    steps: int = 30
+    nodes: int = 1
+    zones: tuple[str, ...] = tuple(ZONES)
+    capacity_type: str = "spot"
+    _cli: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def store(self) -> Path:
+        return self.home / "gpubroker.db"
+
+    def gpubroker(self, *words: str, timeout: float = 120) -> str:
+        done = run(*words, home=self.home, timeout=timeout, **self.lab.environment)
+        assert done.returncode == 0, f"gpubroker {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def submit(self) -> None:
+        """Hand the job in; the program stays until its end."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        header = "region,zone,instance_type,accelerator,count,capacity_type,price_per_hour,cpus,memory_gib,engine\n"
+        offers = [
+            f"{REGION},{zone},m6i.large,,0,{self.capacity_type},{PRICES[zone]},2,8,skypilot\n" for zone in self.zones
+        ]
+        (self.folder / "offers.csv").write_text(header + "".join(offers))
+        (self.folder / "policy.yaml").write_text(POLICY)
+        script = "".join(f"  {line}\n" for line in COUNT.splitlines())
+        (self.folder / "job.yaml").write_text(
+            f"name: count\nresources: {{cpus: 1}}\nnum_nodes: {self.nodes}\nmax_duration: 1h\nwork: 30s\ndeadline: 2h\n"
+            f"checkpoint: {{every: {EVERY}s, size: 1KB, restart: 5s}}\nretry: {{failures: 2, backoff: 0s}}\n"
+            f"constraints: {{providers: [lab]}}\nenvs: {{STEPS: '{self.steps}', PACE: '{PACE}'}}\nrun: |\n{script}"
+        )
+        self.gpubroker("prices", "import", str(self.folder / "offers.csv"), "--provider", "lab")
+        self.gpubroker("policy", "apply", str(self.folder / "policy.yaml"))
+        job = str(self.folder / "job.yaml")
+        self._cli = [start("submit", job, "--yes", home=self.home, **self.lab.environment)]
+
+    def follow(self) -> None:
+        """Look after the job again, once everything of the broker was killed."""
+        self._cli = [start("jobs", "logs", "count", "--follow", home=self.home, **self.lab.environment)]
+
+    def sweep(self, *words: str) -> list[dict[str, Any]]:
+        """What a sweep over the cloud finds, and with ``--end`` ends."""
+        return list(self._swept(*words)["found"])
+
+    def store_id(self) -> str:
+        """By which this store's machines are tagged."""
+        return str(self._swept()["store"])
+
+    def _swept(self, *words: str) -> dict[str, Any]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        about = {"GPUBROKER_PROVIDERS__AWS__REGIONS": REGION, **self.lab.environment}
+        done = run("doctor", "--sweep", "--json", *words, home=self.home, timeout=300, **about)
+        assert done.returncode in (0, 2), done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert not document["trouble"], document
+        return document
+
+    def until(self, kind: str, at_least: int = 1, seconds: float = 300) -> None:
+        """Wait for that many events of a kind, or for the program to end without them."""
+        happened = counted(self.home, kind, at_least)
+        eventually(lambda: happened() or self._over(), f"{at_least} × {kind}", seconds)
+        assert happened(), f"the program ended before {at_least} × {kind}: {self._said()}"
+
+    def ended(self, seconds: float = 400) -> str:
+        """The state of the job when the program has ended and the job is closed."""
+        out, err = self._cli[0].communicate(timeout=seconds)
+        assert counted(self.home, "launch_requested")() or self._cli[0].returncode == 0, f"{out}{err}"
+        eventually(counted(self.home, "job_closed"), f"the job is closed: {out}{err}", 120)
+        document = json.loads(self.gpubroker("jobs", "show", "count", "--json"))
+        assert (self._cli[0].returncode == 0) == (document["state"] == "succeeded"), (document["state"], out, err)
+        return str(document["state"])
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """The bodies of the events of a kind, with the attempt's number."""
+        found = rows(self.store, "SELECT attempt, body FROM attempt_event WHERE kind = ? ORDER BY seq", kind)
+        return [{"attempt": number, **json.loads(body)} for number, body in found]
+
+    def causes(self) -> list[str]:
+        return [str(one["cause"]) for one in self.events("attempt_ended")]
+
+    def steps_done(self) -> list[int]:
+        """The steps that rank 0 did, in order, over all attempts."""
+        said = self.gpubroker("jobs", "logs", "count")
+        return [int(number) for number in re.findall(r"^(?:\[0\] )?step (\d+)$", said, re.MULTILINE)]
+
+    def instances(self) -> list[dict[str, Any]]:
+        """The instances that were ever started for this job, oldest first."""
+        keys = {str(one["key"]) for one in self.events("launch_requested")}
+        return [one for one in self.lab.instances() if _tag(one) in keys]
+
+    def verify_nothing_left(self) -> None:
+        """No machine, no cluster, no hold, no process; every movement balances; each attempt is billed its price for
+        the time from its launch until its machines were gone, and no machine lived outside of that time."""
+        assert not self.lab.alive(), "a machine runs on"
+        eventually(lambda: not processes(self.home), "every process of the broker is gone", 60)
+        assert "No existing clusters" in self.lab.server.sky("status")
+        entries = rows(self.store, "SELECT movement_id, account, micros, attempt FROM ledger_entry")
+        assert sum(micros for _, account, micros, _ in entries if account == "held") == 0
+        for movement in {movement for movement, *_ in entries}:
+            assert sum(micros for one, _, micros, _ in entries if one == movement) == 0
+        lives = {one["InstanceId"]: self.lab.life(one) for one in self.instances()}
+        tags = {one["InstanceId"]: _tag(one) for one in self.instances()}
+        for requested in self.events("launch_requested"):
+            number, offer = requested["attempt"], requested["placement"]["offer"]
+            spent = sum(micros for _, account, micros, of in entries if account == "spent" and of == number)
+            since = [_moment(one["since"]) for one in self.events("machine_up") if one["attempt"] == number]
+            gone = [one["gone_at"] for one in self.events("machine_gone") if one["attempt"] == number]
+            mine = [lives[id] for id, key in tags.items() if key == requested["key"]]
+            if not mine:
+                # Of a gang, one machine may have existed: it is billed until its cluster is gone.
+                assert spent == 0 or self.nodes > 1, "billed without a machine"
+                continue
+            (began,), (until,) = since, [_moment(one) for one in gone if one]
+            billed = Fraction(spent, round(Fraction(PRICES[offer["zone"]]) * 1_000_000)) * 3600 / self.nodes
+            assert 0 <= billed - Fraction(until - began).limit_denominator(10**6) < 1, "billed in steps of a second"
+            assert began <= min(birth for birth, _ in mine) + 1, "the machine ran before its bill began"
+            assert until >= max(death for _, death in mine) - 1, "the machine ran after its bill had ended"
+
+    def kill(self) -> None:
+        """Whatever still runs of the program."""
+        kill(processes(self.home))
+        for cli in self._cli:
+            cli.kill()
+
+    def _over(self) -> bool:
+        return bool(self._cli) and self._cli[0].poll() is not None
+
+    def _said(self) -> str:
+        out, err = self._cli[0].communicate(timeout=10)
+        return f"{out[-2000:]}{err[-2000:]}"
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _tag(instance: dict[str, Any]) -> str:
+    return next((str(tag["Value"]) for tag in instance.get("Tags", []) if tag["Key"] == TAG), "")

@@ -1,0 +1,104 @@
+"""The interfaces of AWS over HTTP, from moto, with refusals to order: what an account without quota, a zone without
+capacity, a throttled interface and expired credentials answer."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+from urllib.parse import parse_qsl
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
+
+Parameters = dict[str, str]
+CALLER = "(caller)"  # the parameter that holds the access key of whoever asks
+_KEY = re.compile(r"Credential=([^/]+)/")
+_QUERY = "application/x-www-form-urlencoded"
+_ERROR = (
+    '<?xml version="1.0" encoding="UTF-8"?>'
+    "<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
+    "<RequestID>00000000-0000-0000-0000-000000000000</RequestID></Response>"
+)
+
+
+@dataclass
+class OrderedRefusal:
+    """What is answered instead, to requests of that action (``*``: all) which ``to`` holds for. ``left``: how often;
+    None: always. ``met``: how often it was."""
+
+    action: str
+    code: str
+    message: str
+    status: int = 400
+    left: int | None = None
+    to: Callable[[Parameters], bool] = lambda parameters: True
+    met: int = 0
+
+    def takes(self, parameters: Parameters) -> bool:
+        if self.left == 0 or self.action not in ("*", parameters["Action"]) or not self.to(parameters):
+            return False
+        self.met += 1
+        self.left = None if self.left is None else self.left - 1
+        return True
+
+
+@dataclass
+class EmulatedAws:
+    """``url``: where it answers. ``refusals``: the first that fits is answered. ``after``: called with the parameters
+    of each request that was carried out. ``asked``: the actions of all requests, in order."""
+
+    url: str = ""
+    refusals: list[OrderedRefusal] = field(default_factory=list)
+    after: list[Callable[[Parameters], None]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if not str(environ.get("CONTENT_TYPE", "")).startswith(_QUERY):
+            return self._moto(environ, start_response)
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = BytesIO(body)
+        key = _KEY.search(environ.get("HTTP_AUTHORIZATION", ""))
+        parameters = {**dict(parse_qsl(body.decode())), CALLER: key[1] if key else ""}
+        self.asked.append(parameters.get("Action", ""))
+        for refusal in self.refusals:
+            if "Action" in parameters and refusal.takes(parameters):
+                text = _ERROR.format(code=refusal.code, message=refusal.message).encode()
+                start_response(f"{refusal.status} refused", [("Content-Type", "text/xml")])
+                return [text]
+        answer = list(self._moto(environ, start_response))
+        for call in self.after:
+            call(parameters)
+        return answer
+
+    @staticmethod
+    def _moto(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        answer: Iterable[bytes] = _MOTO(environ, start_response)
+        return answer
+
+
+class _Quiet(MotoRequestHandler):
+    def log(self, type: str, message: str, *args: object) -> None:
+        """Nothing: there are thousands of requests."""
+
+
+_MOTO = DomainDispatcherApplication(create_backend_app)
+
+
+@contextmanager
+def running_aws(host: str) -> Iterator[EmulatedAws]:
+    """Answer on that address of this machine until the end."""
+    aws = EmulatedAws()
+    server = make_server(host, 0, aws, True, request_handler=_Quiet)
+    aws.url = f"http://{host}:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield aws
+    finally:
+        server.shutdown()
+        thread.join(30)

@@ -1,0 +1,57 @@
+"""A job on spot machines of a real provisioner: to its end, after a notice, after a machine that simply is gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from tests.cloud.desk import EVERY, PACE, CloudDesk
+from tests.cloud.lab import ZONES, CloudLab
+
+pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(900)]
+FIRST, SECOND = ZONES
+
+
+def test_a_job_runs_on_a_spot_machine_to_its_end(desk: Callable[..., CloudDesk]) -> None:
+    job = desk(steps=6)
+    job.submit()
+    assert job.ended() == "succeeded"
+    assert job.causes() == ["completed"]
+    assert job.steps_done() == [1, 2, 3, 4, 5, 6]
+    (machine,) = job.instances()
+    assert (machine["InstanceLifecycle"], machine["Placement"]["AvailabilityZone"]) == ("spot", ZONES[FIRST])
+    job.verify_nothing_left()
+
+
+def test_after_a_notice_no_step_is_lost_and_the_job_goes_on_in_another_zone(
+    lab: CloudLab, desk: Callable[..., CloudDesk]
+) -> None:
+    job = desk(steps=40)
+    job.submit()
+    job.until("checkpoint_saved", 2)
+    (machine,) = job.instances()
+    lab.aws.refusals.append(lab.no_capacity(ZONES[FIRST]))  # which is why machines are taken back
+    lab.node_of(machine).notice(within=timedelta(seconds=120))
+    assert job.ended() == "succeeded"
+    assert job.causes() == ["preempted", "no_capacity", "completed"]
+    assert [one["Placement"]["AvailabilityZone"] for one in job.instances()] == [ZONES[FIRST], ZONES[SECOND]]
+    assert job.steps_done() == list(range(1, 41)), "each step once: what was done before the notice is kept"
+    job.verify_nothing_left()
+
+
+def test_after_a_machine_is_gone_at_once_no_more_than_one_interval_is_lost(
+    lab: CloudLab, desk: Callable[..., CloudDesk]
+) -> None:
+    job = desk(steps=40)
+    job.submit()
+    job.until("checkpoint_saved", 2)
+    (machine,) = job.instances()
+    lab.take_back(machine)
+    assert job.ended() == "succeeded"
+    assert job.causes() == ["preempted", "completed"]
+    repeated = [step for step, times in Counter(job.steps_done()).items() if times > 1]
+    assert len(repeated) * PACE <= EVERY + 10, f"repeated {repeated}"
+    job.verify_nothing_left()

@@ -1,0 +1,56 @@
+"""Asking controllers as the reconciler does, and a controller of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.core.events.views import JobView
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import IdleLimit
+from broker.ledger.entries import Balance
+from broker.reconciler.controller import Agenda, Controller, ControllerResult, DecideAnew, JobContext, NextLook
+
+
+@dataclass
+class Asking:
+    """Asks a controller about jobs, where it is time; whether to decide anew what to do next."""
+
+    controller: Controller
+    now: Callable[[], datetime]
+    agenda: Agenda = field(default_factory=Agenda)
+
+    def __call__(self, view: JobView, money: Mapping[MoneyKind, Balance] | None = None) -> bool:
+        return self.agenda.ask(self.controller, JobContext(view, self.now(), money or {}))
+
+
+class AskedAlways(Controller):
+    """A controller that is asked with each look: ``does`` says whether it changed something."""
+
+    def __init__(self, does: Callable[[JobView], bool]) -> None:
+        self._does = does
+
+    def goes_by(self, about: JobContext) -> bool:
+        return True
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        return DecideAnew() if self._does(about.view) else NextLook()
+
+
+@dataclass
+class FixedLimits:
+    """What nodes limit by themselves, as the test says."""
+
+    idle: Sequence[IdleLimit] = ()
+    longest: timedelta | None = None
+
+    def idle_limits(self, view: JobView) -> Sequence[IdleLimit]:
+        return self.idle
+
+    def max_unattended(self, job: Job) -> timedelta | None:
+        return self.longest
+
+    def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
+        return ()

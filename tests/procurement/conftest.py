@@ -1,0 +1,172 @@
+"""A broker with a policy that lets people buy, a clock of the test's own, and AWS's shop behind the real provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.app.capacity import purchases
+from broker.app.wiring import Broker
+from broker.core.purchases.purchases import Purchase
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import faults
+from broker.settings import Settings
+from cli import registries
+from tests.actors import ANN, BOB, EVERYBODYS, OLGA
+from tests.empty_store import empty_store
+
+if TYPE_CHECKING:
+    from tests.fakes.aws_cloud import AwsCloud
+
+NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+REGION = "us-east-1"
+TOTAL = Money.usd("4000")
+POLICY = """\
+version: 1
+policy: buying
+budgets: [{name: capital, amount: $10000, period: month}]
+guardrails:
+  - name: shop
+    purchases: {max_commitment: $9000, max_term: 14d, providers: [aws], buyers: [ann], approvers: [ann, bob, olga]}
+"""
+
+
+@dataclass
+class Shop:
+    """``cloud``: what AWS has and does. ``broker``: over a store with `POLICY` in force, at `NOW`."""
+
+    cloud: AwsCloud
+    broker: Broker
+    clock: ManualClock
+
+    def block(self, number: int = 1, fee: str = "4000", days: int = 2, starts_in: int = 1) -> None:
+        """Put a block of two machines up for sale that begins in so many days."""
+        starts = NOW + timedelta(days=starts_in)
+        self.cloud.blocks.append(
+            {
+                "region": REGION,
+                "CapacityBlockOfferingId": f"cb-{number}",
+                "InstanceType": "p5.48xlarge",
+                "AvailabilityZone": "us-east-1a",
+                "InstanceCount": 2,
+                "StartDate": starts,
+                "EndDate": starts + timedelta(days=days),
+                "CapacityBlockDurationHours": days * 24,
+                "UpfrontFee": fee,
+                "CurrencyCode": "USD",
+                "Tenancy": "default",
+            }
+        )
+
+    def quote(self, days: int = 2) -> CapacityQuote:
+        """The cheapest quote for two machines."""
+        request = QuoteRequest(machines=2, accelerator="H100", count=8, length=timedelta(days=days), region=REGION)
+        found = purchases.quotes(self.broker, request, ["aws"])
+        assert found.problems == ()
+        return found.quotes[0][1]
+
+    def intend(self, ceiling: Money | None = None) -> Purchase:
+        """Ann asks to buy the cheapest block."""
+        return self.buy(self.quote(), ceiling=ceiling)
+
+    def buy(self, quote: CapacityQuote, ceiling: Money | None = None, by: Any = ANN) -> Purchase:
+        whose = {"team": None, "project": None, "environment": None}
+        return purchases.buy(self.broker, quote, ceiling=ceiling, by=by, **whose)
+
+    def approved(self, ceiling: Money | None = None) -> Purchase:
+        """Ann asked, bob and olga approved; nothing is ordered yet."""
+        purchase = self.intend(ceiling)
+        for who in (BOB, OLGA):
+            purchase = purchases.approve(self.broker, purchase.id, by=who)
+        return purchase
+
+    def advance(self, purchase: Purchase) -> Purchase:
+        return purchases.buyer(self.broker).advance(purchase.id)
+
+    def paid(self, state: str = "scheduled") -> None:
+        """AWS has charged for everything that was bought."""
+        for row in self.cloud.reservations.get(REGION, []):
+            row["State"] = state
+
+    @property
+    def bought(self) -> list[dict[str, Any]]:
+        """What the account has at AWS."""
+        return [row for row in self.cloud.reservations.get(REGION, []) if row["State"] != "payment-failed"]
+
+    def money(self, purchase: Purchase) -> tuple[Money, Money]:
+        """Held and spent for a purchase; the whole ledger balances."""
+        with self.broker.store.reading() as look:
+            assert faults(look.entries()) == []
+            found = list(look.balance(purchase.id).values())
+        return sum((one.held for one in found), Money.ZERO), sum((one.spent for one in found), Money.ZERO)
+
+    def notices(self) -> list[str]:
+        return [one.notice.key.rsplit("/", 1)[0] for one in self.broker.store.outbox.under("purchase/")]
+
+
+@pytest.fixture(scope="session")
+def _cloud() -> Iterator[AwsCloud]:
+    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
+    from tests.fakes.aws_cloud import serve_cloud
+
+    with serve_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(_cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AwsCloud:
+    """AWS's services, empty, and a login to them."""
+    _cloud.clear()
+    for variable in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    login = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+    nowhere = {"AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    for name, value in {**login, **nowhere, "AWS_ENDPOINT_URL": _cloud.url}.items():
+        monkeypatch.setenv(name, value)
+    return _cloud
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return empty_store(tmp_path / "store.db")
+
+
+@pytest.fixture
+def new_broker(tmp_path: Path, store_url: str, cloud: AwsCloud) -> Iterator[Callable[[], Broker]]:
+    """Brokers over one store and one clock, as several processes would have them."""
+    made: list[Broker] = []
+    clock = ManualClock(NOW)
+
+    def new() -> Broker:
+        settings = Settings(
+            home=tmp_path,
+            store=store_url,
+            runs=(tmp_path / "runs").as_uri(),
+            providers={"aws": {"regions": (REGION,), "attempts": 1, "timeout_seconds": 60}},
+            notify={"chat": "json://localhost/"},
+        )
+        made.append(Broker(settings, registries(), EVERYBODYS, clock=clock))
+        return made[-1]
+
+    yield new
+    for broker in made:
+        broker.close()
+
+
+@pytest.fixture
+def shop(cloud: AwsCloud, new_broker: Callable[[], Broker]) -> Shop:
+    broker = new_broker()
+    broker.store.activate_policy({"policy.yaml": POLICY}, by="olga")
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    found = Shop(cloud, broker, clock)
+    found.block()
+    return found

@@ -1,0 +1,87 @@
+"""What of a folder can be taken, and what is said of the rest."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.snapshots.collect import check_size, collect, rounded
+
+
+def test_links_within_the_folder_stay_links_and_become_relative(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "sub" / "up").symlink_to("../a")
+    (tmp_path / "absolute").symlink_to(tmp_path / "a")
+    (tmp_path / "nowhere").symlink_to("later")
+    links = {one.entry.path: one.entry.target for one in collect(tmp_path).entries if one.entry.kind == "link"}
+    assert links == {"sub/up": "../a", "absolute": "a", "nowhere": "later"}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "sub/../../secret"])
+def test_links_that_lead_out_are_refused_by_name(tmp_path: Path, target: str) -> None:
+    root = tmp_path / "work"
+    (root / "sub").mkdir(parents=True)
+    (tmp_path / "secret").write_text("s")
+    (root / "out").symlink_to(target)
+    with pytest.raises(InvalidInput, match="leads out of the folder") as refused:
+        collect(root)
+    assert str(root / "out") in str(refused.value)
+    assert ".gpubrokerignore" in refused.value.hint
+
+
+def test_every_entry_that_cannot_be_taken_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    bound = socket.socket(socket.AF_UNIX)
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        bound.bind("sock")
+    finally:
+        os.chdir(here)
+        bound.close()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_text("")
+    with pytest.raises(InvalidInput) as refused:
+        collect(tmp_path)
+    for told in ("named pipe", "socket", "not UTF-8"):
+        assert told in str(refused.value)
+    assert len(refused.value.problems) == 3
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("")
+    (tmp_path / "private").chmod(0)
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(InvalidInput, match="permission denied") as refused:
+        collect(tmp_path)
+    assert len(refused.value.problems) == 2
+
+
+def test_a_folder_that_is_too_large_is_refused_with_its_largest_entries(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "one").write_bytes(b"x" * 4000)
+    (tmp_path / "data" / "two").write_bytes(b"x" * 3000)
+    (tmp_path / "small").write_bytes(b"x" * 10)
+    found = collect(tmp_path)
+    check_size([found], 7010)
+    with pytest.raises(InvalidInput) as refused:
+        check_size([found], 7009)
+    assert "7.01 kB" in str(refused.value)
+    assert "data/ (7 kB), small (10 B)" in str(refused.value)
+    assert "GPUBROKER_MAX_SNAPSHOT" in refused.value.hint
+
+
+def test_sizes_for_people() -> None:
+    assert [rounded(size) for size in (0, 999, 1000, 12_345_678, 10**13, 5 * 10**15)] == [
+        "0 B",
+        "999 B",
+        "1 kB",
+        "12.3 MB",
+        "10 TB",
+        "5,000 TB",
+    ]
