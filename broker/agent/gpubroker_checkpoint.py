@@ -86,13 +86,12 @@ def save(name: str, step: int | None = None) -> Iterator[Path]:
             if path.is_file():
                 with path.open("rb+") as file:
                     os.fsync(file.fileno())
-        inode = draft.stat().st_ino
+        _note(name, draft.stat().st_ino, step)  # first: whoever sees the entry finds its step
         if target.is_dir():
             _remove(target)
         draft.replace(target)
     finally:
         _remove(draft)
-    _note(name, inode, step)
     global _saved_at
     _saved_at = time.monotonic()
 

@@ -136,7 +136,6 @@ class Scanner:
     def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
         """The finished, unsaved entries, oldest first. ``ended``: the command is over, so nothing changes any more;
         ``killed``: and it did not end by itself. Raises OSError when the folder itself cannot be read."""
-        notes = self._notes()
         self._moved |= self._renamed()
         before, self._seen = self._seen, {}
         inodes, self._unfinished, self.trouble = self._unfinished, set(), {}
@@ -164,7 +163,9 @@ class Scanner:
                     self._since[name] = self._now()
                 if self._saved.get(name) == now:
                     continue
-                note = notes.get(name, {})
+                note = self._notes().get(
+                    name, {}
+                )  # after the entry: the program writes it before the entry has its name
                 noted = note.get("inode") == info.st_ino
                 told = note.get("step") if noted else None
                 one = Finished(name, now, told if isinstance(told, int) else step_of(name))

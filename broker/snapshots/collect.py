@@ -128,11 +128,11 @@ def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out:
         if not is_folder:
             yield from _one(place, path, root, wrong)
             continue
+        if not os.access(place, os.R_OK | os.X_OK, effective_ids=True):
+            wrong(place, "cannot be read: permission denied")
+            continue
         if (place / "pyvenv.cfg").is_file():
             left_out.append(path)
-            continue
-        if not os.access(place, os.R_OK | os.X_OK):
-            wrong(place, "cannot be read: permission denied")
             continue
         yield DiskEntry(TreeEntry(path, FOLDER, stat.S_IMODE(one.stat(follow_symlinks=False).st_mode) & 0o777), place)
         yield from _below(place, root, rules.below(place, path), wrong, left_out)
@@ -155,7 +155,7 @@ def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry
             yield DiskEntry(TreeEntry(path, LINK, 0o777, target=target), place)
     elif not stat.S_ISREG(seen.st_mode):
         wrong(place, f"neither a file, a folder nor a link but a {_kind(seen.st_mode)}")
-    elif not os.access(place, os.R_OK):
+    elif not os.access(place, os.R_OK, effective_ids=True):
         wrong(place, "cannot be read: permission denied")
     else:
         yield DiskEntry(TreeEntry(path, FILE, mode, seen.st_size), place, (seen.st_size, seen.st_mtime_ns, seen.st_ino))

@@ -24,7 +24,7 @@ OF_OTHER_NAME = {
     "capacity-withdraw": ("capacity-purchase",),
     "jobs-cancel": ("submit",),
     "jobs-extend": ("submit",),
-    "plan": ("plan", "jobs-queue"),
+    "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),
     "prices-history": ("prices-history", "prices-history-at"),
     "prices-watch": ("watch-add", "watch-check", "watch-list", "watch-remove", "watch-test"),

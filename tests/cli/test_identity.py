@@ -40,7 +40,12 @@ def test_a_user_id_without_a_name_is_a_user_too(monkeypatch: pytest.MonkeyPatch)
 
 
 # The account under which processes and files lie on a machine; not who acts.
-_ACCOUNTS_OF_PROCESSES = {"agent/__main__.py", "engines/handles.py", "engines/slurm_commands.py"}
+_ACCOUNTS_OF_PROCESSES = {
+    "agent/__main__.py",
+    "agent/source_tree.py",
+    "engines/handles.py",
+    "engines/slurm_commands.py",
+}
 
 
 @pytest.mark.parametrize("name", ["getuser", "getlogin", "getpwuid", "getuid", "geteuid"])

@@ -115,7 +115,7 @@ def _jobs_and_policies(
     prints("jobs-show-files", "jobs", "show", asked["id"], "--files")
     prints("jobs-diff", "jobs", "diff", asked["id"], asked["id"])
     prints("jobs-queue", "jobs", "queue")
-    assert prints("jobs-queue", "plan", job, sandbox_job, code=6)["waiting"]
+    assert prints("plan-together", "plan", job, sandbox_job, code=6)["waiting"]
     prints("submit", "jobs", "cancel", second["id"])
     prints("budget-list", "budget", "list")
     assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]

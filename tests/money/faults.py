@@ -158,10 +158,12 @@ FAULTS = (
     PlantedFault(
         "15",
         "a machine that waits in a queue is taken for one that starts",
-        "broker/reconciler/loop.py",
-        "        if seen is None:\n            return False\n        node =",
-        "        if seen is None:\n            return False\n        if seen.state is EngineState.QUEUED:\n"
-        "            seen = replace(seen, state=EngineState.PENDING)\n        node =",
+        "broker/reconciler/signals.py",
+        "        known = [(view, attempt) for",
+        "        from broker.core.ports import EngineState\n"
+        "        queued, pending = EngineState.QUEUED, EngineState.PENDING\n"
+        "        seen = {h: replace(o, state=pending) if o.state is queued else o for h, o in seen.items()}\n"
+        "        known = [(view, attempt) for",
         ("tests/reconciler/test_queued.py",),
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,13 +54,27 @@ def test_every_entry_that_cannot_be_taken_is_named(tmp_path: Path) -> None:
     assert len(refused.value.problems) == 3
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "private").write_text("")
-    (tmp_path / "private").chmod(0)
-    (tmp_path / "closed").mkdir(mode=0)
+@pytest.fixture
+def folder_of_a_user() -> Iterator[Path]:
+    """A folder of somebody who is not root, because root reads everything; the test acts as this user."""
+    user, nobody = os.geteuid(), 65534
+    with tempfile.TemporaryDirectory() as folder:
+        if user == 0:
+            os.chown(folder, nobody, -1)
+            os.seteuid(nobody)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(user)
+
+
+def test_what_may_not_be_read_is_named(folder_of_a_user: Path) -> None:
+    private, closed = folder_of_a_user / "private", folder_of_a_user / "closed"
+    private.write_text("")
+    private.chmod(0)
+    closed.mkdir(mode=0)
     with pytest.raises(InvalidInput, match="permission denied") as refused:
-        collect(tmp_path)
+        collect(folder_of_a_user)
     assert len(refused.value.problems) == 2
 
 

@@ -15,7 +15,7 @@ from broker.app.jobs.logs import FollowedOutput
 from broker.app.results import reasons
 from broker.app.service import background
 from broker.app.wiring import Broker
-from broker.cli.jobs.follow_logs import line_of_job
+from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.jobs.job_view import come_back, state_text, step_words
 from broker.cli.render import formats
 from broker.cli.render.event_format import MachineContext, course_of, line
@@ -101,7 +101,7 @@ def _tell(terminal: Terminal, view: JobView, course: MachineContext, happened: S
 
 
 def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput, view: JobView) -> None:
-    """What the command has printed since the last look, unchanged; to stderr where stdout is for the JSON document."""
+    """What the command has printed since the last look; to stderr where stdout is for the JSON document."""
     fresh: list[str] = []
     with suppress(RetryLater):  # the rest comes with the next look
         fresh.extend(line_of_job(one) for one in output.new(view, None))
@@ -110,7 +110,7 @@ def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput,
     if live is not None:
         live.stop()  # Rich would fold each line, which takes long and changes it
     stream = sys.stderr if terminal.as_json else sys.stdout
-    stream.writelines(fresh)
+    print_output(stream, fresh)
     stream.flush()
     if live is not None:
         live.start()

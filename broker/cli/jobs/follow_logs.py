@@ -9,6 +9,7 @@ import typer
 
 from broker.app.jobs.logs import LogLine, follow
 from broker.app.wiring import Broker
+from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.terminal import Terminal
 from broker.core.events.views import JobView
 
@@ -23,7 +24,7 @@ def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int 
             if shown or line.attempt > 1:
                 terminal.say(f"--- attempt {line.attempt}")
             shown = line.attempt
-        sys.stdout.write(line_of_job(line))
+        print_output(sys.stdout, [line_of_job(line)])
 
     lines = follow(broker, view.id, attempt)
     try:
@@ -38,8 +39,3 @@ def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int 
                 show(new)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def line_of_job(line: LogLine) -> str:
-    """The line as it is printed: unchanged, but behind the rank that printed it on a job of several nodes."""
-    return f"{line.text}\n" if line.rank is None else f"[{line.rank}] {line.text}\n"

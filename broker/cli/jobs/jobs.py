@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.jobs import kept_files, prune, resume
+from broker.cli.jobs.job_output import print_output
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -194,8 +196,7 @@ def logs(
     for number, group in groupby(printed, lambda one: one[0]):
         if len(numbers) > 1:
             terminal.say(f"--- attempt {number}")
-        for _, text in group:
-            print(text)  # noqa: T201  # the job's own output, unchanged
+        print_output(sys.stdout, (text for _, text in group))
 
 
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))

@@ -180,8 +180,8 @@ def test_without_traces_and_without_a_job(gpubroker: Gpubroker) -> None:
     [
         ("--work", "8h"),
         ("--changeover", "2m"),
-        ("--from", "0.5"),
-        ("--to", "1"),
+        ("--from-part", "0.5"),
+        ("--to-part", "1"),
         ("--zones", "apart"),
         ("--pool", "x"),
         ("--on-demand-price", "3"),

@@ -101,7 +101,7 @@ def test_google_prices_accelerators_apart_from_their_machines(tmp_path: Path) ->
         ["", "A100", "1.0", "", "", gpu_info("A100", 1, 40), "2.933908", "0.88", "us-central1", "us-central1-a"],
         ["a2-highgpu-8g", "", "", "96", "680", "", "5.9", "1.77", "us-central1", "us-central1-a"],
         ["n2-standard-8", "", "", "8", "32", "", "0.388472", "0.09", "us-central1", "us-central1-a"],
-        ["", "tpu-v3-32", "1", "", "", "tpu-v3-32", "32.0", "9.6", "us-east1", "us-east1-d"],
+        ["", "tpu-v99-32", "1", "", "", "tpu-v99-32", "32.0", "9.6", "us-east1", "us-east1-d"],
     ]
     offers, skipped = read(tmp_path, table(SKYPILOT_COLUMNS, rows), "gcp")
     assert {o.instance_type for o in offers} == {"n2-standard-8"}
@@ -236,7 +236,7 @@ def test_our_own_columns_come_back_as_they_were(tmp_path: Path) -> None:
         ({"money": "sandbox"}, "not_for_sale"),
         ({"capacity_type": "reserved"}, "malformed_row"),
         ({"term_months": "12"}, "malformed_row"),
-        ({"capacity_type": "on-demand"}, "malformed_row"),
+        ({"capacity_type": "on-demands"}, "malformed_row"),
         ({"as_of": "2027-01-01"}, "dated_in_the_future"),
         ({"as_of": "yesterday"}, "malformed_row"),
         ({"accelerator": "H101"}, "unknown_accelerator"),

@@ -195,7 +195,7 @@ def test_a_machine_image_is_a_need_that_an_engine_must_be_able_to_meet() -> None
         ("{memory: lots}", "resources.memory: expected memory in GiB, such as 64, 64+ (at least) or 64GB; got 'lots'"),
         ("{use_spot: perhaps}", "resources.use_spot: expected true or false; got 'perhaps'"),
         (
-            "{capacity_types: [on-demand]}",
+            "{capacity_types: [on-demands]}",
             "resources.capacity_types[0]: expected one of owned, reserved, on_demand, spot",
         ),
         ("{capacity_types: }", "resources.capacity_types: has no value"),
