@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from broker.app.jobs.logs import LogLine
+if TYPE_CHECKING:
+    from broker.app.jobs.logs import LogLine
 
 # A program's colours and weights may pass (`_STYLE`). What sets titles, writes to the clipboard, moves the cursor or
 # asks the terminal for an answer may not: a job's output may come from anybody. ECMA-48, sections 5.4 and 5.6.
