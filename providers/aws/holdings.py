@@ -16,7 +16,7 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
-from providers.aws.settings import BILLING, ENGINE, NAME, SPOT_MAX_AGE
+from providers.aws.settings import BILLING, ENGINE, NAME, PURCHASE_TAG, SPOT_MAX_AGE
 from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
 
@@ -52,6 +52,7 @@ def capacity_reservations(login: AwsLogin, region: str) -> Iterator[Reservation]
             ends=_utc(row.get("EndDate")),
             free=row.get("AvailableInstanceCount") if row.get("State") == "active" else 0,
             open=row.get("InstanceMatchCriteria") == "open" and row.get("Tenancy", "default") == "default",
+            mark=next((str(tag.get("Value")) for tag in row.get("Tags") or () if tag.get("Key") == PURCHASE_TAG), ""),
         )
 
 

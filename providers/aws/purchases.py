@@ -21,9 +21,7 @@ from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, Purch
 from providers.aws.capacity_blocks import blocks_for_sale
 from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, is_listed, machine
-from providers.aws.settings import NAME
-
-TAG = "gpubroker-purchase"
+from providers.aws.settings import NAME, PURCHASE_TAG
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 _LINUX = "Linux/UNIX"
@@ -119,18 +117,18 @@ def buy_block(login: AwsLogin, quote: CapacityQuote, key: str) -> Order:
 
 def find_blocks(login: AwsLogin, quote: CapacityQuote, key: str) -> Sequence[Order]:
     """The purchases with that tag in the quote's region. Raises what `AwsLogin.rows` raises."""
-    wanted = [{"Name": f"tag:{TAG}", "Values": [key]}]
+    wanted = [{"Name": f"tag:{PURCHASE_TAG}", "Values": [key]}]
     rows = login.rows("ec2", quote.region, "describe_capacity_reservations", "CapacityReservations", Filters=wanted)
     return [_order(row, quote.region) for row in rows if _carries(row, key)]
 
 
 def _parameters(quote: CapacityQuote, key: str) -> dict[str, Any]:
-    tags = [{"ResourceType": "capacity-reservation", "Tags": [{"Key": TAG, "Value": key}]}]
+    tags = [{"ResourceType": "capacity-reservation", "Tags": [{"Key": PURCHASE_TAG, "Value": key}]}]
     return {"CapacityBlockOfferingId": quote.offering, "InstancePlatform": _LINUX, "TagSpecifications": tags}
 
 
 def _carries(row: Mapping[str, Any], key: str) -> bool:
-    return any(tag.get("Key") == TAG and tag.get("Value") == key for tag in row.get("Tags") or ())
+    return any(tag.get("Key") == PURCHASE_TAG and tag.get("Value") == key for tag in row.get("Tags") or ())
 
 
 def _order(row: Any, region: str) -> Order:

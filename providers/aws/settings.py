@@ -13,6 +13,8 @@ from providers.http import HttpSettings, Url
 
 NAME = "aws"
 ENGINE = "skypilot"
+# The tag by which a purchase is found again; its value is the purchase's id.
+PURCHASE_TAG = "gpubroker-purchase"
 
 # Where AWS has most of its GPUs. A price list is a few hundred megabytes a region, so without a login these are all.
 KEYLESS_REGIONS = ("us-east-1", "us-east-2", "us-west-2")

@@ -34,7 +34,8 @@ cases:
   - {name: small, expect: deny, offer: {accelerator: L4, price: $0.5}, job: {max_duration: 1h}}
 """
 ELSEWHERE = {
-    "capacity-quote",  # this and the next four: tests/cli/capacity/test_buying.py
+    "capacity-check",  # this and the next five: tests/cli/capacity/test_buying.py
+    "capacity-quote",
     "capacity-buy-preview",
     "capacity-purchase",
     "capacity-purchases",

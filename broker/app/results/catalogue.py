@@ -27,6 +27,7 @@ from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExpl
 from broker.app.results.price_history import ImportedPrices, PastOfferList, PriceHistoryList, PrunedPriceHistory
 from broker.app.results.prices import PollReport, PriceStatus
 from broker.app.results.purchases import (
+    CapacityCheckResult,
     PurchaseHistory,
     PurchaseList,
     PurchasePreviewResult,
@@ -55,6 +56,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "budget-show": BudgetDetails,  # with a name
     "budget-show-all": BudgetDetailsList,
     "capacity-buy-preview": PurchasePreviewResult,  # of `capacity buy --dry-run`
+    "capacity-check": CapacityCheckResult,
     "capacity-list": CapacityList,
     "capacity-plan": CapacityPlanList,
     "capacity-purchase": PurchaseResult,  # of `capacity buy`, `approve`, `reject`, `withdraw` and `order`

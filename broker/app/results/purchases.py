@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
+from broker.app.capacity.check import CapacityCheck
 from broker.app.capacity.purchases import PurchasePreview, Quoted
 from broker.app.results.values import Moment, Result
 from broker.app.results.verdicts import VerdictResult
@@ -14,6 +15,7 @@ from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
+from broker.procurement.comparing import CapacityDifference, DifferenceKind
 
 
 class QuoteResult(Result):
@@ -188,3 +190,46 @@ class PurchaseHistory(Result):
             for at, event in events
         ]
         return cls(purchase=PurchaseResult.of(one), events=steps)
+
+
+class DifferenceResult(Result):
+    """Where a provider's list and the record here differ. ``order``: the provider's id; ``purchase``: ours, or null."""
+
+    kind: DifferenceKind
+    provider: str
+    region: str
+    order: str
+    purchase: str | None
+    told: str
+
+    @classmethod
+    def of(cls, one: CapacityDifference) -> Self:
+        return cls(
+            kind=one.kind,
+            provider=one.provider,
+            region=one.region,
+            order=one.order,
+            purchase=one.purchase or None,
+            told=one.told,
+        )
+
+
+class CapacityCheckResult(Result):
+    """`capacity check`. ``listed``: how many reservations and commitments the providers list; ``asked``: those that
+    answered; ``problems``: what the others said, by name."""
+
+    as_of: Moment
+    differences: list[DifferenceResult]
+    listed: int
+    asked: list[str]
+    problems: dict[str, str]
+
+    @classmethod
+    def of(cls, found: CapacityCheck) -> Self:
+        return cls(
+            as_of=found.now,
+            differences=[DifferenceResult.of(one) for one in found.differences],
+            listed=found.listed,
+            asked=list(found.asked),
+            problems=dict(found.problems),
+        )

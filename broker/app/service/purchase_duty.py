@@ -1,18 +1,21 @@
-"""The duty of buying, for `broker.app.service.serve`: orders what was approved, confirms what was ordered, looks for
-orders without an answer."""
+"""The duties of buying, for `broker.app.service.serve`: `Purchasing` orders what was approved, confirms what was
+ordered and looks for orders without an answer; `CheckingCapacity` compares what providers list with what was bought."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+from broker.app.capacity.check import CapacityCheck, check
 from broker.app.capacity.purchases import buyer
 from broker.app.service.periodic_duty import Rounds
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.store.engine.leader import LeaderRole
 
+CHECKED_EVERY = 3600.0  # seconds of the wall clock; each check asks every region of every provider
 EVERY = 20.0  # seconds of the wall clock: a person hears of an order without an answer within a minute
+_FIRST_CHECK_AFTER = 120.0
 
 
 class Purchasing:
@@ -40,3 +43,29 @@ class Purchasing:
                 said.add(f"{purchase.id}: {error}")
         self._rounds.tell(said)
         return len(found)
+
+
+class CheckingCapacity:
+    """People are told of each difference once. ``say``: told of differences and of trouble, once each time it
+    changes."""
+
+    name = "capacity check"
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = CHECKED_EVERY) -> None:
+        self._broker = Broker(broker.settings, broker.registries, broker.account)
+        self._rounds = Rounds(say, _FIRST_CHECK_AFTER, every, LeaderRole.CAPACITY)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set. What goes wrong is said, and tried again in the next round."""
+        self._rounds.run(self._broker.store, self.once, stop)
+
+    def once(self) -> CapacityCheck:
+        """One check. Raises `StoreProblem`."""
+        broker = self._broker
+        found = check(broker)
+        said = {f"{name} could not be asked what it holds: {why}" for name, why in found.problems}
+        for one in found.differences:
+            broker.store.outbox.add(one.notice, tuple(broker.settings.notify), broker.clock.now())
+            said.add(f"{one.notice.title}: {one.told}")
+        self._rounds.tell(said)
+        return found

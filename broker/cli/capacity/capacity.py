@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.capacity import plan, purchases
+from broker.cli.capacity import check, plan, purchases
 from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -153,6 +153,7 @@ def remove(
 
 
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+check.register(app)
 purchases.register(app)
 
 

@@ -50,7 +50,7 @@ def serve(
     from broker.app.market.polling import Polling
     from broker.app.service.background import log_to_file
     from broker.app.service.health import Pulses
-    from broker.app.service.purchase_duty import Purchasing
+    from broker.app.service.purchase_duty import CheckingCapacity, Purchasing
     from broker.app.service.reconcile_duty import Reconciling
     from broker.app.service.serve import Duty
     from broker.app.service.serve import serve as run
@@ -80,7 +80,7 @@ def serve(
     watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
     health = Pulses()
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    duties += [Sweeping(broker, say=say), Charging(broker, say=say), Purchasing(broker, say=say)]
+    duties += [make(broker, say=say) for make in (Sweeping, Charging, Purchasing, CheckingCapacity)]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, say)
     if page is not None:

@@ -30,8 +30,8 @@ class Reservation:
     """Capacity, or a price, that the account holds for a time, paid whether used or not.
 
     ``machines`` of ``instance_type``; ``free``: unused ones, None if unknown. ``kind``: the provider's term.
-    ``holds_capacity``: False for a mere discount. ``open``: any machine of that type uses it automatically. Times are
-    UTC; ``ends`` None: until it is cancelled.
+    ``holds_capacity``: False for a mere discount. ``open``: any machine of that type uses it automatically. ``mark``:
+    the purchase that a tag of gpubroker names. Times are UTC; ``ends`` None: until it is cancelled.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Reservation:
     free: int | None = None
     holds_capacity: bool = True
     open: bool = True
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

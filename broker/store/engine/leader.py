@@ -27,6 +27,7 @@ class LeaderRole(StrEnum):
     LOCAL = "local"
     SWEEP = "sweep"
     PURCHASES = "purchases"
+    CAPACITY = "capacity"
 
 
 # Any constants will do, other than the write lock's; advisory locks are per database.
@@ -36,6 +37,7 @@ _LOCKS = {
     LeaderRole.LOCAL: 0x67706C66,
     LeaderRole.SWEEP: 0x67706C67,
     LeaderRole.PURCHASES: 0x67706C68,
+    LeaderRole.CAPACITY: 0x67706C69,
 }
 # The end of the lock file's name.
 _FILES = {
@@ -44,6 +46,7 @@ _FILES = {
     LeaderRole.LOCAL: ".asking",
     LeaderRole.SWEEP: ".sweeper",
     LeaderRole.PURCHASES: ".buyer",
+    LeaderRole.CAPACITY: ".capacity-check",
 }
 
 StillLeading = Callable[[], bool]

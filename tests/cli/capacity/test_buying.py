@@ -156,3 +156,17 @@ def test_without_a_login_the_approver_orders_nothing_and_says_who_will(
     assert done.code == 0
     assert "approved, not ordered yet" in done.out
     assert "gpubroker serve" in done.err
+
+
+def test_what_aws_lists_is_compared_with_what_was_bought(cloud: AwsCloud, gpubroker: Gpubroker) -> None:
+    assert "0 differences; aws lists 0 reservations and commitments" in gpubroker("capacity", "check").out
+    row = {"CapacityReservationId": "cr-1", "InstanceType": "p5.48xlarge", "InstancePlatform": "Linux/UNIX"}
+    more = {"AvailabilityZone": "us-east-1a", "TotalInstanceCount": 1, "State": "active"}
+    cloud.reservations["us-east-1"] = [{**row, **more}]
+    done = gpubroker("capacity", "check")
+    assert done.code == 2
+    assert "aws/us-east-1  cr-1  not recorded" in done.out
+    document = gpubroker("capacity", "check", "--json")
+    assert document.code == 2
+    check("capacity-check", document.json)
+    assert [one["order"] for one in document.json["differences"]] == ["cr-1"]

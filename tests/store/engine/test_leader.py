@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
 from broker.core.values.clock import ManualClock
 from broker.store import open_store
+from broker.store.engine.leader import LeaderRole
 
 HOLD = """
 import sys, time
@@ -101,3 +103,13 @@ def end_all_others(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
         connection.execute(f"{query} AND pid <> pg_backend_pid()")
+
+
+def test_who_leads_one_duty_holds_up_no_other(url: str, clock: ManualClock) -> None:
+    one, other = open_store(url, clock=clock), open_store(url, clock=clock)
+    with ExitStack() as leads:
+        for role in LeaderRole:
+            assert leads.enter_context(one.lead(role)) is not None, role
+        assert [leads.enter_context(other.lead(role)) for role in LeaderRole] == [None] * len(LeaderRole)
+    one.close()
+    other.close()

@@ -1,0 +1,56 @@
+"""`gpubroker capacity check`: what providers list against what was bought and recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.app.capacity.check import CapacityCheck
+    from broker.procurement.comparing import CapacityDifference
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `gpubroker capacity`."""
+    app.command(epilog=examples("gpubroker capacity check", "gpubroker capacity check --json"))(check)
+
+
+def check(context: typer.Context, as_json: AsJson = False) -> None:
+    """Compare what providers list with what was bought and recorded here. Changes nothing.
+
+    Exits with 2 where they differ, and with 5 where a provider did not answer. `gpubroker serve` does so every hour.
+    """
+    from broker.app.capacity import check as use_case
+
+    terminal = Terminal.of(context)
+    found = use_case.check(terminal.broker())
+    if as_json:
+        from broker.app.results.purchases import CapacityCheckResult
+
+        terminal.answer(CapacityCheckResult.of(found))
+    else:
+        for one in found.differences:
+            terminal.show(_difference(one))
+        terminal.show(*_summary(found))
+    if found.differences or found.problems:
+        raise typer.Exit(2 if found.differences else 5)
+
+
+def _difference(one: CapacityDifference) -> Text:
+    kind = one.kind.replace("_", " ")
+    return Text(f"{one.provider}/{one.region}  {one.order}  {kind}", style="yellow").append(f"\n  {one.told}", style="")
+
+
+def _summary(found: CapacityCheck) -> list[Text]:
+    failed = [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in found.problems]
+    if not found.asked:
+        return [*failed, Text("No provider was asked: none with a login here tells what the account holds.")]
+    differ = formats.plural(len(found.differences), "difference")
+    holds = formats.plural(found.listed, "reservation or commitment", "reservations and commitments")
+    return [*failed, Text(f"{differ}; {', '.join(found.asked)} list{'s' if len(found.asked) == 1 else ''} {holds}")]

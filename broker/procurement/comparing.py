@@ -1,0 +1,122 @@
+"""What providers list against what was bought and recorded here, both ways. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from broker.core.market.capacity import Reservation
+from broker.core.notices import Notice, Severity
+from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.economics.reserve.holdings import RecordedHolding
+
+
+class DifferenceKind(StrEnum):
+    """How the two differ."""
+
+    NOT_RECORDED = "not_recorded"  # the provider lists it, and nobody bought or recorded it here
+    OTHER_STORE = "other_store"  # it carries the mark of a purchase that this store does not know
+    NOT_LISTED = "not_listed"  # bought here and in its time, and the provider does not list it
+    NOT_AS_BOUGHT = "not_as_bought"  # other machines, or another end, than were bought
+    TWICE = "twice"  # the provider lists more than one order of one purchase
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityDifference:
+    """``order``: the provider's id; ``purchase``: ours, or empty; ``told``: what differs, in a sentence."""
+
+    kind: DifferenceKind
+    provider: str
+    region: str
+    order: str
+    purchase: str
+    told: str
+
+    @property
+    def notice(self) -> Notice:
+        """What people are told of it, once."""
+        what = f"{self.provider}/{self.region}: {self.order}"
+        return Notice(f"capacity/{self.kind}/{self.provider}/{self.order}", what, self.told, Severity.WARNING)
+
+
+def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
+    """The purchases in their time whose order is not among what providers reported."""
+    listed = {one.id for one in reported}
+    return [one for one in purchases if _held(one, now) and _order(one) not in listed]
+
+
+def differences(
+    purchases: Sequence[Purchase],
+    recorded: Sequence[RecordedHolding],
+    reported: Sequence[Reservation],
+    missing: Iterable[Purchase],
+) -> list[CapacityDifference]:
+    """Where they differ, by provider and order. ``purchases``: all, closed ones too. ``missing``: those of `unseen`
+    that their provider does not find by their mark either. What was recorded counts where its note names the id."""
+    by_order = {one.order.id: one for one in purchases if one.order is not None}
+    by_mark = {one.id: one for one in purchases}
+    noted = {word for one in recorded for word in re.split(r"[\s,;:()]+", one.holding.note)}
+    found = [_missing(one) for one in missing]
+    for one in reported:
+        bought = by_order.get(one.id)
+        found += _unknown(one, by_mark, noted) if bought is None else _changed(bought, one)
+    found += _twice(reported, by_mark)
+    return sorted(found, key=lambda one: (one.provider, one.region, one.order, one.kind))
+
+
+def _unknown(one: Reservation, by_mark: Mapping[str, Purchase], noted: Collection[str]) -> Iterator[CapacityDifference]:
+    what = f"{one.machines} × {one.instance_type} ({one.kind.replace('_', ' ')})"
+    bought = by_mark.get(one.mark)
+    if bought is not None:
+        if bought.state is PurchaseState.NOT_BOUGHT:
+            told = f"{what} was bought as {one.mark}, which ended here as not bought; its money was released"
+            yield CapacityDifference(DifferenceKind.NOT_AS_BOUGHT, one.provider, one.region, one.id, one.mark, told)
+    elif one.mark:
+        told = f"{what} was bought as {one.mark}, by a gpubroker with another store"
+        yield CapacityDifference(DifferenceKind.OTHER_STORE, one.provider, one.region, one.id, one.mark, told)
+    elif one.id not in noted:
+        told = f"{what} was bought beside gpubroker; record it: gpubroker capacity add … --note {one.id}"
+        yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, "", told)
+
+
+def _changed(purchase: Purchase, listed: Reservation) -> Iterator[CapacityDifference]:
+    quote = purchase.quote
+    told = []
+    if purchase.state is PurchaseState.NOT_BOUGHT:
+        told.append(f"{purchase.id} ended here as not bought, and the provider lists it; its money was released")
+    if (listed.instance_type, listed.machines) != (quote.instance_type, quote.machines):
+        bought = f"{quote.machines} × {quote.instance_type}"
+        told.append(f"{listed.machines} × {listed.instance_type}, but {bought} was bought")
+    if listed.ends is not None and listed.ends != quote.ends:
+        told.append(f"ends {listed.ends:%Y-%m-%d %H:%M} UTC, but {quote.ends:%Y-%m-%d %H:%M} UTC was bought")
+    if told:
+        kind = DifferenceKind.NOT_AS_BOUGHT
+        yield CapacityDifference(kind, listed.provider, listed.region, listed.id, purchase.id, "; ".join(told))
+
+
+def _missing(purchase: Purchase) -> CapacityDifference:
+    quote = purchase.quote
+    told = f"{purchase.charged.rounded(2)} was paid for it until {quote.ends:%Y-%m-%d %H:%M} UTC; ask the provider"
+    return CapacityDifference(
+        DifferenceKind.NOT_LISTED, quote.provider, quote.region, _order(purchase), purchase.id, told
+    )
+
+
+def _twice(reported: Sequence[Reservation], by_mark: Collection[str]) -> Iterator[CapacityDifference]:
+    marks = Counter((one.provider, one.mark) for one in reported if one.mark in by_mark)
+    for one in reported:
+        if (times := marks[one.provider, one.mark]) > 1:
+            told = f"{times} orders carry the mark of {one.mark}; gpubroker sends an order once: ask the provider"
+            yield CapacityDifference(DifferenceKind.TWICE, one.provider, one.region, one.id, one.mark, told)
+
+
+def _held(purchase: Purchase, now: datetime) -> bool:
+    return purchase.state is PurchaseState.HELD and now < purchase.quote.ends
+
+
+def _order(purchase: Purchase) -> str:
+    return "" if purchase.order is None else purchase.order.id
