@@ -14,6 +14,7 @@ class Role(StrEnum):
     """What a person may do beyond what everybody may."""
 
     ADMINISTRATOR = "administrator"  # acts on every job and grant as its owner does
+    FINOPS = "finops"  # sees the money of all teams, changes nothing
 
 
 class EntryPoint(StrEnum):
@@ -21,19 +22,24 @@ class EntryPoint(StrEnum):
 
     COMMAND_LINE = "command_line"
     PYTHON = "python"
+    API = "api"
+    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The person who acts. ``identity``: the name that events, decisions and policies know the person by."""
+    """The person who acts. ``identity``: the name that events, decisions and policies know the person by. ``teams``:
+    those whose jobs the person may change as their owners do."""
 
     identity: str
     roles: frozenset[Role] = frozenset()
     origin: EntryPoint = EntryPoint.PYTHON
+    teams: frozenset[str] = frozenset()
 
-    def may_act_for(self, owner: str) -> bool:
-        """Whether the person may change what ``owner`` owns: the owner, and every administrator."""
-        return self.identity == owner or Role.ADMINISTRATOR in self.roles
+    def may_act_for(self, owner: str, team: str | None = None) -> bool:
+        """Whether the person may change what ``owner`` owns: the owner, every administrator, and of a job of ``team``
+        that team's administrator."""
+        return self.identity == owner or Role.ADMINISTRATOR in self.roles or team in self.teams
 
 
 @dataclass(frozen=True, slots=True)

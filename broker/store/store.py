@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from broker.core.purchases.quotes import CapacityQuote
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.ledger.journal import Journal
+    from broker.store.access.access import AccessStore
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
     from broker.store.market.watches import Watches
@@ -85,6 +86,13 @@ class Store:
         from broker.store.ledger.charges import Charges  # most commands do without
 
         return Charges(self._database)
+
+    @cached_property
+    def access(self) -> AccessStore:
+        """People, API tokens and the audit log."""
+        from broker.store.access.access import AccessStore  # most commands do without
+
+        return AccessStore(self._database)
 
     @property
     def where(self) -> str:

@@ -1,9 +1,10 @@
 """The tables, as dumb rows. Nothing here validates or decides; domain types do.
 
 Times are integer microseconds since 1970 UTC and money is integer micro-dollars, so SQLite and PostgreSQL keep exactly
-the same. ``attempt_event``, ``ledger_entry``, ``decision`` and ``policy_set`` are append-only: triggers in the
-migrations refuse UPDATE and DELETE. The migrations, not these classes, make the tables; a test holds both together.
-Which rows an index of PostgreSQL covers is said in the migrations alone: to name it here would load that dialect.
+the same. ``attempt_event``, ``ledger_entry``, ``decision``, ``policy_set`` and ``audit_log`` are append-only:
+triggers in the migrations refuse UPDATE and DELETE. The migrations, not these classes, make the tables; a test holds
+both together. Which rows an index of PostgreSQL covers is said in the migrations alone: to name it here would load that
+dialect.
 """
 
 from __future__ import annotations
@@ -461,6 +462,60 @@ class PurchaseQuoteRow(Row, table=True):
     body: str
 
 
+class PersonRow(Row, table=True):
+    """Somebody who may sign in. ``roles`` and ``teams`` (team → role) as JSON."""
+
+    __tablename__: ClassVar[str] = "person"
+
+    name: str = Field(primary_key=True)
+    service: bool
+    roles: str
+    teams: str
+    added_at: int = Field(sa_type=BigInteger)
+    disabled_at: int | None = Field(sa_type=BigInteger)
+
+
+class ApiTokenRow(Row, table=True):
+    """An API token, without its text. ``scopes`` as JSON."""
+
+    __tablename__: ClassVar[str] = "api_token"
+    __table_args__ = (Index("api_token_person", "person", "made_at"),)
+
+    id: str = Field(primary_key=True)
+    person: str
+    label: str
+    scopes: str
+    digest: str
+    made_at: int = Field(sa_type=BigInteger)
+    made_by: str
+    expires_at: int = Field(sa_type=BigInteger)
+    revoked_at: int | None = Field(sa_type=BigInteger)
+    revoked_by: str
+    used_at: int | None = Field(sa_type=BigInteger)
+
+
+class AuditRow(Row, table=True):
+    """One line of the audit log. Append-only."""
+
+    __tablename__: ClassVar[str] = "audit_log"
+    __table_args__ = (
+        Index("audit_log_person", "person", "number"),
+        Index("audit_log_subject", "subject", "number"),
+    )
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    person: str
+    origin: str
+    token: str
+    action: str
+    subject: str
+    outcome: str
+    before: str
+    after: str
+    reason: str
+
+
 # The end of machine time that goes on, in microseconds: later than any time.
 STILL_THERE = 2**62
 
@@ -493,6 +548,9 @@ STANDING_USE = table_of(StandingUseRow)
 PURCHASE = table_of(PurchaseRow)
 PURCHASE_EVENT = table_of(PurchaseEventRow)
 QUOTE = table_of(PurchaseQuoteRow)
+PERSON = table_of(PersonRow)
+API_TOKEN = table_of(ApiTokenRow)
+AUDIT = table_of(AuditRow)
 # The conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``, in their very words. SQLite uses a partial
 # index only for a query that repeats the condition of the index, without parameters; SQLAlchemy would write
 # ``job.closed = 0`` and ``held != ?``.

@@ -24,12 +24,14 @@ OF_OTHER_NAME = {
     "capacity-withdraw": ("capacity-purchase",),
     "jobs-cancel": ("submit",),
     "jobs-extend": ("submit",),
+    **{f"people-{name}": ("person",) for name in ("add", "grant", "withdraw", "disable", "enable")},
     "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),
     "prices-history": ("prices-history", "prices-history-at"),
     "prices-watch": ("watch-add", "watch-check", "watch-list", "watch-remove", "watch-test"),
     "report-charges": ("charges",),
     "submit": ("submit", "submit-refused"),
+    "tokens-revoke": ("token",),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
+from broker.core.access.audit import AuditRecord
 from broker.core.events.events import Submitted
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
@@ -22,6 +23,7 @@ SAME = {
     "team, project, workload, environment, attempt, provider, region, capacity_type, accelerator, gpus, note",
     "decision": "id, at, action, user_name, job_name, job_id, attempt, pool, answer, policy_version, facts_hash, body",
     "policy_set": "number, activated_at, activated_by, sha256, files, note",
+    "audit_log": "number, at, person, origin, token, action, subject, outcome, before, after, reason",
 }
 
 
@@ -45,6 +47,8 @@ def filled(store: Store, clock: ManualClock) -> Store:
         )
         journal.record(Decision(now, ActionKind.LAUNCH, "ada", "llama", Answer.ALLOW, "1", "x"))
     store.activate_policy({"a.yaml": "x"}, by="ada")
+    with store.access.writing() as tx:
+        tx.log(AuditRecord(now, "ada", "api 127.0.0.1", "jobs.cancel", "j1"))
     return store
 
 

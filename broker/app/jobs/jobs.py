@@ -191,8 +191,9 @@ def _may_go_on_as_it_is(view: JobView) -> bool:
 
 
 def _only_ones_own(view: JobView, by: Actor) -> None:
-    """Who submitted a job may stop it or spend more on it; and an administrator. Raises `NotAllowed`."""
-    if not by.may_act_for(view.user):
+    """Who submitted a job may stop it or spend more on it; and an administrator, of the team or of all. Raises
+    `NotAllowed`."""
+    if not by.may_act_for(view.user, view.job.team):
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.app.results import advice
+from broker.app.results.access import AuditLog, CreatedToken, PeopleList, PersonResult, TokenList, TokenResult
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.backtests import PlacementBacktest, ReserveBacktest
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
@@ -50,6 +51,7 @@ JOB_FILE = "job-file"
 DOCUMENTS: Mapping[str, type[Result]] = {
     **{f"advise-{kind}": model for kind, model in advice.KINDS.items()},
     "approvals-list": ApprovalList,
+    "audit": AuditLog,
     "backtest-placement": PlacementBacktest,
     "backtest-reserve": ReserveBacktest,
     "budget-list": BudgetList,
@@ -83,6 +85,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "offers": OfferList,
     "offers-groups": OfferGroupList,  # with --group-by
     "offers-risk": OfferRiskList,  # with --risk
+    "people-list": PeopleList,
+    "person": PersonResult,  # of the other commands of `people`
     "plan": PlanResult,
     "plan-together": PlannedTogether,  # of several job files
     "policy-apply": AppliedPolicy,
@@ -106,6 +110,9 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": RefusedSubmission,
+    "token": TokenResult,  # of `tokens revoke`
+    "tokens-create": CreatedToken,
+    "tokens-list": TokenList,
     "watch-add": AddedWatch,
     "watch-check": WatchCheckResult,
     "watch-list": WatchList,

@@ -11,7 +11,22 @@ from broker.core.errors import StoreProblem
 from broker.store.engine.database import Database
 
 # Every revision in migrations/versions, oldest first; a test holds this list and the files together.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0010", "0011", "0012", "0013", "0014", "0015")
+REVISIONS = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+    "0007",
+    "0010",
+    "0011",
+    "0012",
+    "0013",
+    "0014",
+    "0015",
+    "0016",
+)
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 

@@ -1,0 +1,1 @@
+"""Use cases of a team server's identity: people and roles, API tokens, the audit log."""

@@ -1,0 +1,25 @@
+"""Use cases: reading the audit log, and adding to it what came in from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.app.access.people import only_administrators
+from broker.app.wiring import Broker
+from broker.core.access.audit import AuditRecord
+from broker.core.actors import Actor
+
+
+def audit_log(
+    broker: Broker, *, by: Actor, limit: int, person: str | None = None, subject: str | None = None
+) -> Sequence[tuple[int, AuditRecord]]:
+    """The newest lines with their numbers, the newest first. Raises `NotAllowed` for others than administrators."""
+    with broker.store.access.reading() as look:
+        only_administrators(look, by)
+        return look.audit(limit=limit, person=person, subject=subject)
+
+
+def log(broker: Broker, record: AuditRecord) -> int:
+    """Append a line; its number."""
+    with broker.store.access.writing() as tx:
+        return tx.log(record)

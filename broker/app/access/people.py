@@ -1,0 +1,136 @@
+"""Use cases: people, their roles, and who may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from broker.app.wiring import Broker
+from broker.core.access.audit import AuditRecord
+from broker.core.access.people import Person, TeamRole, check_name, check_team
+from broker.core.actors import Actor, Role
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.store.access.access import AccessReading, AccessWriting
+
+
+def people(broker: Broker) -> Sequence[Person]:
+    """Everybody, by name; those who are disabled, too."""
+    with broker.store.access.reading() as look:
+        return look.people()
+
+
+def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administrator: bool = False) -> Person:
+    """Put somebody on record, without a role or as an administrator.
+
+    While nobody is on record, whoever has the store may add the first person, who must be an administrator. Raises
+    `InvalidInput` for a bad name, or one that is taken, and `NotAllowed` for others than administrators.
+    """
+    check_name(name)
+    if service and administrator:
+        raise InvalidInput("a service account cannot be an administrator", hint="leave out --service")
+    with broker.store.access.writing() as tx:
+        if tx.people() or not administrator:
+            only_administrators(tx, by)
+        if tx.person(name) is not None:
+            raise InvalidInput(f"{name} is on record already", hint="`gpubroker people list`")
+        roles = frozenset({Role.ADMINISTRATOR}) if administrator else frozenset[Role]()
+        person = Person(name, broker.clock.now(), service, roles)
+        tx.keep_person(person)
+        tx.log(_line(broker, by, "people.add", None, person))
+    return person
+
+
+def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None = None, *, by: Actor) -> Person:
+    """Give somebody a role: one over everything, or in a team, where it replaces the one they had.
+
+    Raises `UnknownName`, `InvalidInput` (a role of a team without one, or the reverse) and `NotAllowed`.
+    """
+    if isinstance(role, TeamRole):
+        if team is None:
+            raise InvalidInput(f"{role} is a role in a team", hint="say --team")
+        check_team(team)
+        return _changed(broker, name, "people.role", by, lambda p: replace(p, teams={**p.teams, team: role}))
+    if team is not None:
+        raise InvalidInput(f"{role} is a role over everything", hint="leave out --team")
+    return _changed(broker, name, "people.role", by, lambda p: _with_role(p, role))
+
+
+def take_role(broker: Broker, name: str, role: Role | None = None, team: str | None = None, *, by: Actor) -> Person:
+    """Take a role back: that over everything, or whatever they are in that team. Raises as `give_role`."""
+    if (role is None) == (team is None):
+        raise InvalidInput("expected a role, or a team", hint="say --role or --team")
+
+    def without(person: Person) -> Person:
+        teams = {name: held for name, held in person.teams.items() if name != team}
+        return replace(person, roles=person.roles - {role}, teams=teams)
+
+    return _changed(broker, name, "people.role", by, without)
+
+
+def disable(broker: Broker, name: str, *, by: Actor) -> Person:
+    """Let somebody in no more: from now on none of their tokens is good. Raises as `give_role`."""
+    now = broker.clock.now()
+    return _changed(broker, name, "people.disable", by, lambda p: replace(p, disabled_at=p.disabled_at or now))
+
+
+def enable(broker: Broker, name: str, *, by: Actor) -> Person:
+    """Let somebody in again who was disabled. Tokens that were not revoked are good again."""
+    return _changed(broker, name, "people.enable", by, lambda p: replace(p, disabled_at=None))
+
+
+def only_administrators(look: AccessReading, by: Actor) -> None:
+    """Raises `NotAllowed` for whoever is no administrator: root on this machine, or a person with that role."""
+    known = look.person(by.identity)
+    granted = known is not None and known.disabled_at is None and Role.ADMINISTRATOR in known.roles
+    if granted or Role.ADMINISTRATOR in by.roles:
+        return
+    people = look.people()
+    if not people:
+        hint = f"nobody is on record yet; begin with `gpubroker people add {by.identity} --administrator`"
+    else:
+        names = [one.name for one in people if Role.ADMINISTRATOR in one.roles and one.disabled_at is None]
+        hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may"
+    raise NotAllowed(f"only an administrator may do this, and {by.identity} is none", hint=hint)
+
+
+def known_person(look: AccessReading, name: str) -> Person:
+    """The person of that name. Raises `UnknownName`."""
+    found = look.person(name)
+    if found is None:
+        raise UnknownName("person", name, [one.name for one in look.people()])
+    return found
+
+
+def _with_role(person: Person, role: Role) -> Person:
+    if person.service and role is Role.ADMINISTRATOR:
+        raise InvalidInput(f"{person.name} is a service account and cannot be an administrator")
+    return replace(person, roles=person.roles | {role})
+
+
+def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable[[Person], Person]) -> Person:
+    with broker.store.access.writing() as tx:
+        only_administrators(tx, by)
+        before = known_person(tx, name)
+        after = change(before)
+        if after == before:
+            return before
+        _keep_an_administrator(tx, before, after)
+        tx.keep_person(after)
+        tx.log(_line(broker, by, action, before, after))
+    return after
+
+
+def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> None:
+    """Raises `InvalidInput` where nobody on record would be an administrator any more."""
+
+    def one(person: Person) -> bool:
+        return Role.ADMINISTRATOR in person.roles and person.disabled_at is None
+
+    if one(before) and not one(after) and not any(one(p) for p in tx.people() if p.name != before.name):
+        raise InvalidInput(f"{before.name} is the last administrator", hint="make somebody else an administrator first")
+
+
+def _line(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:
+    was = before.in_words if before else ""
+    now = f"{'service account, ' if after.service else ''}{after.in_words}"
+    return AuditRecord(broker.clock.now(), by.identity, by.origin, action, after.name, before=was, after=now)

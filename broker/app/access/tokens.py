@@ -1,0 +1,109 @@
+"""Use cases: API tokens made, listed and revoked, and who comes in with one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from broker.app.access.people import known_person, only_administrators
+from broker.app.wiring import Broker
+from broker.core.access.api_tokens import LONGEST, ApiToken, digest_of, id_of, new_text
+from broker.core.access.audit import AuditRecord
+from broker.core.access.permissions import Access, TokenScope
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.units import print_duration
+
+_NOTED_EVERY = timedelta(minutes=10)  # a use of a token; a look must not become a write each time
+_LONGEST_LABEL = 80
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NewToken:
+    """A token and its text, which nobody can show again."""
+
+    token: ApiToken
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """Who came in, with which token, and what they may."""
+
+    access: Access
+    token: ApiToken
+
+
+def create(
+    broker: Broker, person: str, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor
+) -> NewToken:
+    """Make a token for a person. ``expires``: after so long, `LONGEST` at most.
+
+    Raises `UnknownName`, `InvalidInput` (no scope, too long, a disabled person) and `NotAllowed` for others than
+    administrators.
+    """
+    if not scopes:
+        raise InvalidInput("a token needs a scope", hint=f"say --scope: {', '.join(TokenScope)}")
+    if not timedelta(0) < expires <= LONGEST:
+        raise InvalidInput(
+            f"a token is good for {print_duration(LONGEST)} at most; got {print_duration(expires)}", where="--expires"
+        )
+    if not label.isprintable() or len(label) > _LONGEST_LABEL:
+        raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
+    text, now = new_text(), broker.clock.now()
+    id = id_of(text)
+    assert id is not None
+    token = ApiToken(id, person, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
+    with broker.store.access.writing() as tx:
+        only_administrators(tx, by)
+        if known_person(tx, person).disabled_at is not None:
+            raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
+        tx.add_token(token)
+        tx.log(AuditRecord(now, by.identity, by.origin, "tokens.create", token.id, after=_in_words(token)))
+    return NewToken(token, text)
+
+
+def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
+    """Every token, or those of a person, oldest first. Raises `UnknownName`."""
+    with broker.store.access.reading() as look:
+        return look.tokens(None if person is None else known_person(look, person).name)
+
+
+def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
+    """Make a token good for nothing, at once and for ever. One that is revoked stays so. Raises `UnknownName` and
+    `NotAllowed`."""
+    with broker.store.access.writing() as tx:
+        only_administrators(tx, by)
+        found = tx.token(id)
+        if found is None:
+            raise UnknownName("token", id, [one.id for one in tx.tokens()])
+        if found.revoked_at is not None:
+            return found
+        now = broker.clock.now()
+        tx.log(AuditRecord(now, by.identity, by.origin, "tokens.revoke", id, before=_in_words(found), after="revoked"))
+        return tx.revoke_token(found, by=by.identity, at=now)
+
+
+def enter(broker: Broker, text: str) -> Entrant | None:
+    """Who a token lets in, as the store has it now; None where it is unknown, wrong, expired or revoked, or its owner
+    disabled: which of these is nobody's business."""
+    id = id_of(text)
+    if id is None:
+        return None
+    now = broker.clock.now()
+    with broker.store.access.reading() as look:
+        token = look.token(id)
+        if token is None or not token.is_of(text) or not token.good(now):
+            return None
+        person = look.person(token.person)
+    if person is None or person.disabled_at is not None:
+        return None
+    if token.used_at is None or now - token.used_at >= _NOTED_EVERY:
+        with broker.store.access.writing() as tx:
+            tx.token_used(id, now)
+    return Entrant(Access(person, token.scopes), token)
+
+
+def _in_words(token: ApiToken) -> str:
+    return f"{token.person}: {', '.join(sorted(token.scopes))}, until {token.expires_at:%Y-%m-%d %H:%M} UTC"

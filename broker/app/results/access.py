@@ -1,0 +1,136 @@
+"""People, API tokens and the audit log as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Self
+
+from broker.app.access.tokens import NewToken
+from broker.app.results.values import Moment, Result
+from broker.core.access.api_tokens import ApiToken
+from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.people import Person, TeamRole
+from broker.core.access.permissions import TokenScope
+from broker.core.actors import Role
+
+
+class PersonResult(Result):
+    """A person or a service account. ``roles``: over everything; ``teams``: the role in each team."""
+
+    name: str
+    service: bool
+    roles: list[Role]
+    teams: dict[str, TeamRole]
+    added_at: Moment
+    disabled_at: Moment | None
+
+    @classmethod
+    def of(cls, person: Person) -> Self:
+        return cls(
+            name=person.name,
+            service=person.service,
+            roles=sorted(person.roles),
+            teams=dict(sorted(person.teams.items())),
+            added_at=person.added_at,
+            disabled_at=person.disabled_at,
+        )
+
+
+class PeopleList(Result):
+    """Everybody, by name."""
+
+    people: list[PersonResult]
+
+
+class TokenResult(Result):
+    """An API token, without its text. ``used_at``: within ten minutes; null where it never came in."""
+
+    id: str
+    person: str
+    label: str
+    scopes: list[TokenScope]
+    good: bool
+    made_at: Moment
+    made_by: str
+    expires_at: Moment
+    revoked_at: Moment | None
+    revoked_by: str
+    used_at: Moment | None
+
+    @classmethod
+    def of(cls, kept: ApiToken, now: datetime, **more: Any) -> Self:
+        return cls(
+            id=kept.id,
+            person=kept.person,
+            label=kept.label,
+            scopes=sorted(kept.scopes),
+            good=kept.good(now),
+            made_at=kept.made_at,
+            made_by=kept.made_by,
+            expires_at=kept.expires_at,
+            revoked_at=kept.revoked_at,
+            revoked_by=kept.revoked_by,
+            used_at=kept.used_at,
+            **more,
+        )
+
+
+class CreatedToken(TokenResult):
+    """A new API token. ``token``: its text, shown this once."""
+
+    token: str
+
+    @classmethod
+    def told(cls, new: NewToken, now: datetime) -> Self:
+        return cls.of(new.token, now, token=new.text)
+
+
+class TokenList(Result):
+    """API tokens, oldest first."""
+
+    tokens: list[TokenResult]
+
+
+class AuditLine(Result):
+    """One line of the audit log. ``origin``: the entry point, with the address where there is one; ``token``: the id of
+    the token, empty on the command line; ``reason``: the code of a refusal."""
+
+    number: int
+    at: Moment
+    person: str
+    origin: str
+    token: str
+    action: str
+    subject: str
+    outcome: AuditOutcome
+    before: str
+    after: str
+    reason: str
+
+
+class AuditLog(Result):
+    """The newest lines of the audit log, the newest first."""
+
+    lines: list[AuditLine]
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[int, AuditRecord]]) -> Self:
+        return cls(
+            lines=[
+                AuditLine(
+                    number=number,
+                    at=line.at,
+                    person=line.person,
+                    origin=line.origin,
+                    token=line.token,
+                    action=line.action,
+                    subject=line.subject,
+                    outcome=line.outcome,
+                    before=line.before,
+                    after=line.after,
+                    reason=line.reason,
+                )
+                for number, line in found
+            ]
+        )

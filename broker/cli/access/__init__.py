@@ -1,0 +1,1 @@
+"""`people`, `tokens` and `audit`."""

@@ -1,0 +1,37 @@
+"""`gpubroker audit`: who changed what on a team server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200", "gpubroker audit --json")
+
+
+def audit(
+    context: typer.Context,
+    person: Annotated[str | None, typer.Option("--person", help="Only what this person did.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Only changes of this job, person or token.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the audit log, newest line first: who did what, from where, before and after. Nobody can edit it.
+
+    It has changes of people and tokens, and every change that came through the API. What a job's owner does on this
+    machine is in the job's events.
+    """
+    from broker.app.access.audit import audit_log
+    from broker.cli.access import view
+
+    terminal = Terminal.of(context)
+    found = audit_log(terminal.broker(), by=terminal.actor, limit=limit, person=person, subject=subject)
+    if as_json:
+        from broker.app.results.access import AuditLog
+
+        terminal.answer(AuditLog.of(found))
+    else:
+        terminal.show(*(view.audit_table(terminal.out, found) if found else ["no lines"]))

@@ -1,0 +1,139 @@
+"""`gpubroker people`: who may use a team server, and their roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from broker.core.access.people import Person, TeamRole
+    from broker.core.actors import Role
+
+app = typer.Typer(no_args_is_help=True, help="People and service accounts of a team server: list, add, give roles.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The person's account name, as in events and policies.")]
+_FIRST = "Nobody is on record. Begin with `gpubroker people add NAME --administrator`."
+
+
+@app.command("list", epilog=examples("gpubroker people list", "gpubroker people list --json"))
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List people with their roles."""
+    from broker.app.access.people import people
+    from broker.cli.access import view
+
+    terminal = Terminal.of(context)
+    found = people(terminal.broker())
+    if as_json:
+        from broker.app.results.access import PeopleList, PersonResult
+
+        terminal.answer(PeopleList(people=[PersonResult.of(person) for person in found]))
+    else:
+        terminal.show(*(view.people_table(terminal.out, found) if found else [_FIRST]))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker people add ann --administrator", "gpubroker people add bob", "gpubroker people add ci --service"
+    )
+)
+def add(
+    context: typer.Context,
+    name: Name,
+    administrator: Annotated[bool, typer.Option("--administrator", help="Make the person an administrator.")] = False,
+    service: Annotated[
+        bool, typer.Option("--service", help="A program, such as CI. It can never approve or administer.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a person or a service account. Without a role, it may do nothing.
+
+    While nobody is on record, the first person must be an administrator; from then on only administrators (and root on
+    this machine) may change people and tokens.
+    """
+    from broker.app.access.people import add as use_case
+
+    terminal = Terminal.of(context)
+    person = use_case(terminal.broker(), name, by=terminal.actor, service=service, administrator=administrator)
+    _told(terminal, person, as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker people grant bob member --team nlp", "gpubroker people grant fay finops"))
+def grant(
+    context: typer.Context,
+    name: Name,
+    role: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROLE", help="viewer, member, approver, team_administrator (--team); finops, administrator."
+        ),
+    ],
+    team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="The team of the role.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a role: in a team, where it replaces the present one, or over everything."""
+    from broker.app.access.people import give_role
+
+    terminal = Terminal.of(context)
+    _told(terminal, give_role(terminal.broker(), name, _role(role), team, by=terminal.actor), as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker people withdraw bob --team nlp", "gpubroker people withdraw fay --role finops"))
+def withdraw(
+    context: typer.Context,
+    name: Name,
+    team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="The role in this team.")] = None,
+    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="finops or administrator.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a role back. It counts from the next request on."""
+    from broker.app.access.people import take_role
+    from broker.core.actors import Role
+
+    terminal = Terminal.of(context)
+    held = None if role is None else _role(role)
+    if held is not None and not isinstance(held, Role):
+        raise UnknownName("role over everything", held, Role)
+    _told(terminal, take_role(terminal.broker(), name, held, team, by=terminal.actor), as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker people disable bob"))
+def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Let a person in no more. All their tokens stop working at once; their jobs continue."""
+    from broker.app.access.people import disable as use_case
+
+    terminal = Terminal.of(context)
+    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor), as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker people enable bob"))
+def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Let a disabled person in again. Tokens that were not revoked and have not expired work again."""
+    from broker.app.access.people import enable as use_case
+
+    terminal = Terminal.of(context)
+    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor), as_json=as_json)
+
+
+def _role(name: str) -> Role | TeamRole:
+    from broker.core.access.people import TeamRole
+    from broker.core.actors import Role
+
+    known: dict[str, Role | TeamRole] = {one.value: one for one in (*TeamRole, *Role)}
+    wanted = name.replace("-", "_")
+    if wanted not in known:
+        raise UnknownName("role", name, known)
+    return known[wanted]
+
+
+def _told(terminal: Terminal, person: Person, *, as_json: bool) -> None:
+    if as_json:
+        from broker.app.results.access import PersonResult
+
+        terminal.answer(PersonResult.of(person))
+    else:
+        terminal.show(f"{person.name}: {person.in_words}")

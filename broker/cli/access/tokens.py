@@ -1,0 +1,103 @@
+"""`gpubroker tokens`: API tokens of people and service accounts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput, UnknownName
+
+app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker tokens create ann --label laptop",
+        "gpubroker tokens create ann --scope read --scope jobs --expires 14d",
+        "gpubroker tokens create ci --scope read --scope jobs --label 'nightly build' --json",
+    )
+)
+def create(
+    context: typer.Context,
+    person: Annotated[str, typer.Argument(metavar="PERSON", help="Name in `gpubroker people list`.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="read, jobs (submit, cancel, extend), approvals. Repeatable. Default: read."),
+    ] = None,
+    expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Valid for so long; at most 90d.")] = "30d",
+    label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create an API token and print it once. Only its hash is kept.
+
+    The token allows what its scopes say, and never more than its owner may. It goes to stdout, all else to stderr.
+    """
+    from broker.app.access.tokens import create as use_case
+    from broker.core.access.permissions import TokenScope
+    from broker.core.values.units import parse_duration
+
+    known = {one.value: one for one in TokenScope}
+    wanted = scope or [TokenScope.READ.value]
+    for name in wanted:
+        if name not in known:
+            raise UnknownName("scope", name, known)
+    try:
+        term = parse_duration(expires)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--expires") from error
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    new = use_case(broker, person, label, [known[name] for name in wanted], term, by=terminal.actor)
+    if as_json:
+        from broker.app.results.access import CreatedToken
+
+        terminal.answer(CreatedToken.told(new, broker.clock.now()))
+        return
+    until = f"{new.token.expires_at:%Y-%m-%d %H:%M} UTC"
+    terminal.say(f"Token {new.token.id} of {person} ({', '.join(sorted(new.token.scopes))}), valid until {until}.")
+    terminal.say("It is shown this once; keep it like a password:")
+    terminal.show(new.text)
+
+
+@app.command("list", epilog=examples("gpubroker tokens list", "gpubroker tokens list --person ann --json"))
+def list_(
+    context: typer.Context,
+    person: Annotated[str | None, typer.Option("--person", help="Only tokens of this person.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List tokens: owner, scopes, expiry, last use. Their text is not kept."""
+    from broker.app.access.tokens import tokens
+    from broker.cli.access import view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    found, now = tokens(broker, person), broker.clock.now()
+    if as_json:
+        from broker.app.results.access import TokenList, TokenResult
+
+        terminal.answer(TokenList(tokens=[TokenResult.of(one, now) for one in found]))
+    else:
+        terminal.show(*(view.token_table(terminal.out, found, now) if found else ["no tokens"]))
+
+
+@app.command(epilog=examples("gpubroker tokens revoke 0123456789ab"))
+def revoke(
+    context: typer.Context,
+    token: Annotated[str, typer.Argument(metavar="ID", help="ID in `gpubroker tokens list`: the part after gpb_.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token. It fails from the next request on."""
+    from broker.app.access.tokens import revoke as use_case
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    gone = use_case(broker, token, by=terminal.actor)
+    if as_json:
+        from broker.app.results.access import TokenResult
+
+        terminal.answer(TokenResult.of(gone, broker.clock.now()))
+    else:
+        terminal.show(f"Revoked token {gone.id} of {gone.person}.")

@@ -1,0 +1,63 @@
+"""People and service accounts as a team server knows them, and their roles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from broker.core.actors import Role
+from broker.core.errors import InvalidInput
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_TEAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class TeamRole(StrEnum):
+    """What somebody is in one team; each may do what the one before may."""
+
+    VIEWER = "viewer"
+    MEMBER = "member"
+    APPROVER = "approver"
+    TEAM_ADMINISTRATOR = "team_administrator"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who may sign in, or a service account. Times UTC.
+
+    ``name``: what events, ledger entries and policies know them by, the same as their account name on the command line.
+    ``roles``: over everything; ``teams``: one role in each team. Nobody has a role by default. ``disabled_at``: from
+    then on none of their tokens is good.
+    """
+
+    name: str
+    added_at: datetime
+    service: bool = False
+    roles: frozenset[Role] = frozenset()
+    teams: Mapping[str, TeamRole] = field(default_factory=dict)
+    disabled_at: datetime | None = None
+
+    @property
+    def in_words(self) -> str:
+        """Their roles as the audit log has them: ``administrator, nlp:member``."""
+        said = [*sorted(self.roles), *(f"{team}:{role}" for team, role in sorted(self.teams.items()))]
+        return ", ".join([*said, *(["disabled"] if self.disabled_at else [])]) or "no role"
+
+
+def check_name(name: str) -> str:
+    """The name of a person. Raises `InvalidInput` for one that could be taken for something else when it is printed."""
+    return _checked(name, _NAME, "person", "1 to 64 letters, digits and . _ @ + -")
+
+
+def check_team(team: str) -> str:
+    """The name of a team, without patterns. Raises `InvalidInput`."""
+    return _checked(team, _TEAM, "team", "1 to 63 letters, digits and . _ -")
+
+
+def _checked(name: str, form: re.Pattern[str], what: str, expected: str) -> str:
+    if not form.fullmatch(name):
+        raise InvalidInput(f"{name!r} is no name of a {what}", hint=f"expected {expected}, first a letter or a digit")
+    return name

@@ -1,0 +1,1 @@
+"""People, API tokens and the audit log."""

@@ -1,0 +1,193 @@
+"""`store.access`: people, API tokens and the audit log, in transactions of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from broker.core.access.api_tokens import ApiToken
+from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.people import Person, TeamRole
+from broker.core.access.permissions import TokenScope
+from broker.core.actors import Role
+from broker.store.engine.database import Database
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables import API_TOKEN, AUDIT, PERSON
+
+
+class AccessReading:
+    """One consistent look at people, tokens and the audit log."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def person(self, name: str) -> Person | None:
+        """The person of that name."""
+        row = self._connection.execute(select(PERSON).where(PERSON.c.name == name)).first()
+        return None if row is None else _person(row)
+
+    def people(self) -> Sequence[Person]:
+        """Everybody, disabled ones included, by name."""
+        return [_person(row) for row in self._connection.execute(select(PERSON).order_by(PERSON.c.name))]
+
+    def token(self, id: str) -> ApiToken | None:
+        """The token of that id."""
+        row = self._connection.execute(select(API_TOKEN).where(API_TOKEN.c.id == id)).first()
+        return None if row is None else _token(row)
+
+    def tokens(self, person: str | None = None) -> Sequence[ApiToken]:
+        """Every token, or those of a person, oldest first; revoked and expired ones included."""
+        query = select(API_TOKEN).order_by(API_TOKEN.c.made_at, API_TOKEN.c.id)
+        if person is not None:
+            query = query.where(API_TOKEN.c.person == person)
+        return [_token(row) for row in self._connection.execute(query)]
+
+    def audit(
+        self, *, limit: int, person: str | None = None, subject: str | None = None
+    ) -> Sequence[tuple[int, AuditRecord]]:
+        """The newest lines that match all that is given, with their numbers, the newest first."""
+        query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
+        wanted = {"person": person, "subject": subject}
+        query = query.where(*(AUDIT.c[column] == value for column, value in wanted.items() if value is not None))
+        return [(row.number, _record(row)) for row in self._connection.execute(query)]
+
+
+class AccessWriting(AccessReading):
+    """A serialised transaction: what it changes and the line of the log that tells it are kept together."""
+
+    def keep_person(self, person: Person) -> None:
+        """Put the person on record as they are now."""
+        self._connection.execute(PERSON.delete().where(PERSON.c.name == person.name))
+        self._connection.execute(
+            PERSON.insert().values(
+                name=person.name,
+                service=person.service,
+                roles=json.dumps(sorted(person.roles)),
+                teams=json.dumps(dict(person.teams), sort_keys=True),
+                added_at=to_micros(person.added_at),
+                disabled_at=_micros(person.disabled_at),
+            )
+        )
+
+    def add_token(self, token: ApiToken) -> None:
+        """Put a new token on record."""
+        self._connection.execute(
+            API_TOKEN.insert().values(
+                id=token.id,
+                person=token.person,
+                label=token.label,
+                scopes=json.dumps(sorted(token.scopes)),
+                digest=token.digest,
+                made_at=to_micros(token.made_at),
+                made_by=token.made_by,
+                expires_at=to_micros(token.expires_at),
+                revoked_at=None,
+                revoked_by="",
+                used_at=None,
+            )
+        )
+
+    def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
+        """It is good for nothing from now on."""
+        change = API_TOKEN.update().where(API_TOKEN.c.id == token.id)
+        self._connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
+        return replace(token, revoked_at=from_micros(to_micros(at)), revoked_by=by)
+
+    def token_used(self, id: str, at: datetime) -> None:
+        """It came in."""
+        self._connection.execute(API_TOKEN.update().where(API_TOKEN.c.id == id).values(used_at=to_micros(at)))
+
+    def log(self, record: AuditRecord) -> int:
+        """Append a line to the audit log; its number."""
+        number = (self._connection.scalar(select(func.max(AUDIT.c.number))) or 0) + 1
+        self._connection.execute(
+            AUDIT.insert().values(
+                number=number,
+                at=to_micros(record.at),
+                person=record.person,
+                origin=str(record.origin),
+                token=record.token,
+                action=record.action,
+                subject=record.subject,
+                outcome=record.outcome.value,
+                before=record.before,
+                after=record.after,
+                reason=record.reason,
+            )
+        )
+        return number
+
+
+class AccessStore:
+    """Reached as ``store.access``. Every method may raise `StoreProblem`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextmanager
+    def reading(self) -> Iterator[AccessReading]:
+        """A consistent look; changes nothing."""
+        with self._database.reading() as connection:
+            yield AccessReading(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[AccessWriting]:
+        """Committed on leaving, rolled back on any exception. Does not nest."""
+        with self._database.writing() as connection:
+            yield AccessWriting(connection)
+
+
+def _person(row: Any) -> Person:
+    return Person(
+        name=row.name,
+        added_at=from_micros(row.added_at),
+        service=row.service,
+        roles=frozenset(Role(name) for name in json.loads(row.roles)),
+        teams={team: TeamRole(role) for team, role in json.loads(row.teams).items()},
+        disabled_at=_moment(row.disabled_at),
+    )
+
+
+def _token(row: Any) -> ApiToken:
+    return ApiToken(
+        id=row.id,
+        person=row.person,
+        label=row.label,
+        scopes=frozenset(TokenScope(name) for name in json.loads(row.scopes)),
+        digest=row.digest,
+        made_at=from_micros(row.made_at),
+        made_by=row.made_by,
+        expires_at=from_micros(row.expires_at),
+        revoked_at=_moment(row.revoked_at),
+        revoked_by=row.revoked_by,
+        used_at=_moment(row.used_at),
+    )
+
+
+def _record(row: Any) -> AuditRecord:
+    return AuditRecord(
+        at=from_micros(row.at),
+        person=row.person,
+        origin=row.origin,
+        action=row.action,
+        subject=row.subject,
+        outcome=AuditOutcome(row.outcome),
+        token=row.token,
+        before=row.before,
+        after=row.after,
+        reason=row.reason,
+    )
+
+
+def _micros(at: datetime | None) -> int | None:
+    return None if at is None else to_micros(at)
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)

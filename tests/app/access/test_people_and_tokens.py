@@ -1,0 +1,186 @@
+"""Who may change people and tokens, whom a token lets in, and what the audit log tells of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app.access import audit, people, tokens
+from broker.app.wiring import Broker
+from broker.core.access.api_tokens import LONGEST
+from broker.core.access.people import TeamRole
+from broker.core.access.permissions import Permission, TokenScope
+from broker.core.actors import Actor, Role
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.values.clock import ManualClock
+from tests.actors import ANN, BOB, ROOT, with_clock
+
+READ = [TokenScope.READ]
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker], clock: ManualClock) -> Broker:
+    """A store with ann, its administrator, and bob, a member of nlp."""
+    made = with_clock(new_broker(), clock)
+    people.add(made, "ann", by=ANN, administrator=True)
+    people.add(made, "bob", by=ANN)
+    people.give_role(made, "bob", TeamRole.MEMBER, "nlp", by=ANN)
+    return made
+
+
+def text_for(broker: Broker, person: str = "bob", expires: timedelta = DAY) -> str:
+    return tokens.create(broker, person, "", READ, expires, by=ANN).text
+
+
+def test_the_first_person_is_an_administrator(new_broker: Callable[[], Broker]) -> None:
+    broker = new_broker()
+    with pytest.raises(NotAllowed, match="only an administrator") as refused:
+        people.add(broker, "ann", by=ANN)
+    assert "people add ann --administrator" in refused.value.hint
+    assert people.add(broker, "ann", by=ANN, administrator=True).roles == {Role.ADMINISTRATOR}
+    with pytest.raises(NotAllowed, match="bob is none") as refused:
+        people.add(broker, "bob", by=BOB, administrator=True)
+    assert refused.value.hint == "ask ann"
+
+
+CHANGES: dict[str, Callable[[Broker, Actor], object]] = {
+    "add": lambda broker, by: people.add(broker, "eve", by=by),
+    "grant": lambda broker, by: people.give_role(broker, "bob", Role.ADMINISTRATOR, by=by),
+    "withdraw": lambda broker, by: people.take_role(broker, "bob", team="nlp", by=by),
+    "disable": lambda broker, by: people.disable(broker, "bob", by=by),
+    "enable": lambda broker, by: people.enable(broker, "bob", by=by),
+    "create": lambda broker, by: tokens.create(broker, "bob", "", READ, DAY, by=by),
+    "revoke": lambda broker, by: tokens.revoke(broker, tokens.tokens(broker)[0].id, by=by),
+    "audit": lambda broker, by: audit.audit_log(broker, by=by, limit=5),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_only_administrators_change_people_and_tokens(broker: Broker, change: str) -> None:
+    text_for(broker)
+    people.add(broker, "fay", by=ANN)
+    people.give_role(broker, "fay", Role.FINOPS, by=ANN)
+    people.give_role(broker, "fay", TeamRole.TEAM_ADMINISTRATOR, "nlp", by=ANN)
+    before = people.people(broker), tokens.tokens(broker)
+    for nobody in (BOB, Actor("fay"), Actor("stranger")):
+        with pytest.raises(NotAllowed):
+            CHANGES[change](broker, nobody)
+    assert (people.people(broker), tokens.tokens(broker)) == before
+    CHANGES[change](broker, ROOT)
+
+
+def test_an_administrator_who_is_disabled_is_none(broker: Broker) -> None:
+    people.give_role(broker, "bob", Role.ADMINISTRATOR, by=ANN)
+    people.disable(broker, "ann", by=BOB)
+    with pytest.raises(NotAllowed):
+        people.enable(broker, "ann", by=ANN)
+
+
+def test_the_last_administrator_stays(broker: Broker) -> None:
+    with pytest.raises(InvalidInput, match="last administrator"):
+        people.disable(broker, "ann", by=ANN)
+    with pytest.raises(InvalidInput, match="last administrator"):
+        people.take_role(broker, "ann", Role.ADMINISTRATOR, by=ANN)
+    people.give_role(broker, "bob", Role.ADMINISTRATOR, by=ANN)
+    assert people.take_role(broker, "ann", Role.ADMINISTRATOR, by=ANN).roles == frozenset()
+
+
+def test_a_program_is_no_administrator(broker: Broker) -> None:
+    with pytest.raises(InvalidInput):
+        people.add(broker, "ci", by=ANN, service=True, administrator=True)
+    people.add(broker, "ci", by=ANN, service=True)
+    with pytest.raises(InvalidInput, match="service account"):
+        people.give_role(broker, "ci", Role.ADMINISTRATOR, by=ANN)
+
+
+def test_roles_say_where_they_hold(broker: Broker) -> None:
+    with pytest.raises(InvalidInput, match="role in a team"):
+        people.give_role(broker, "bob", TeamRole.MEMBER, by=ANN)
+    with pytest.raises(InvalidInput, match="over everything"):
+        people.give_role(broker, "bob", Role.FINOPS, "nlp", by=ANN)
+    with pytest.raises(UnknownName, match="did you mean 'bob'"):
+        people.give_role(broker, "bop", Role.FINOPS, by=ANN)
+
+
+def test_a_token_lets_its_owner_in(broker: Broker) -> None:
+    entered = tokens.enter(broker, text_for(broker))
+    assert entered is not None
+    assert entered.access.person.name == "bob"
+    assert entered.access.may(Permission.SEE_JOBS, "nlp")
+    assert not entered.access.may(Permission.SUBMIT, "nlp"), "its scope is to read"
+
+
+def test_a_token_ends_at_once_in_every_process(
+    broker: Broker, new_broker: Callable[[], Broker], clock: ManualClock
+) -> None:
+    other = with_clock(new_broker(), clock)
+    text = text_for(broker)
+    assert tokens.enter(other, text)
+    tokens.revoke(broker, tokens.tokens(broker)[0].id, by=ANN)
+    assert tokens.enter(other, text) is None
+    second = text_for(broker)
+    people.disable(broker, "bob", by=ANN)
+    assert tokens.enter(other, second) is None
+    people.enable(broker, "bob", by=ANN)
+    assert tokens.enter(other, second)
+    assert tokens.enter(other, text) is None, "revoked is for ever"
+
+
+def test_an_expired_token_lets_nobody_in(broker: Broker, clock: ManualClock) -> None:
+    text = text_for(broker)
+    clock.advance(DAY)
+    assert tokens.enter(broker, text) is None
+
+
+def test_a_wrong_secret_with_a_true_id_lets_nobody_in(broker: Broker) -> None:
+    text = text_for(broker)
+    wrong = text[:-1] + ("0" if text[-1] != "0" else "1")
+    assert tokens.enter(broker, wrong) is None
+    assert tokens.enter(broker, "") is None
+
+
+@pytest.mark.parametrize("expires", [timedelta(0), -DAY, LONGEST + timedelta(seconds=1)])
+def test_no_token_is_good_for_ever(broker: Broker, expires: timedelta) -> None:
+    with pytest.raises(InvalidInput, match="90d at most"):
+        text_for(broker, expires=expires)
+
+
+def test_only_a_hash_is_kept_and_the_log_tells_no_secret(broker: Broker, tmp_path: Path) -> None:
+    text = text_for(broker)
+    secret = text.rpartition("_")[2]
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        dump = "\n".join(database.iterdump())
+    database.close()
+    assert tokens.tokens(broker)[0].id in dump
+    assert secret not in dump
+
+
+def test_the_last_use_is_noted_now_and_then(broker: Broker, clock: ManualClock) -> None:
+    text = text_for(broker)
+    first = clock.now()
+    tokens.enter(broker, text)
+    clock.advance(timedelta(minutes=9))
+    tokens.enter(broker, text)
+    assert tokens.tokens(broker)[0].used_at == first, "a look is not a write each time"
+    clock.advance(timedelta(minutes=1))
+    tokens.enter(broker, text)
+    assert tokens.tokens(broker)[0].used_at == clock.now()
+
+
+def test_the_audit_log_tells_who_changed_what(broker: Broker) -> None:
+    people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)
+    people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)  # changes nothing, so there is nothing to tell
+    told = [(line.person, line.action, line.subject, line.before, line.after)
+            for _, line in audit.audit_log(broker, by=ANN, limit=10)]  # fmt: skip
+    assert told == [
+        ("ann", "people.role", "bob", "nlp:member", "nlp:approver"),
+        ("ann", "people.role", "bob", "no role", "nlp:member"),
+        ("ann", "people.add", "bob", "", "no role"),
+        ("ann", "people.add", "ann", "", "administrator"),
+    ]
+    assert len(audit.audit_log(broker, by=ANN, limit=10, subject="ann")) == 1

@@ -1,0 +1,89 @@
+"""The table of permissions: each role and scope, in one's own team, in another, and without a team."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+
+from broker.core.access.people import Person, TeamRole
+from broker.core.access.permissions import OF_ROLES, OF_TEAM_ROLES, SCOPES, Access, Permission, TokenScope
+from broker.core.actors import EntryPoint, Role
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+EVERY_SCOPE = frozenset(TokenScope)
+LADDER = tuple(TeamRole)
+
+
+def entering(*roles: Role, scopes: frozenset[TokenScope] = EVERY_SCOPE, **teams: TeamRole) -> Access:
+    return Access(Person("ann", NOW, roles=frozenset(roles), teams=teams), scopes)
+
+
+def test_every_permission_and_role_is_in_the_tables() -> None:
+    assert set(SCOPES) == set(Permission)
+    assert set(OF_TEAM_ROLES) == set(TeamRole)
+    assert set(OF_ROLES) == set(Role)
+
+
+@pytest.mark.parametrize(("less", "more"), list(pairwise(LADDER)))
+def test_each_role_in_a_team_may_do_more_than_the_one_before(less: TeamRole, more: TeamRole) -> None:
+    assert OF_TEAM_ROLES[less] < OF_TEAM_ROLES[more]
+
+
+@pytest.mark.parametrize("permission", Permission)
+def test_nobody_has_a_role_by_default(permission: Permission) -> None:
+    assert not entering().anywhere(permission)
+    assert not entering().may(permission, "nlp")
+    assert not entering().may(permission, None)
+
+
+@pytest.mark.parametrize("role", TeamRole)
+@pytest.mark.parametrize("permission", Permission)
+def test_a_role_in_a_team_ends_at_its_border(role: TeamRole, permission: Permission) -> None:
+    access = entering(nlp=role)
+    expected = permission in OF_TEAM_ROLES[role]
+    assert access.may(permission, "nlp") is expected
+    assert not access.may(permission, "vision")
+    assert not access.may(permission, None), "what belongs to no team is for nobody in a team"
+
+
+def test_finops_sees_all_money_and_changes_nothing() -> None:
+    access = entering(Role.FINOPS)
+    seen = {permission for permission in Permission if access.may(permission, "vision")}
+    assert seen == {Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS}
+
+
+@pytest.mark.parametrize("permission", [p for p in Permission if p is not Permission.ADMINISTER])
+def test_a_token_does_what_its_scope_says_alone(permission: Permission) -> None:
+    needed = SCOPES[permission]
+    assert needed is not None
+    assert entering(Role.ADMINISTRATOR, scopes=frozenset({needed})).may(permission, "nlp")
+    assert not entering(Role.ADMINISTRATOR, scopes=EVERY_SCOPE - {needed}).may(permission, "nlp")
+
+
+def test_no_token_administers() -> None:
+    assert not entering(Role.ADMINISTRATOR).anywhere(Permission.ADMINISTER)
+
+
+def test_a_service_account_never_approves() -> None:
+    program = Person("ci", NOW, service=True, teams={"nlp": TeamRole.APPROVER})
+    access = Access(program, EVERY_SCOPE)
+    assert access.may(Permission.SUBMIT, "nlp")
+    assert not access.may(Permission.APPROVE, "nlp")
+
+
+@pytest.mark.parametrize("permission", Permission)
+def test_whoever_is_disabled_may_nothing(permission: Permission) -> None:
+    gone = Person("ann", NOW, roles=frozenset(Role), teams={"nlp": TeamRole.TEAM_ADMINISTRATOR}, disabled_at=NOW)
+    assert not Access(gone, EVERY_SCOPE).anywhere(permission)
+
+
+def test_the_actor_has_no_more_than_the_token() -> None:
+    narrow = entering(Role.ADMINISTRATOR, scopes=frozenset({TokenScope.READ})).actor(EntryPoint.API)
+    assert not narrow.may_act_for("bob", "nlp")
+    assert entering(Role.ADMINISTRATOR).actor(EntryPoint.API).may_act_for("bob", None)
+    of_team = entering(nlp=TeamRole.TEAM_ADMINISTRATOR).actor(EntryPoint.API)
+    assert of_team.may_act_for("bob", "nlp")
+    assert not of_team.may_act_for("bob", "vision")
+    assert not of_team.may_act_for("bob", None)
