@@ -160,6 +160,10 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     hourly = "".join(f"{4 + hour % 24 // 6}\n" for hour in range(24 * 20))
     demand = write("demand.csv", hourly)
     assert prints("capacity-plan", "capacity", "plan", "--demand", f"H100={demand}", "--on-demand-price", "2")["plans"]
+    header = "day,nlp\n"
+    spending = write("spending.csv", header + "".join(f"{day},{90 + day % 7}\n" for day in range(60)))
+    assert prints("backtest-forecast", "backtest", "forecast", spending)["days"]
+    assert prints("backtest-anomalies", "backtest", "anomalies", spending)["planted"]
     assert prints("backtest-reserve", "backtest", "reserve", demand, "--term", "2d", "--policies", "gpubroker")["cells"]
     trace = write("trace.json", json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0] * 100}))
     quick = ("--work", "8h", "--deadline", "10h", "--starts", "2", "--workers", "1", "--per-window")

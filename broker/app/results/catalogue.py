@@ -39,6 +39,7 @@ from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.service import DemoReport, DoctorReport, ReconcileReport, ServiceReport, SweepReport
 from broker.app.results.spend import SpendReport
+from broker.app.results.spending_backtests import AnomalyBacktest, ForecastBacktest
 from broker.app.results.trials import PolicyBacktest, PolicyTestResult, RecordedDecisions
 from broker.app.results.values import Result
 from broker.app.results.watches import AddedWatch, AlertTest, RemovedWatch, WatchCheckResult, WatchList
@@ -52,6 +53,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     **{f"advise-{kind}": model for kind, model in advice.KINDS.items()},
     "approvals-list": ApprovalList,
     "audit": AuditLog,
+    "backtest-anomalies": AnomalyBacktest,
+    "backtest-forecast": ForecastBacktest,
     "backtest-placement": PlacementBacktest,
     "backtest-reserve": ReserveBacktest,
     "budget-list": BudgetList,

@@ -1,21 +1,23 @@
-"""`gpubroker backtest`: cost of the broker's strategies on recorded data. One module per command."""
+"""`gpubroker backtest`: the broker's strategies, forecasts and alarms on recorded data."""
 
 from __future__ import annotations
 
 import typer
 
-from broker.cli.backtest import placement, reserve
+from broker.cli.backtest import placement, reserve, spending
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Compute what strategies would have cost on recorded data, compared with the optimum.",
+    help="Compute what strategies would have cost on recorded data, and how well spending is foretold.",
 )
 
 
 @app.callback()
 def backtest() -> None:
-    """Compute what strategies would have cost on recorded data, compared with the optimum."""
+    """Compute what strategies would have cost on recorded data, and how well spending is foretold."""
 
 
 app.command("placement", epilog=placement.EXAMPLES)(placement.placement)
 app.command("reserve", epilog=reserve.EXAMPLES)(reserve.reserve)
+app.command("forecast", epilog=spending.FORECAST_EXAMPLES)(spending.forecast)
+app.command("anomalies", epilog=spending.ANOMALY_EXAMPLES)(spending.anomalies)

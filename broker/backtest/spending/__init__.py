@@ -1,0 +1,1 @@
+"""Forecasts of spending and alarms about it on recorded daily spending."""

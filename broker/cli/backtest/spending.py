@@ -1,0 +1,158 @@
+"""`gpubroker backtest forecast` and `gpubroker backtest anomalies`: on recorded daily spending."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from broker.app.results.spending_backtests import AnomalyBacktest, ForecastBacktest
+
+FORECAST_EXAMPLES = examples(
+    "gpubroker backtest forecast spending.csv", "gpubroker backtest forecast spending.csv --json"
+)
+ANOMALY_EXAMPLES = examples(
+    "gpubroker backtest anomalies spending.csv",
+    "gpubroker backtest anomalies spending.csv --labels labels.csv --json",
+)
+Series = Annotated[
+    Path,
+    typer.Argument(metavar="SERIES.csv", help="CSV with a header: a column of days, then a column per series (USD)."),
+]
+
+
+def forecast(context: typer.Context, series: Series, as_json: AsJson = False) -> None:
+    """Compute how well the end of a month is foretold on recorded daily spending, on day 10, 15 and 20 of it.
+
+    Windows are 30 consecutive days, one from every third day of each series. The method is that of budgets: simple
+    exponential smoothing, with an 80 % interval. The run rate (the month's average, continued) is shown beside it.
+    """
+    from broker.app.results.spending_backtests import ForecastBacktest
+    from broker.backtest.spending.forecasts import run_forecast_backtest
+    from broker.backtest.spending.series import read_series
+    from broker.cli.render.figures import progress
+
+    terminal = Terminal.of(context)
+    found, notes = read_series(series)
+    with progress(terminal, "measuring") as told:
+        accuracy = run_forecast_backtest(found, told)
+    result = ForecastBacktest.of(str(series), accuracy, notes)
+    if as_json:
+        terminal.answer(result)
+    else:
+        terminal.show(*_forecast_table(terminal, result))
+
+
+def anomalies(
+    context: typer.Context,
+    series: Series,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels", metavar="LABELS.csv", help="CSV: series, first day, last day of known episodes, days included."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Where episodes are planted, without --labels.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Compute how many anomalies are found in recorded daily spending, how soon, and how often the alarm is false.
+
+    Without --labels every alarm counts as false, and episodes of three days are planted at random days: raised by 50,
+    100 and 200 % of the median of the four weeks before. The first 14 days of a series are not judged.
+    """
+    from broker.app.results.spending_backtests import AnomalyBacktest
+    from broker.backtest.spending.anomalies import run_anomaly_backtest
+    from broker.backtest.spending.series import read_labels, read_series
+    from broker.finops.anomalies import AlarmThreshold
+
+    terminal = Terminal.of(context)
+    found, notes = read_series(series)
+    marked = None if labels is None else read_labels(labels, found)
+    accuracy = run_anomaly_backtest(found, marked, AlarmThreshold(), seed)
+    result = AnomalyBacktest.of(str(series), None if labels is None else str(labels), accuracy, notes)
+    if as_json:
+        terminal.answer(result)
+    else:
+        terminal.show(*_anomaly_table(terminal, result))
+
+
+# --- drawing --------------------------------------------------------------------------------------------------------
+
+
+def _forecast_table(terminal: Terminal, found: ForecastBacktest) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.render.tables import Column, fitting, left_out
+
+    columns = (
+        Column("forecast on day"),
+        Column("windows", 3, align="right"),
+        Column("mean error", align="right"),
+        Column("90th percentile", 2, align="right"),
+        Column("run rate's error", 1, align="right"),
+        Column("in interval", align="right"),
+        Column("interval's width", 4, align="right"),
+    )
+    rows: list[list[str | Text]] = [
+        [
+            str(one.day),
+            f"{one.windows:,}",
+            *(_percent(share) for share in (one.error, one.error_p90, one.run_rate_error)),
+            *(_percent(share) for share in (one.coverage, one.interval_width)),
+        ]
+        for one in found.days
+    ]
+    table, hidden = fitting(terminal.out, columns, rows)
+    footer = (
+        f"Shares of what each of the {found.period_days}-day windows came to; the interval should contain"
+        f" {found.interval:.0%} of them."
+    )
+    return [table, *(Text(line, style="dim") for line in filter(None, [footer, left_out(hidden), *found.notes]))]
+
+
+def _anomaly_table(terminal: Terminal, found: AnomalyBacktest) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.render.tables import Column, fitting, left_out
+
+    columns = (
+        Column("episodes"),
+        Column("judged", 1, align="right"),
+        Column("found", align="right"),
+        Column("recall", align="right"),
+        Column("mean delay", align="right"),
+    )
+    rows: list[list[str | Text]] = [
+        [
+            "labelled" if one.size is None else f"planted, +{one.size:.0%}",
+            f"{one.episodes:,}",
+            f"{one.found:,}",
+            _percent(one.recall),
+            "–" if one.delay_days is None else f"{one.delay_days:.1f} d",
+        ]
+        for one in ([found.labelled] if found.labelled else found.planted)
+    ]
+    table, hidden = fitting(terminal.out, columns, rows)
+    often = "–" if found.alarms_per_30_series_days is None else f"{found.alarms_per_30_series_days:.2f}"
+    lines = [f"{found.alarms:,} false alarms in {found.series_days:,} series-days: {often} in 30 series-days"]
+    if found.labels_unjudged:
+        lines.append(f"{found.labels_unjudged} labelled episodes lie in the warm-up of their series: not judged")
+    for one in found.series:
+        days = ", ".join(
+            it.first_day if it.first_day == it.last_day else f"{it.first_day} to {it.last_day}" for it in one.incidents
+        )
+        if days:
+            lines.append(f"{one.series}: {days}")
+    return [table, *(Text(line, style="dim") for line in filter(None, [left_out(hidden), *lines, *found.notes]))]
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"

@@ -1,0 +1,97 @@
+"""What spending comes to by the end of a period: the sum of the days that are left, with an interval. Pure; USD as
+floats, because they are estimates.
+
+The estimate is `smoothing`. The interval is not the one of the formula alone: real spending shifts in ways that the
+model does not know, and then the formula promises too much. So the misses of the same method on the earlier days of the
+same series count, in units of what the formula expected (conformal prediction with a prior); a series too short to have
+any gets the formula's interval, widened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from broker.finops.smoothing import Smoothed, smooth
+
+COVERED = 0.8
+"""The share of intervals that should contain what comes."""
+
+LEAST_DAYS = 5
+"""Fewer days of history allow no estimate."""
+
+# What the formula's deviations are worth before the series has said anything: two fifths more, with the weight of ten
+# misses. A past miss counts a third, because those of neighbouring days overlap.
+_WIDER = 1.4
+_PRIOR_WEIGHT = 10.0
+_MISS_WEIGHT = 1 / 3
+_PRIOR_STEPS = 10
+
+_LONGEST = 90  # days of history that are looked at
+_FIRST_ORIGIN = 7
+_EVERY = 2
+_LARGEST_MISS = 8.0  # in deviations: beyond it a past without any variation would make the interval endless
+_SMALLEST_DEVIATION = 0.01  # of the estimate itself
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The sum of the days ahead: the estimate, and the bounds of the interval of `COVERED` (USD, 0 or more)."""
+
+    amount: float
+    low: float
+    high: float
+
+
+def expect(days: Sequence[float], ahead: int) -> Expectation | None:
+    """What the ``ahead`` days after ``days`` (daily spending, oldest first, without gaps) come to together; None for
+    fewer than `LEAST_DAYS`. Raises ValueError for a negative ``ahead``."""
+    if ahead < 0:
+        raise ValueError(f"{ahead} days ahead")
+    if len(days) < LEAST_DAYS:
+        return None
+    history = list(days[-_LONGEST:])
+    found = smooth(history)
+    amount = max(0.0, found.level * ahead)
+    half = _reach(history, ahead) * _deviation(found, ahead)
+    return Expectation(amount, max(0.0, amount - half), amount + half)
+
+
+def _deviation(found: Smoothed, ahead: int) -> float:
+    return max(found.deviation(ahead), _SMALLEST_DEVIATION * abs(found.level) * ahead)
+
+
+def _reach(days: Sequence[float], ahead: int) -> float:
+    """How many deviations the interval reaches to each side."""
+    misses = sorted([*_prior(), *((miss, _MISS_WEIGHT) for miss in _misses(days, ahead))])
+    missing = COVERED * sum(weight for _, weight in misses)
+    for miss, weight in misses:
+        missing -= weight
+        if missing <= 0:
+            return miss
+    return misses[-1][0]
+
+
+def _prior() -> Iterator[tuple[float, float]]:
+    normal = NormalDist()
+    for step in range(_PRIOR_STEPS):
+        # The upper end of each tenth; of the last one its middle, since its end is infinite.
+        share = min((step + 1) / _PRIOR_STEPS, 1 - 0.5 / _PRIOR_STEPS)
+        yield _WIDER * normal.inv_cdf(0.5 + share / 2), _PRIOR_WEIGHT / _PRIOR_STEPS
+
+
+def _misses(days: Sequence[float], ahead: int) -> Iterator[float]:
+    """How far off the same method was from earlier days, in deviations: as many days ahead, or at least half as many
+    where the series ends."""
+    for origin in range(_FIRST_ORIGIN, len(days), _EVERY):
+        reached = min(ahead, len(days) - origin)
+        if not reached or reached * 2 < ahead:
+            return
+        found = smooth(days[:origin])
+        deviation = _deviation(found, reached)
+        miss = abs(sum(days[origin : origin + reached]) - found.level * reached)
+        if not deviation:
+            yield _LARGEST_MISS if miss else 0.0
+        else:
+            yield min(miss / deviation, _LARGEST_MISS)
