@@ -80,17 +80,25 @@ def smallest_layout(
 ) -> ParallelLayout | None:
     """The arrangement with the fewest cards that holds the workload; None when none does.
 
+    Consumer cards work alone, but for QLoRA, which FSDP spreads over the few that a workstation holds.
+
     Cards come as 1, 2, 4, ... up to a machine, then in whole machines. For training, ZeRO-3 is preferred to splitting
     the model, and of splits the smallest. ``tensor`` False: without tensor parallelism, for cards without a fast link.
     """
     usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
     for count in _machine_sizes(rules.gpus_per_node):
-        if count > 1 and accelerator.consumer:
+        if accelerator.consumer and count > _most_consumer_cards(needs, rules):
             return None
         for layout in _layouts(count, needs, rules.gpus_per_node, tensor):
+            if accelerator.consumer and layout.tensor * layout.pipeline > 1:
+                continue
             if needs.on(layout) <= usable:
                 return layout
     return None
+
+
+def _most_consumer_cards(needs: MemoryEstimate, rules: RulesOfThumb) -> int:
+    return rules.consumer_cards_per_machine if needs.workload.method is Method.QLORA else 1
 
 
 def describe(needs: MemoryEstimate, layout: ParallelLayout) -> str:
@@ -153,6 +161,8 @@ def _caveats(needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLa
         notes.append("no BF16: use FP16 with loss scaling")
     if workload.weights is Precision.FP8 and accelerator.tflops_fp8 is None:
         notes.append("no FP8 units: FP8 saves memory here, not time")
+    if accelerator.consumer and layout.gpus > 1:
+        notes.append("FSDP-QLoRA: sharded 4-bit weights over PCIe, cards in one workstation")
     if layout.tensor > 1 and accelerator.link is None:
         notes.append("no NVLink: tensor parallelism over PCIe is slow")
     if accelerator.vendor != "nvidia":

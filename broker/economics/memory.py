@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.core.errors import InvalidInput
+from broker.economics.activations import Recomputation, activation_bytes, loss_bytes, prefill_bytes, working_bytes
+from broker.economics.families import completed, shape_for
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import GIB, ceil, fraction, not_negative, parameter_count, positive, whole
@@ -52,20 +54,13 @@ _BYTES = {
 }
 
 
-class Recomputation(StrEnum):
-    """Which activations are thrown away in the forward pass and computed again in the backward pass."""
-
-    NONE = "none"
-    SELECTIVE = "selective"  # attention scores only, as FlashAttention does
-    FULL = "full"  # everything but the layers' inputs
-
-
 @dataclass(frozen=True, slots=True)
 class ModelUse:
     """A model and its use.
 
     ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
     at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
+    ``shape``: None to infer it from the number of parameters. ``recomputation``: None for the method's usual one.
     ``kv_precision``: of the KV cache. Raises InvalidInput for inconsistent values.
     """
 
@@ -75,7 +70,7 @@ class ModelUse:
     batch: int = 1
     context: int = 0
     shape: ModelShape | None = None
-    recomputation: Recomputation = Recomputation.SELECTIVE
+    recomputation: Recomputation | None = None
     kv_precision: Precision = Precision.FP16
 
     def __post_init__(self) -> None:
@@ -98,6 +93,12 @@ class ModelUse:
         if self.method is Method.QLORA:
             return Precision.INT8 if self.precision is Precision.INT8 else Precision.INT4
         return self.precision or Precision.BF16
+
+    @property
+    def recomputes(self) -> Recomputation:
+        """What is recomputed: as asked, otherwise everything in QLoRA (as PEFT prepares it) and attention elsewhere."""
+        usual = Recomputation.FULL if self.method is Method.QLORA else Recomputation.SELECTIVE
+        return self.recomputation or usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,11 @@ class ParallelLayout:
 class MemoryEstimate:
     """The memory of a workload, GiB; ``per_gpu_gib`` under its layout.
 
-    ``assumptions``: in words, the values assumed for missing inputs.
+    ``activations_gib``: stored for the backward pass; ``loss_gib``: logits and what the loss makes of them;
+    ``working_gib``: what the layer at work needs beyond that, once the loss is done; ``runtime_gib``: of the driver and
+    libraries, on each GPU. ``prefill_gib``: in inference, not in the total, what reading a whole batch of prompts at
+    once takes. ``workload``: with the shape and context that were used. ``assumptions``: in words, the values assumed
+    for missing inputs.
     """
 
     workload: ModelUse
@@ -139,7 +144,11 @@ class MemoryEstimate:
     gradients_gib: float
     optimizer_gib: float
     activations_gib: float
+    loss_gib: float
+    working_gib: float
+    runtime_gib: float
     kv_cache_gib: float
+    prefill_gib: float
     total_gib: float
     per_gpu_gib: float
     assumptions: tuple[str, ...]
@@ -148,8 +157,9 @@ class MemoryEstimate:
         """GiB on each GPU under another layout.
 
         Tensor and pipeline parallelism split everything; ZeRO shares the optimizer (stage 1), the gradients too (2)
-        and the weights too (3) among the data-parallel copies. Activations are not shared by ZeRO. The KV cache
-        cannot be split among more tensor ranks than there are key-value heads.
+        and the weights too (3) among the data-parallel copies, but two layers at a time are whole on each. Activations
+        are not shared by ZeRO. The KV cache cannot be split among more tensor ranks than there are key-value heads, and
+        that of latent attention not at all; the loss is with the last pipeline stage.
         """
         model = layout.tensor * layout.pipeline
         copies = layout.data if self.workload.trains else 1
@@ -157,9 +167,13 @@ class MemoryEstimate:
         gradients = self.gradients_gib / model / (copies if layout.zero >= 2 else 1)
         weights = self.weights_gib / model / (copies if layout.zero >= 3 else 1)
         shape = self.workload.shape
-        kv_ranks = min(layout.tensor, shape.kv_heads) if shape else layout.tensor
+        kv_ranks = min(layout.tensor, 1 if shape.latent else shape.kv_heads) if shape else layout.tensor
         cache = self.kv_cache_gib / (kv_ranks * layout.pipeline)
-        return weights + gradients + optimizer + cache + self.activations_gib / model
+        passing = self.activations_gib / model + (self.loss_gib + self.working_gib) / layout.tensor
+        if layout.zero >= 3 and copies > 1 and shape and self.loss_gib:
+            whole_layers = min(2.0, shape.layers) / shape.layers * self.weights_gib / model
+            passing += whole_layers * (1 - 1 / copies)
+        return weights + gradients + optimizer + cache + passing + self.runtime_gib
 
 
 def estimate(
@@ -172,11 +186,16 @@ def estimate(
     """
     layout = layout or ParallelLayout()
     notes: list[str] = []
-    weights = workload.parameters * workload.weights.bytes
+    workload = _with_shape(workload, rules, notes)
+    weights = _weights(workload, rules, notes)
     gradients, optimizer = _states(workload, rules, notes)
-    activations = _activations(workload, weights, rules, notes) if workload.trains else 0.0
+    activations, loss, working = _activations(workload, weights, rules, notes) if workload.trains else (0.0, 0.0, 0.0)
     cache = 0.0 if workload.trains else _cache(workload, notes)
-    total = weights + gradients + optimizer + activations + cache
+    runtime = rules.runtime_gib * GIB if workload.trains and workload.context else 0.0
+    total = weights + gradients + optimizer + activations + loss + working + runtime + cache
+    prefill = 0.0
+    if workload.shape is not None and not workload.trains:
+        prefill = prefill_bytes(workload.shape, workload.batch * workload.context)
     if layout.data > 1 and not layout.zero and workload.trains:
         notes.append(f"plain data parallelism: each of the {layout.data} copies holds everything")
     if activations and layout.zero:
@@ -188,7 +207,11 @@ def estimate(
         gradients_gib=gradients / GIB,
         optimizer_gib=optimizer / GIB,
         activations_gib=activations / GIB,
+        loss_gib=loss / GIB,
+        working_gib=working / GIB,
+        runtime_gib=runtime / GIB,
         kv_cache_gib=cache / GIB,
+        prefill_gib=prefill / GIB,
         total_gib=total / GIB,
         per_gpu_gib=0.0,
         assumptions=tuple(notes),
@@ -204,23 +227,6 @@ def kv_cache_bytes(shape: ModelShape, batch: int, context: int, precision: Preci
     whole("batch", batch)
     whole("context", context, most=10**8)
     return batch * context * shape.kv_bytes_per_token(precision.bytes)
-
-
-def activation_bytes(shape: ModelShape, batch: int, context: int, recomputation: Recomputation) -> float:
-    """Activations of one micro-batch in 16-bit training, bytes (Korthikanti et al. 2023, equations 1 and 2).
-
-    Per layer, s·b·h bytes times 34 + 5·a·s/h without recomputation, 34 when attention is recomputed, 2 when
-    everything but the layer's input is.
-    """
-    whole("batch", batch)
-    whole("context", context, most=10**8)
-    attention = 5 * shape.heads * context / shape.hidden
-    factor = {
-        Recomputation.NONE: 34 + attention,
-        Recomputation.SELECTIVE: 34.0,
-        Recomputation.FULL: 2.0,
-    }[recomputation]
-    return context * batch * shape.hidden * shape.layers * factor
 
 
 def usable_gib(memory_gib: float, headroom: float) -> float:
@@ -256,22 +262,60 @@ def _states(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> tuple[
     return trained * rules.gradient_bytes, trained * not_negative("optimizer bytes", per_parameter)
 
 
-def _activations(workload: ModelUse, weights: float, rules: RulesOfThumb, notes: list[str]) -> float:
-    if workload.shape is None or not workload.context:
+def _with_shape(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> ModelUse:
+    """The workload with the context and shape to compute with; as it is where there is nothing to compute from it."""
+    if workload.trains and workload.batch > 1 and not workload.context:
+        notes.append(f"context taken as {rules.assumed_context:,} tokens, because a batch is given")
+        workload = replace(workload, context=rules.assumed_context)
+    if not workload.context:
+        return workload
+    if workload.shape is None:
+        shape, where = shape_for(workload.parameters)
+        notes.append(where)
+        return replace(workload, shape=shape)
+    shape, missing = completed(workload.shape, workload.parameters) if workload.trains else (workload.shape, ())
+    notes += missing
+    return replace(workload, shape=shape)
+
+
+def _weights(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> float:
+    """Bytes of the weights. In 4 or 8 bits the embeddings, where the vocabulary is known, keep 16 or 32."""
+    plain = workload.parameters * workload.weights.bytes
+    kept = workload.shape.embedding_parameters if workload.shape and workload.context else 0
+    if workload.weights not in (Precision.INT8, Precision.INT4) or not 0 < kept < workload.parameters:
+        return plain
+    each = rules.unquantised_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
+    notes.append(f"embeddings of {kept / 1e9:.2g}B parameters keep {8 * each:g} bits")
+    quantised = workload.weights.bytes + (rules.quantised_block_bytes if workload.weights is Precision.INT4 else 0.0)
+    return (workload.parameters - kept) * quantised + kept * each
+
+
+def _activations(
+    workload: ModelUse, weights: float, rules: RulesOfThumb, notes: list[str]
+) -> tuple[float, float, float]:
+    """Bytes that are stored, of the loss, and of the layer at work beyond it."""
+    shape, batch, context = workload.shape, workload.batch, workload.context
+    if shape is None or not context:
         factor = not_negative("activations per weight byte", rules.activations_per_weight)
-        notes.append(f"activations taken as {factor:g} × the weights: give the architecture and context to model them")
-        return factor * weights
-    notes.append(
-        f"activations of one micro-batch of {workload.batch} × {workload.context} tokens, "
-        f"recomputation {workload.recomputation}"
-    )
-    scale = 2.0 if workload.weights is Precision.FP32 else 1.0  # the formula counts 16-bit activations
-    return scale * activation_bytes(workload.shape, workload.batch, workload.context, workload.recomputation)
+        notes.append(f"activations taken as {factor:g} × the weights: give the context to compute them")
+        return factor * weights, 0.0, 0.0
+    recomputed = workload.recomputes
+    scale = 2.0 if workload.weights is Precision.FP32 else 1.0  # the formulas count 16-bit activations
+    stored = scale * activation_bytes(shape, batch, context, recomputed)
+    loss = loss_bytes(shape, batch, context, rules.logit_bytes)
+    at_work = scale * working_bytes(shape, batch, context) if recomputed is Recomputation.FULL else 0.0
+    notes.append(f"activations of one micro-batch of {batch} × {context} tokens, recomputation {recomputed}")
+    if loss:
+        notes.append(f"loss of {rules.logit_bytes:g} bytes per logit (eager PyTorch); a fused loss needs about 2")
+    if recomputed is not Recomputation.FULL:
+        full = activation_bytes(shape, batch, context, Recomputation.FULL)
+        notes.append(f"with full recomputation the activations are {scale * full / GIB:,.1f} GiB")
+    return stored, loss, max(0.0, at_work - loss)
 
 
 def _cache(workload: ModelUse, notes: list[str]) -> float:
     if workload.shape is None:
-        notes.append("no KV cache counted: give layers, kv-heads, head-dim, batch and context")
+        notes.append("no KV cache counted: give batch and context")
         return 0.0
     if not workload.context:
         notes.append("no KV cache counted: give the context length")

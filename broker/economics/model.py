@@ -18,7 +18,12 @@ USUAL_HEAD_DIM = 128
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Layers, hidden size, attention heads, key-value heads, dimension of a head; ``vocabulary`` if known."""
+    """Layers, hidden size, attention heads, key-value heads, dimension of a head; what else is known of it.
+
+    ``vocabulary``: tokens; ``tied``: input and output share one embedding. ``width``: of the MLP, of one expert in a
+    mixture, of which ``active_experts`` work on a token; ``gated``: three matrices, not two. ``latent``: with
+    multi-head latent attention, the values that the KV cache holds of a token in a layer, instead of keys and values.
+    """
 
     layers: int
     hidden: int
@@ -26,6 +31,11 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     vocabulary: int | None = None
+    width: int | None = None
+    gated: bool = True
+    tied: bool = False
+    latent: int | None = None
+    active_experts: int = 1
 
     def __post_init__(self) -> None:
         whole("layers", self.layers, most=10_000)
@@ -33,12 +43,23 @@ class ModelShape:
         whole("attention heads", self.heads, most=10**4)
         whole("key-value heads", self.kv_heads, most=10**4)
         whole("head dimension", self.head_dim, most=10**5)
+        for name, value in (("vocabulary", self.vocabulary), ("MLP width", self.width), ("latent", self.latent)):
+            if value is not None:
+                whole(name, value)
+        whole("active experts", self.active_experts, most=10**4)
         if self.heads % self.kv_heads:
             raise InvalidInput(f"key-value heads: expected a divisor of the {self.heads} heads, got {self.kv_heads}")
 
     def kv_bytes_per_token(self, bytes_per_value: float) -> float:
-        """KV cache of one token of one sequence, bytes: layers × key-value heads × head dimension × 2 (K and V)."""
-        return self.layers * self.kv_heads * self.head_dim * 2 * bytes_per_value
+        """KV cache of one token of one sequence, bytes: layers × key-value heads × head dimension × 2 (K and V); with
+        latent attention layers × latent values."""
+        values = self.latent or self.kv_heads * self.head_dim * 2
+        return self.layers * values * bytes_per_value
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of the embeddings of input and output, which quantisation leaves alone; 0 where not known."""
+        return (self.vocabulary or 0) * self.hidden * (1 if self.tied else 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +108,7 @@ def shape_from(
 
 def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelConfig:
     """Shape and parameter count from the parsed ``config.json`` of a decoder (Llama, Mistral, Qwen, Gemma, Mixtral,
-    GPT-2, GPT-NeoX and similar); of a multimodal file, its ``text_config``.
+    DeepSeek, GPT-2, GPT-NeoX and similar); of a multimodal file, its ``text_config``.
 
     The count is the sum of the matrices (attention, MLP, embeddings, experts), within 1 % of the published one for
     those families. Raises InvalidInput, naming the missing key, for other models.
@@ -95,40 +116,80 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelC
     inner = config.get("text_config")
     if isinstance(inner, Mapping):
         config = inner
-    if "kv_lora_rank" in config:
-        raise InvalidInput(
-            "multi-head latent attention is not modelled: give parameters, layers, kv-heads and head-dim", where=where
-        )
     hidden = _integer(config, where, "hidden_size", "n_embd", "d_model")
     layers = _integer(config, where, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     heads = _integer(config, where, "num_attention_heads", "n_head", "n_heads")
     kv_heads = _optional(config, where, "num_key_value_heads") or (1 if config.get("multi_query") else heads)
     vocabulary = _integer(config, where, "vocab_size")
+    kind = str(config.get("model_type", ""))
+    tied = bool(config.get("tie_word_embeddings", kind in _TIED_UNLESS_SAID))
+    head_dim = _optional(config, where, "head_dim") or hidden // heads
+    attention = 2 * hidden * head_dim * (heads + kv_heads)
+    latent = None
+    if "kv_lora_rank" in config:
+        latent, attention = _latent_attention(config, where, hidden, heads)
+    mlp = _mlp(config, where, kind, hidden, layers)
     shape = ModelShape(
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=_optional(config, where, "head_dim") or hidden // heads,
+        head_dim=head_dim,
         vocabulary=vocabulary,
+        width=mlp.width,
+        gated=kind not in _TWO_MATRIX_MLP,
+        tied=tied,
+        latent=latent,
+        active_experts=mlp.experts_per_token,
     )
-    kind = str(config.get("model_type", ""))
-    embeddings = vocabulary * hidden * (1 if config.get("tie_word_embeddings", kind in _TIED_UNLESS_SAID) else 2)
+    embeddings = shape.embedding_parameters
     if kind in _LEARNED_POSITIONS:
         embeddings += (_optional(config, where, "n_positions", "max_position_embeddings") or 0) * hidden
-    attention = 2 * hidden * shape.head_dim * (heads + kv_heads)
-    width = _optional(config, where, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
-    matrices = 2 if kind in _TWO_MATRIX_MLP else 3
-    experts = _optional(config, where, "num_local_experts", "num_experts") or 1
-    if experts > 1:
-        width = _optional(config, where, "moe_intermediate_size") or width
+    rest = embeddings + layers * attention
+    return ModelConfig(shape, parameter_count(rest + mlp.parameters), parameter_count(rest + mlp.active_parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mlp:
+    """The MLPs of all layers; ``width`` and ``experts_per_token`` as in `ModelShape`."""
+
+    width: int
+    experts_per_token: int
+    parameters: float
+    active_parameters: float
+
+
+def _mlp(config: Mapping[str, Any], where: str, kind: str, hidden: int, layers: int) -> _Mlp:
+    """Dense, or a mixture with routed and shared experts after some dense layers (DeepSeek)."""
+    dense_width = _optional(config, where, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
+    matrix = (2 if kind in _TWO_MATRIX_MLP else 3) * hidden
+    experts = _optional(config, where, "num_local_experts", "num_experts", "n_routed_experts") or 1
+    if experts == 1:
+        total = float(layers * matrix * dense_width)
+        return _Mlp(dense_width, 1, total, total)
+    width = _optional(config, where, "moe_intermediate_size") or dense_width
+    shared = (_optional(config, where, "n_shared_experts") or 0) * width
+    shared += _optional(config, where, "shared_expert_intermediate_size") or 0
     used = min(_optional(config, where, "num_experts_per_tok") or experts, experts)
-    mlp = matrices * hidden * width
+    dense = min(_optional(config, where, "first_k_dense_replace") or 0, layers)
+    common = dense * matrix * dense_width + (layers - dense) * (matrix * shared + hidden * experts)
 
-    def count(expert_count: int) -> float:
-        return embeddings + layers * (attention + expert_count * mlp + (hidden * experts if experts > 1 else 0))
+    def count(routed: int) -> float:
+        return float(common + (layers - dense) * matrix * width * routed)
 
-    return ModelConfig(shape, parameter_count(count(experts)), parameter_count(count(used)))
+    return _Mlp(width, used + round(shared / width), count(experts), count(used))
+
+
+def _latent_attention(config: Mapping[str, Any], where: str, hidden: int, heads: int) -> tuple[int, int]:
+    """Values cached of a token in a layer, and parameters of a layer's attention (DeepSeek-V2, arXiv:2405.04434)."""
+    rank = _integer(config, where, "kv_lora_rank")
+    rotary = _integer(config, where, "qk_rope_head_dim")
+    plain = _integer(config, where, "qk_nope_head_dim")
+    value = _integer(config, where, "v_head_dim")
+    query_rank = _optional(config, where, "q_lora_rank")
+    queries = heads * (plain + rotary)
+    down = hidden * queries if query_rank is None else query_rank * (hidden + queries)
+    return rank + rotary, down + hidden * (rank + rotary) + rank * heads * (plain + value) + heads * value * hidden
 
 
 def _optional(config: Mapping[str, Any], where: str, *keys: str) -> int | None:

@@ -24,6 +24,12 @@ class RulesOfThumb:
     sgd_bytes: float = 4
     activations_per_weight: float = 2  # activation bytes per byte of weights, when the architecture is not given
     adapter_fraction: float = 0.01
+    logit_bytes: float = 14  # per logit in training: 16 bits, FP32 copy, log-softmax, gradient (eager); fused loss: 2
+    runtime_gib: float = 1.0  # on each GPU in training: context of the driver, workspaces of libraries
+    unquantised_bytes: float = 4  # QLoRA's embeddings and output layer: PEFT keeps them in FP32
+    quantised_block_bytes: float = 0.016  # of block constants per 4-bit parameter: NF4 with double quantisation
+    assumed_context: int = 2048  # tokens per sequence in training, where only a batch is given
+    consumer_cards_per_machine: int = 4  # that share a QLoRA by FSDP
     memory_headroom: float = 0.10
     reference_card_usable_gib: float = 75  # of an "80 GB" card, for lower bounds that are quoted in such cards
     # Work

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
+from broker.economics.activations import Recomputation, activation_bytes
 from broker.economics.memory import (
     Method,
     ModelUse,
     ParallelLayout,
     Precision,
-    Recomputation,
-    activation_bytes,
     estimate,
     kv_cache_bytes,
     lower_bound_cards,
@@ -110,6 +109,40 @@ def test_activations_from_the_architecture() -> None:
     assert modelled.activations_gib * GIB == pytest.approx(unit * 2)
 
 
+def test_batch_and_context_always_count() -> None:
+    """Issue: an 8B QLoRA of 8 × 4096 tokens was said to fit a T4; its logits alone take 14 GiB."""
+    needs = estimate(ModelUse(8e9, Method.QLORA, batch=8, context=4096))
+    assert needs.activations_gib == pytest.approx(32 * 8 * 4096 * 4096 * 2 / GIB), "full recomputation: layers' inputs"
+    assert needs.loss_gib == pytest.approx(8 * 4096 * 128256 * 14 / GIB)
+    assert "Llama 3.1 8B" in " ".join(needs.assumptions)
+    longer = estimate(ModelUse(8e9, Method.QLORA, batch=8, context=8192))
+    assert longer.total_gib - needs.total_gib > 0.9 * (needs.activations_gib + needs.loss_gib)
+    only_batch = estimate(ModelUse(8e9, Method.QLORA, batch=8))
+    assert "2,048 tokens" in " ".join(only_batch.assumptions)
+    assert only_batch.loss_gib == pytest.approx(needs.loss_gib / 2)
+
+
+def test_inference_from_the_size_alone_counts_the_cache() -> None:
+    serving = estimate(ModelUse(70e9, Method.INFERENCE, Precision.FP16, batch=32, context=8192))
+    assert serving.kv_cache_gib * GIB / GB == pytest.approx(85.9, abs=0.05), "as with layers and heads given"
+    assert serving.total_gib == pytest.approx(serving.weights_gib + serving.kv_cache_gib)
+
+
+def test_qlora_keeps_embeddings_in_more_bits() -> None:
+    small = estimate(ModelUse(8.03e9, Method.QLORA, context=512))
+    kept = 2 * 128256 * 4096
+    assert small.weights_gib * GIB == pytest.approx((8.03e9 - kept) * 0.516 + 4 * kept)
+    assert "embeddings of 1.1B parameters keep 32 bits" in small.assumptions
+
+
+def test_fsdp_holds_two_layers_whole() -> None:
+    needs = estimate(ModelUse(70e9, Method.LORA, context=2048))
+    shared = needs.weights_gib / 8 + needs.gradients_gib / 8 + needs.optimizer_gib / 8
+    passing = needs.activations_gib + needs.loss_gib + needs.working_gib + needs.runtime_gib
+    extra = needs.on(ParallelLayout(8, zero=3)) - shared - passing
+    assert extra == pytest.approx(2 / 80 * needs.weights_gib * 7 / 8)
+
+
 def test_usable_memory_keeps_headroom() -> None:
     assert usable_gib(80, 0.10) == pytest.approx(72)
     with pytest.raises(InvalidInput, match="headroom"):
@@ -197,8 +230,12 @@ def test_the_parts_are_gib_and_add_up(parameters: float, method: Method, batch: 
     """Units: bytes go in, GiB (2**30) come out, and nothing on the way is a GB (10**9)."""
     shape = ModelShape(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128)
     needs = estimate(ModelUse(parameters, method, batch=batch, context=context, shape=shape))
-    parts = (needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.kv_cache_gib)
+    parts = (
+        needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.loss_gib,
+        needs.working_gib, needs.runtime_gib, needs.kv_cache_gib,
+    )  # fmt: skip
     assert needs.total_gib == pytest.approx(sum(parts))
-    assert needs.weights_gib * 2**30 == pytest.approx(parameters * needs.workload.weights.bytes)
+    if method is not Method.QLORA or not needs.workload.context:
+        assert needs.weights_gib * 2**30 == pytest.approx(parameters * needs.workload.weights.bytes)
     if method is Method.INFERENCE and context:
         assert needs.kv_cache_gib * 2**30 == pytest.approx(kv_cache_bytes(shape, batch, context))

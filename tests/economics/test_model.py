@@ -60,6 +60,45 @@ def test_a_mixture_uses_only_some_of_its_parameters() -> None:
     assert read_config(mixtral).active_parameters / 1e9 == pytest.approx(12.9, rel=0.01)
 
 
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+    "num_key_value_heads": 128, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128, "v_head_dim": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+    "vocab_size": 129280, "tie_word_embeddings": False,
+}  # fmt: skip
+DEEPSEEK_V2_LITE = {
+    "model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128, "v_head_dim": 128, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+    "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1,
+    "vocab_size": 102400, "tie_word_embeddings": False,
+}  # fmt: skip
+QWEN3_30B = {
+    "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
+    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "billions", "active", "cached_bytes"),
+    [
+        (DEEPSEEK_V3, 671, 37, 70_272),  # arXiv:2412.19437 (sizes), arXiv:2505.09343, table 1 (cache of a token, BF16)
+        (DEEPSEEK_V2_LITE, 15.7, 2.6, 27 * 576 * 2),  # arXiv:2405.04434, appendix B: 15.7B, 2.4B without embeddings
+        (QWEN3_30B, 30.5, 3.3, 48 * 2 * 4 * 128 * 2),  # huggingface.co/Qwen/Qwen3-30B-A3B
+    ],
+    ids=["DeepSeek-V3", "DeepSeek-V2-Lite", "Qwen3-30B-A3B"],
+)
+def test_latent_attention_and_mixtures(
+    config: dict[str, Any], billions: float, active: float, cached_bytes: int
+) -> None:
+    model = read_config(config)
+    assert model.parameters / 1e9 == pytest.approx(billions, rel=0.01)
+    assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.03)
+    assert model.shape.kv_bytes_per_token(2) == cached_bytes
+
+
 def test_shape_and_defaults() -> None:
     shape = read_config(llama(8192, 80, 64, 8, 28672, 32000)).shape
     assert (shape.layers, shape.hidden, shape.kv_heads, shape.head_dim, shape.vocabulary) == (80, 8192, 8, 128, 32000)
@@ -80,7 +119,7 @@ def test_the_text_part_of_a_multimodal_model() -> None:
         ({"hidden_size": 4096}, "no num_hidden_layers"),
         (llama(4096, 32, 32, 8, 14336, 0), "vocab_size"),
         (llama(-1, 32, 32, 8, 14336, 32000), "hidden_size"),
-        (llama(4096, 32, 32, 8, 14336, 32000, kv_lora_rank=512), "latent attention"),
+        (llama(4096, 32, 32, 8, 14336, 32000, kv_lora_rank=512), "qk_rope_head_dim"),
         ({"hidden_size": "4096"}, "whole number"),
     ],
 )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from broker.app.advise.subject import Architecture, subject
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.units import MAX_DURATION
+from broker.economics.activations import Recomputation
 from broker.economics.fits import smallest_layout
-from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
+from broker.economics.memory import MemoryEstimate, Method, Precision, estimate
 from broker.economics.rules import DEFAULTS, RulesOfThumb, changed
 from broker.economics.throughput import training_time
 
@@ -28,6 +30,9 @@ class Sizing:
     gradients_gib: float
     optimizer_gib: float
     activations_gib: float
+    loss_gib: float
+    working_gib: float
+    runtime_gib: float
     kv_cache_gib: float
     machines: tuple[str, ...]
     nodes: int
@@ -65,6 +70,9 @@ def sized(job: Job, rules: RulesOfThumb = DEFAULTS) -> tuple[Job, Sizing]:
         gradients_gib=needs.gradients_gib,
         optimizer_gib=needs.optimizer_gib,
         activations_gib=needs.activations_gib,
+        loss_gib=needs.loss_gib,
+        working_gib=needs.working_gib,
+        runtime_gib=needs.runtime_gib,
         kv_cache_gib=needs.kv_cache_gib,
         machines=machines,
         nodes=nodes,
@@ -78,14 +86,14 @@ def _needs(model: Model, rules: RulesOfThumb) -> MemoryEstimate:
     architecture = Architecture(
         said.get("layers"), said.get("hidden_size"), said.get("heads"), said.get("kv_heads"), said.get("head_dim")
     )
-    recomputed = {True: Recomputation.FULL, False: Recomputation.NONE, None: Recomputation.SELECTIVE}
+    recomputed: dict[Any, Recomputation] = {True: Recomputation.FULL, False: Recomputation.NONE}
     precision = said.get("precision")
     workload = subject(model.parameters, architecture=architecture).workload(
         Method(model.method),
         Precision(precision) if precision else None,
         batch=model.batch_size or 1,
         context=model.sequence_length or 0,
-        recomputation=recomputed[said.get("activation_checkpointing")],
+        recomputation=recomputed.get(said.get("activation_checkpointing")),
     )
     return estimate(workload, rules=rules)
 
@@ -143,7 +151,9 @@ def _notes(
     assert job.model is not None
     named = (
         ("weights", needs.weights_gib), ("gradients", needs.gradients_gib), ("optimizer", needs.optimizer_gib),
-        ("activations", needs.activations_gib), ("KV cache", needs.kv_cache_gib),
+        ("activations", needs.activations_gib), ("logits and loss", needs.loss_gib),
+        ("layer at work", needs.working_gib), ("driver and libraries", needs.runtime_gib),
+        ("KV cache", needs.kv_cache_gib),
     )  # fmt: skip
     parts = ", ".join(f"{name} {gib:,.1f}" for name, gib in named if gib)
     each = f"{nodes} machines each with " if nodes > 1 else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from broker.core.errors import InvalidInput
-from broker.economics.memory import Method, ModelUse, Precision, Recomputation
+from broker.economics.activations import Recomputation
+from broker.economics.memory import Method, ModelUse, Precision
 from broker.economics.model import ModelShape, read_config, shape_from
 from broker.economics.units import parameter_count
 
@@ -49,7 +50,7 @@ class Subject:
         *,
         batch: int = 1,
         context: int = 0,
-        recomputation: Recomputation = Recomputation.SELECTIVE,
+        recomputation: Recomputation | None = None,
         kv_precision: Precision = Precision.FP16,
     ) -> ModelUse:
         """What is done with it. A shape that only tells the KV cache is no ground for modelling activations."""
@@ -98,13 +99,13 @@ def subject(
 
 def _changed(shape: ModelShape, said: Architecture) -> ModelShape:
     heads = said.heads or shape.heads
-    return ModelShape(
+    return replace(
+        shape,
         layers=said.layers or shape.layers,
         hidden=said.hidden or shape.hidden,
         heads=heads,
         kv_heads=said.kv_heads or min(shape.kv_heads, heads),
         head_dim=said.head_dim or shape.head_dim,
-        vocabulary=shape.vocabulary,
     )
 
 

@@ -463,7 +463,11 @@ class SizeAdvice(Advice):
     gradients_gib: Figure
     optimizer_gib: Figure
     activations_gib: Figure
+    loss_gib: Figure
+    working_gib: Figure
+    runtime_gib: Figure
     kv_cache_gib: Figure
+    prefill_gib: Figure
     total_gib: Figure
     per_gpu_gib: Figure
     lower_bound_80gb_cards: int

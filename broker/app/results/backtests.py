@@ -9,6 +9,7 @@ from pydantic import Field
 
 from broker.app.market.strategy_backtest import JobBacktest
 from broker.app.results.values import Moment, Result, is_none
+from broker.backtest.memory.published import ErrorSummary, MemoryComparison
 from broker.backtest.placement.report import PlacementCell, PlacementReport
 from broker.backtest.reserve.reserve_report import Mean, ReserveCell, ReserveReport
 
@@ -239,3 +240,67 @@ def _six(value: float | None) -> float | None:
 
 def _whole(seconds: float) -> float | int:
     return int(seconds) if seconds == int(seconds) else seconds
+
+
+class MeasuredMemory(Result):
+    """A published measurement and its estimate, GiB on each GPU. ``error``: estimate over measurement, less 1.
+    ``seen``: it was looked at while the constants of the estimate were chosen."""
+
+    model: str
+    method: str
+    precision: str
+    batch: int
+    context: int
+    gpus: int
+    measured_gib: float
+    estimated_gib: float
+    error: float
+    seen: bool
+    source: str
+    address: str
+
+    @classmethod
+    def of(cls, one: MemoryComparison) -> Self:
+        use = one.measured.use
+        return cls(
+            model=one.measured.model,
+            method=str(use.method),
+            precision=str(use.weights),
+            batch=use.batch,
+            context=use.context,
+            gpus=one.measured.layout.gpus,
+            measured_gib=one.measured.gib,
+            estimated_gib=round(one.estimated_gib, 2),
+            error=round(one.error, 4),
+            seen=one.measured.seen,
+            source=one.measured.source,
+            address=one.measured.address,
+        )
+
+
+class MemoryErrors(Result):
+    """Absolute errors of some rows: median, largest, and the share of rows within 10 % and 25 %."""
+
+    rows: int
+    median: float
+    worst: float
+    within_10_percent: float
+    within_25_percent: float
+
+    @classmethod
+    def of(cls, summary: ErrorSummary) -> Self:
+        return cls(
+            rows=summary.rows,
+            median=round(summary.median, 4),
+            worst=round(summary.worst, 4),
+            within_10_percent=round(summary.within_10, 4),
+            within_25_percent=round(summary.within_25, 4),
+        )
+
+
+class MemoryBacktest(Result):
+    """Estimates of GPU memory against published measurements. ``unseen``: the rows that chose no constant."""
+
+    rows: list[MeasuredMemory]
+    all: MemoryErrors
+    unseen: MemoryErrors

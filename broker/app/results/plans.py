@@ -143,6 +143,9 @@ class SizingResult(Result):
     gradients_gib: Figure
     optimizer_gib: Figure
     activations_gib: Figure
+    loss_gib: Figure
+    working_gib: Figure
+    runtime_gib: Figure
     kv_cache_gib: Figure
     machines: list[str]
     nodes: int
@@ -229,6 +232,9 @@ class PlanResult(Result):
                 gradients_gib=sizing.gradients_gib,
                 optimizer_gib=sizing.optimizer_gib,
                 activations_gib=sizing.activations_gib,
+                loss_gib=sizing.loss_gib,
+                working_gib=sizing.working_gib,
+                runtime_gib=sizing.runtime_gib,
                 kv_cache_gib=sizing.kv_cache_gib,
                 machines=list(sizing.machines),
                 nodes=sizing.nodes,

@@ -9,7 +9,8 @@ import typer
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.economics.memory import Method, Precision, Recomputation
+from broker.economics.activations import Recomputation
+from broker.economics.memory import Method, Precision
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,8 +43,11 @@ def parallelism(
     kv_heads: inputs.KvHeads = None,
     head_dim: inputs.HeadDim = None,
     recompute: Annotated[
-        Recomputation, typer.Option("--recompute", help="Which activations are recomputed instead of stored.")
-    ] = Recomputation.SELECTIVE,
+        Recomputation | None,
+        typer.Option(
+            "--recompute", help="Activations recomputed instead of stored. Default: full for qlora, else selective."
+        ),
+    ] = None,
     linked: Annotated[
         bool | None,
         typer.Option("--nvlink/--no-nvlink", help="Whether the GPUs are linked. Default: as in the offers."),

@@ -10,7 +10,8 @@ import typer
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.economics.memory import Method, Precision, Recomputation
+from broker.economics.activations import Recomputation
+from broker.economics.memory import Method, Precision
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,8 +47,11 @@ def size(
         Precision, typer.Option("--kv-precision", help="Precision of the KV cache.")
     ] = Precision.FP16,
     recompute: Annotated[
-        Recomputation, typer.Option("--recompute", help="Which activations are recomputed instead of stored.")
-    ] = Recomputation.SELECTIVE,
+        Recomputation | None,
+        typer.Option(
+            "--recompute", help="Activations recomputed instead of stored. Default: full for qlora, else selective."
+        ),
+    ] = None,
     zero: Annotated[int | None, typer.Option("--zero", min=0, max=3, help="ZeRO stage; 3 is FSDP.")] = None,
     gpus: Annotated[
         int | None, typer.Option("--gpus", help="Number of GPUs. Default: the fewest that hold it.")
@@ -63,10 +67,13 @@ def size(
     gradient_bytes: Annotated[
         float | None, typer.Option("--gradient-bytes", help="Gradient bytes per trained parameter. Default: 4.")
     ] = None,
+    logit_bytes: Annotated[
+        float | None, typer.Option("--logit-bytes", help="Bytes per logit in training. Default: 14; fused loss: 2.")
+    ] = None,
     activations: Annotated[
         float | None,
         typer.Option(
-            "--activations-per-weight", help="Without --layers: activation bytes per byte of weights. Default: 2."
+            "--activations-per-weight", help="Without --context: activation bytes per byte of weights. Default: 2."
         ),
     ] = None,
     gpu: inputs.Gpus = None,
@@ -90,6 +97,7 @@ def size(
         memory_headroom=thumb.memory_headroom if headroom is None else headroom,
         adapter_fraction=thumb.adapter_fraction if adapter is None else adapter,
         gradient_bytes=thumb.gradient_bytes if gradient_bytes is None else gradient_bytes,
+        logit_bytes=thumb.logit_bytes if logit_bytes is None else logit_bytes,
         activations_per_weight=thumb.activations_per_weight if activations is None else activations,
     )
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
@@ -113,7 +121,7 @@ def size(
                 precision=workload.weights,
                 lower_bound_80gb_cards=cards,
                 layout=layout,
-                shape=model.shape,
+                shape=needs.workload.shape,
                 fits=[SizedAccelerator.of(row) for row in found],
                 assumptions=list(notes),
             )
@@ -139,7 +147,9 @@ def _screen(
     parts: list[RenderableType] = [view.heading(title, f": {needs.total_gib:,.1f} GiB")]
     named = (
         ("weights", needs.weights_gib), ("gradients", needs.gradients_gib), ("optimizer", needs.optimizer_gib),
-        ("activations", needs.activations_gib), ("KV cache", needs.kv_cache_gib),
+        ("activations", needs.activations_gib), ("logits and loss", needs.loss_gib),
+        ("layer at work", needs.working_gib), ("driver and libraries", needs.runtime_gib),
+        ("KV cache", needs.kv_cache_gib),
     )  # fmt: skip
     lines = [(name, f"{gib:>10,.1f} GiB") for name, gib in named if gib]
     if fixed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from broker.cli.backtest import placement, reserve, spending
+from broker.cli.backtest import memory, placement, reserve, spending
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,6 +17,7 @@ def backtest() -> None:
     """Compute what strategies would have cost on recorded data, and how well spending is foretold."""
 
 
+app.command("memory", epilog=memory.EXAMPLES)(memory.memory)
 app.command("placement", epilog=placement.EXAMPLES)(placement.placement)
 app.command("reserve", epilog=reserve.EXAMPLES)(reserve.reserve)
 app.command("forecast", epilog=spending.FORECAST_EXAMPLES)(spending.forecast)

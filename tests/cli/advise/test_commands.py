@@ -167,7 +167,7 @@ def test_bad_input_is_a_document_too(gpubroker: Any) -> None:
         ("[]", "is not a JSON object"),
         ("{}", "no hidden_size in it"),
         ('{"hidden_size": 0, "num_hidden_layers": 2}', "hidden_size: expected"),
-        ('{"hidden_size": 64, "num_hidden_layers": 2, "kv_lora_rank": 4}', "multi-head latent attention"),
+        ('{"hidden_size": 64, "num_hidden_layers": 2, "kv_lora_rank": 4}', "num_attention_heads"),
     ],
 )
 def test_a_configuration_nobody_knows(gpubroker: Any, write: Any, content: str, says: str) -> None:

@@ -12,8 +12,9 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.units import split_machine
+from broker.economics.activations import Recomputation
 from broker.economics.fits import MOST_GPUS
-from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
+from broker.economics.memory import MemoryEstimate, Method, Precision, estimate
 from broker.economics.parallelism import ParallelPlan, choose
 from broker.economics.rules import RulesOfThumb
 from broker.economics.throughput import training_time
