@@ -18,7 +18,7 @@ _EXACT = 0.02  # how near a mixture of experts must be: its size alone says litt
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class PublishedModel:
     """A published model: its ``name``, number of ``parameters``, ``shape`` and source. ``dense``: no mixture."""
 
     name: str
@@ -73,14 +73,14 @@ def completed(shape: ModelShape, parameters: float) -> tuple[ModelShape, tuple[s
 
 
 @cache
-def published() -> tuple[Family, ...]:
+def published() -> tuple[PublishedModel, ...]:
     """The published families, smallest first."""
     text = resources.files("broker.economics").joinpath("families.toml").read_text(encoding="utf-8")
     found = []
     for row in tomllib.loads(text)["families"]:
         name, parameters, source = row.pop("name"), row.pop("parameters"), row.pop("source")
         dense = row.pop("dense", True)
-        found.append(Family(name, parameters, ModelShape(**row), dense, source))
+        found.append(PublishedModel(name, parameters, ModelShape(**row), dense, source))
     return tuple(sorted(found, key=lambda one: one.parameters))
 
 
