@@ -6,18 +6,21 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
+from broker.core.market.judging import MarketJudge
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
 from broker.core.values.clock import Clock
 from broker.store.records import PollRun, PollStatus
 
 log = logging.getLogger(__name__)
+
+_SAMPLES, _SAMPLE_LENGTH = 5, 200  # details kept of each reason to skip rows, and characters of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class PollResult:
     @property
     def failed(self) -> bool:
         """Whether something is out of order; a login or an optional part that was never set up is not."""
-        return self.status in (PollStatus.FAILED, PollStatus.LOGIN_REFUSED)
+        return self.status in (PollStatus.FAILED, PollStatus.LOGIN_REFUSED, PollStatus.SUSPECT)
 
 
 class PollStore(Protocol):
@@ -58,14 +61,16 @@ class PollStore(Protocol):
         finished: datetime,
         offers: Iterable[Offer],
         skipped: Mapping[str, int],
+        samples: Mapping[str, Sequence[str]],
         error: str,
         complete: bool,
         status: PollStatus,
         hint: str,
         keep_unchanged: bool,
+        judge: MarketJudge | None,
     ) -> PollRun:
         """Store the offers; return those on record. With ``complete``, missing offers are no longer current. Without
-        ``keep_unchanged``, a preceding uneventful poll is deleted.
+        ``keep_unchanged``, a preceding uneventful poll is deleted. ``judge`` may find the answer suspect.
         """
         ...
 
@@ -73,13 +78,15 @@ class PollStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One provider to poll. ``make`` creates it, or raises its own `BrokerError`; ``timeout``: seconds of the wall
-    clock; ``max_age``: overrides the age limit of its offers.
+    clock; ``max_age``: overrides the age limit of its offers; ``judge``: asked whether to believe the answer, None for
+    local sources, whose word is final.
     """
 
     name: str
     make: Callable[[], Provider]
     timeout: float
     max_age: timedelta | None = None
+    judge: MarketJudge | None = None
 
 
 class Hearing:
@@ -95,6 +102,7 @@ class Hearing:
         self._failure: BrokerError | None = None
         self._offers: list[Offer] = []
         self._skipped: Counter[str] = Counter()
+        self._samples: dict[str, list[str]] = {}
         self.started = clock.now()
         self._ends = time.monotonic() + ask.timeout
 
@@ -124,8 +132,16 @@ class Hearing:
                     return
                 if isinstance(row, SkippedRow):
                     self._skipped[row.reason] += 1
+                    self._keep_sample(row)
                 else:
                     self._offers.append(row)
+
+    def _keep_sample(self, row: SkippedRow) -> None:
+        """Some different details for each reason: what was skipped is named, however much of it there is."""
+        kept = self._samples.setdefault(row.reason, [])
+        detail = row.detail if len(row.detail) <= _SAMPLE_LENGTH else f"{row.detail[:_SAMPLE_LENGTH]}…"
+        if detail and len(kept) < _SAMPLES and detail not in kept:
+            kept.append(detail)
 
     def time_out(self) -> None:
         """Cut it short: its time is up."""
@@ -169,15 +185,17 @@ class Hearing:
             finished=finished,
             offers=offers,
             skipped=self._skipped,
+            samples=self._samples,
             error=error,
             complete=failure is None,
             status=status,
             hint=hint,
             # A provider without a login fails every time; one record is enough.
             keep_unchanged=keep_unchanged and status in (PollStatus.OK, PollStatus.FAILED),
+            judge=self._ask.judge,
         )
-        counts = (run.seen, run.changed, run.skipped)
-        return PollResult(self.name, self.started, finished, *counts, error, hint, status, self._cut_short)
+        told = (run.seen, run.changed, run.skipped, run.error, run.hint, run.status)
+        return PollResult(self.name, self.started, finished, *told, self._cut_short)
 
 
 def _status(failure: BrokerError | None) -> PollStatus:

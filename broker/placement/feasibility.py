@@ -216,6 +216,8 @@ def _to_be_had(offer: Offer, request: PreparedJob) -> _Finding | None:
 def _price(offer: Offer, request: PreparedJob) -> _Finding | None:
     if not offer.has_valid_price():
         return Reason.NO_PRICE, "not known" if offer.price is None else f"{offer.price}/h makes no sense here"
+    if offer.doubt is not None:
+        return Reason.SUSPECT_OFFER, offer.doubt_detail or offer.doubt.text
     # Reference prices have no age limit: they are marked as not live.
     if offer.max_age is not None and not offer.reference and not request.conditions.allow_stale_prices:
         age = request.now - offer.as_of

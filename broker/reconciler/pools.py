@@ -25,6 +25,7 @@ _PASSING = frozenset(
         Reason.TOO_FEW_MACHINES,
         Reason.NO_PRICE,
         Reason.STALE_PRICE,
+        Reason.SUSPECT_OFFER,
         Reason.LAUNCH_FAILED_LATELY,
         Reason.REFERENCE_PRICE,
         Reason.DENIED_BY_POLICY,

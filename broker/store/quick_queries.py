@@ -25,6 +25,7 @@ SELECT pool.accelerator, pool.count, pool.capacity_type, pool.provider, pool.reg
        count(*), min(offer.micros)
 FROM offer JOIN pool ON offer.pool_id = pool.id
 WHERE offer.ended_at IS NULL AND NOT offer.superseded AND offer.micros > 0 AND offer.money = 'cash'
+  AND offer.doubt IS NULL
   AND offer.availability NOT IN ('unavailable', 'no_quota') AND pool.count > 0 AND pool.accelerator <> ''
 GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, offer.interconnect, offer.reference, stale
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,20 +14,24 @@ from broker.core.values.money import Money
 class PollStatus(StrEnum):
     """How a poll ended. ``LOGIN_MISSING``: the provider was not asked, for want of a login; ``LOGIN_REFUSED``: a login
     was given, and it is wrong or has expired; ``EXTRA_MISSING``: an optional part of gpubroker that it needs is not
-    installed."""
+    installed; ``SUSPECT``: it ended well, and brought so little that what was known before is kept; ``ACCEPTED``: it
+    was suspect, and a person said that it was right."""
 
     OK = "ok"
     FAILED = "failed"
     LOGIN_MISSING = "login_missing"
     LOGIN_REFUSED = "login_refused"
     EXTRA_MISSING = "extra_missing"
+    SUSPECT = "suspect"
+    ACCEPTED = "accepted"
 
 
 @dataclass(frozen=True, slots=True)
 class PollRun:
     """One poll of one provider (times UTC). ``complete``: it told everything there is, so what it did not tell of is
-    gone. ``changed``: how many prices or availabilities changed. ``skipped``: rows not understood, by reason.
-    ``error`` is empty when all went well; ``hint`` says what to do about it."""
+    gone: ``gone`` offers. ``changed``: how many prices or availabilities changed. ``skipped``: rows not understood, by
+    reason; ``samples``: details of some of them. ``error`` is empty when all went well; ``hint`` says what to do about
+    it."""
 
     provider: str
     started: datetime
@@ -39,6 +43,8 @@ class PollRun:
     error: str = ""
     status: PollStatus = PollStatus.OK
     hint: str = ""
+    gone: int = 0
+    samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,9 @@ class SignalPoint:
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """How fresh one provider's offers are. ``offers``: how many are current; ``stale``: how many of them are older than
-    their limit; ``oldest`` and ``newest``: the dates of their prices (UTC); ``limit``: the shortest limit among them.
-    ``last``: its newest poll; ``last_success``: the end of the newest that went well."""
+    their limit; ``doubted``: how many are not believed; ``oldest`` and ``newest``: the dates of their prices (UTC);
+    ``limit``: the shortest limit among them. ``last``: its newest poll; ``last_success``: the end of the newest that
+    went well."""
 
     provider: str
     offers: int
@@ -109,6 +116,19 @@ class Freshness:
     limit: timedelta | None
     last: PollRun | None
     last_success: datetime | None
+    doubted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedDoubts:
+    """What a person accepted. ``ended``: missing offers that are taken for gone; ``believed``: offers whose price is
+    believed from now on; ``number``: of the acceptance on record."""
+
+    number: int
+    provider: str
+    ended: int
+    believed: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)

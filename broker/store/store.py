@@ -12,17 +12,19 @@ from sqlalchemy import false, select
 
 from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
+from broker.core.market.judging import MarketJudge
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
 from broker.store.engine import leader
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.schema import ensure_current
+from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreReading, StoreWriting
 from broker.store.market import polls
 from broker.store.market.market_history import MarketHistory
 from broker.store.policy import policies
-from broker.store.records import PolicyVersion, PollRun, PollStatus
+from broker.store.records import AcceptedDoubts, PolicyVersion, PollRun, PollStatus
 from broker.store.tables import SETTING
 
 if TYPE_CHECKING:
@@ -159,6 +161,8 @@ class Store:
         hint: str = "",
         keep_unchanged: bool = True,
         speaks_of: datetime | None = None,
+        samples: Mapping[str, Sequence[str]] | None = None,
+        judge: MarketJudge | None = None,
     ) -> PollRun:
         """Store what one poll of ``provider`` (the adapter's name) saw; returns it as it is on record: how many
         different offers it saw, how many changed, and what was skipped, rows that made no sense to the store included.
@@ -167,7 +171,9 @@ class Store:
         unless said. Without ``keep_unchanged``, the poll before this one is forgotten if it changed nothing and
         ended in the same way: for sources that are polled before each decision. ``speaks_of``: the moment that it tells
         of, where that is not its beginning, as of a dated file: by then had ended what it does not tell of, unless
-        it was said to hold later. All or nothing.
+        it was said to hold later. ``samples``: details of rows that were skipped, by reason. ``judge``: asked whether
+        the answer is complete and its prices are of this world; what it does not believe is kept in doubt. All or
+        nothing.
         """
         told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
         with self._database.writing() as connection:
@@ -178,13 +184,25 @@ class Store:
                 finished=finished,
                 offers=told,
                 skipped=skipped or {},
+                samples=samples or {},
                 error=error,
                 complete=complete,
                 status=status or (PollStatus.FAILED if error else PollStatus.OK),
                 hint=hint,
                 keep_unchanged=keep_unchanged,
                 speaks_of=speaks_of,
+                judge=judge,
             )
+
+    def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
+        """Believe what is in doubt about an adapter's offers, all of it or that of ``pools``: offers missing from a
+        suspect poll are gone, odd prices are true. On record with ``by``, the person. Raises `InvalidInput` where
+        nothing is in doubt."""
+        from broker.store.market import acceptances  # most commands do without
+
+        with self._database.writing() as connection:
+            at = to_micros(self._clock.now())
+            return acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
 
     def last_polls(self) -> Mapping[str, PollRun]:
         """The newest poll of each provider."""

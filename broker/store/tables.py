@@ -223,7 +223,8 @@ class SettingRow(Row, table=True):
 
 
 class PollRow(Row, table=True):
-    """One poll of one provider. ``status``: a `broker.store.records.PollStatus`."""
+    """One poll of one provider. ``status``: a `broker.store.records.PollStatus`; ``gone``: offers that it ended;
+    ``samples``: details of rows that were skipped, as JSON by reason."""
 
     __tablename__: ClassVar[str] = "poll_run"
     __table_args__ = (
@@ -243,6 +244,23 @@ class PollRow(Row, table=True):
     error: str
     status: str = Field(default="ok", sa_column_kwargs={"server_default": "ok"})
     hint: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    gone: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    samples: str = Field(default="{}", sa_column_kwargs={"server_default": "{}"})
+
+
+class PriceAcceptanceRow(Row, table=True):
+    """One acceptance by a person of what was in doubt. ``what``: the offers, as JSON: their ids with the doubt and the
+    price (micro-dollars) of each; ``ended``: how many of them were missing, and are taken for gone."""
+
+    __tablename__: ClassVar[str] = "price_acceptance"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    accepted_by: str
+    provider: str
+    ended: int
+    what: str
+    note: str
 
 
 class PoolRow(Row, table=True):
@@ -271,7 +289,8 @@ class OfferRow(Row, table=True):
     """The current offer of one source for one pool, also the price series' id. ``polled_by``: the adapter that tells
     of it; ``run``: the last poll that saw it; ``changed_at``: of its newest ``price_change``; ``ended_at``: since when
     it is no longer told of; ``superseded``: a reference price for which a live one is known; ``signalled_at``: of its
-    newest ``signal_change``."""
+    newest ``signal_change``; ``doubt``: a `Doubt`, with its figures in ``doubt_detail``; ``trusted``: while the price
+    is in doubt, the last one that was not."""
 
     __tablename__: ClassVar[str] = "offer"
     __table_args__ = (
@@ -306,6 +325,9 @@ class OfferRow(Row, table=True):
     bill_free_within: int = Field(sa_type=BigInteger)
     max_age: int | None = Field(sa_type=BigInteger)
     signalled_at: int | None = Field(sa_type=BigInteger)
+    doubt: str | None = None
+    doubt_detail: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    trusted: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class PriceRow(Row, table=True):
@@ -537,6 +559,7 @@ POLICY = table_of(PolicyRow)
 SETTING = table_of(SettingRow)
 POLL = table_of(PollRow)
 POOL = table_of(PoolRow)
+ACCEPTANCE = table_of(PriceAcceptanceRow)
 OFFER = table_of(OfferRow)
 PRICE = table_of(PriceRow)
 SIGNAL = table_of(SignalRow)

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "capacity-show",
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py
+    "prices-accept",  # tests/cli/prices/test_accept.py
     "demo",  # tests/demo/test_demo.py
     "serve",  # tests/market/test_two_pollers.py
     "watch-test",  # test_alerts_are_as_their_schema_says

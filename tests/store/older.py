@@ -7,6 +7,11 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0017": (
+        "DROP TABLE price_acceptance",
+        *(f"ALTER TABLE offer DROP COLUMN {name}" for name in ("doubt", "doubt_detail", "trusted")),
+        *(f"ALTER TABLE poll_run DROP COLUMN {name}" for name in ("gone", "samples")),
+    ),
     "0016": tuple(f"DROP TABLE {name}" for name in ("person", "api_token", "audit_log")),
     "0015": tuple(f"DROP TABLE {name}" for name in ("purchase", "purchase_event", "purchase_quote")),
     "0014": (

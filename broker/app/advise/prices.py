@@ -172,7 +172,8 @@ def _summed_up(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
 
 def _for_rent(offer: Offer) -> bool:
     gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-    return bool(offer.accelerator and offer.count and offer.price and offer.money is MoneyKind.CASH and not gone)
+    known = bool(offer.accelerator and offer.count and offer.price)
+    return known and offer.money is MoneyKind.CASH and not gone and offer.doubt is None
 
 
 def _row(offer: Offer, now: datetime) -> Cheapest:

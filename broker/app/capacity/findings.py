@@ -195,7 +195,8 @@ def _counts(offer: Offer, now: datetime) -> bool:
     """Whether its price says what renting or reserving costs now."""
     gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-    return offer.money is MoneyKind.CASH and offer.has_valid_price() and not gone and not stale
+    believed = offer.doubt is None and offer.has_valid_price()
+    return offer.money is MoneyKind.CASH and believed and not gone and not stale
 
 
 def _cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:

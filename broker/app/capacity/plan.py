@@ -199,7 +199,8 @@ def _offers(
     for offer in broker.store.offers(OfferQuery(accelerators=names, providers=tuple(providers))):
         gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
         stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-        if offer.money is MoneyKind.CASH and offer.has_valid_price() and not gone and not stale:
+        believed = offer.doubt is None and offer.has_valid_price()
+        if offer.money is MoneyKind.CASH and believed and not gone and not stale:
             found[str(offer.accelerator)].append(offer)
     seen = {offer.provider for offers in found.values() for offer in offers}
     for name in providers:

@@ -34,7 +34,8 @@ class OfferFilter:
     of a spot offer is derived from on-demand offers that the list may leave out.
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
-    ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported or stale ones.
+    ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported, stale or doubted ones.
+    ``doubted``: only offers that are in doubt.
     ``max_price``: USD per GPU-hour.
     """
 
@@ -43,6 +44,7 @@ class OfferFilter:
     instance_types: tuple[str, ...] = ()
     available: bool = False
     live: bool = False
+    doubted: bool = False
     max_price: Money | None = None
 
     def passes(self, row: ListedOffer) -> bool:
@@ -54,7 +56,8 @@ class OfferFilter:
             and (not self.capacity_types or offer.capacity_type in self.capacity_types)
             and (not self.instance_types or any(fnmatchcase(offer.instance_type, one) for one in self.instance_types))
             and not (self.available and offer.availability is not Availability.AVAILABLE)
-            and not (self.live and (row.stale or offer.reference or offer.imported))
+            and not (self.live and (row.stale or offer.reference or offer.imported or offer.doubt))
+            and not (self.doubted and offer.doubt is None)
             and (self.max_price is None or (row.per_gpu is not None and row.per_gpu <= self.max_price))
         )
 
@@ -95,16 +98,21 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
     """The sort key. Rows without the figure come last; ties are broken by the price of a GPU-hour, then by name. Called
     for every known offer, so it formats no text."""
 
-    def price(row: ListedOffer) -> tuple[bool, int, str, str, str, str, str]:
+    def price(row: ListedOffer) -> tuple[bool, bool, int, str, str, str, str, str]:
         offer = row.offer
         amount = row.per_gpu or offer.price
         names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
-        return amount is None, amount.micros if amount else 0, *names
+        # A price that is not believed must not head the list.
+        return offer.doubt is not None, amount is None, amount.micros if amount else 0, *names
 
     firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
         # What is bought for years costs least an hour, and is no answer to what an hour costs.
         OfferOrder.GPU_PRICE: lambda row: (row.offer.count == 0, row.offer.term_months is not None),
-        OfferOrder.PRICE: lambda row: (row.offer.price is None, row.offer.price.micros if row.offer.price else 0),
+        OfferOrder.PRICE: lambda row: (
+            row.offer.doubt is not None,
+            row.offer.price is None,
+            row.offer.price.micros if row.offer.price else 0,
+        ),
         OfferOrder.PROVIDER: lambda row: (row.offer.provider, row.offer.region),
         OfferOrder.GPU: lambda row: (row.offer.accelerator or "~", row.offer.count),
         OfferOrder.AGE: lambda row: row.age,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from broker.app.alerts import suspect_polls
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
 from broker.core.market.offers import SANDBOX
@@ -15,6 +16,7 @@ from broker.core.ports import Provider
 from broker.market.cadence import interval
 from broker.market.concurrent_poll import Watch, poll_side_by_side
 from broker.market.poller import Ask, PollResult
+from broker.market.suspicion import Suspicion
 from broker.settings import PollSettings
 
 if TYPE_CHECKING:
@@ -57,7 +59,10 @@ def ask_for(broker: Broker, name: str) -> Ask:
         make = _raiser(error)
     else:
         make = lambda: provider  # noqa: E731  # the other branch of one choice
-    return Ask(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age)
+    # What this machine and its files say is final; the market of others is not believed blindly.
+    local = name == SANDBOX or name in broker.registries.local_providers
+    judge = None if local else Suspicion()
+    return Ask(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age, judge=judge)
 
 
 def _raiser(error: BrokerError) -> Callable[[], Provider]:
@@ -179,6 +184,7 @@ class Polling:
         if result.cut_short:  # its thread may still hang in the old one
             with self._making:
                 self._broker.forget_provider(result.provider)
+        suspect_polls.queue(self._broker, result)
         self._tell(result)
 
     def _due_in(self, name: str) -> timedelta:

@@ -26,7 +26,7 @@ from broker.app.results.offers import OfferGroupList, OfferList
 from broker.app.results.plans import PlanResult, RefusedSubmission
 from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
 from broker.app.results.price_history import ImportedPrices, PastOfferList, PriceHistoryList, PrunedPriceHistory
-from broker.app.results.prices import PollReport, PriceStatus
+from broker.app.results.prices import AcceptedPrices, PollReport, PriceStatus
 from broker.app.results.purchases import (
     CapacityCheckResult,
     PurchaseHistory,
@@ -101,6 +101,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "policy-findings": CapacityFindingList,
     "policy-show": PolicyInForce,
     "policy-test": PolicyTestResult,
+    "prices-accept": AcceptedPrices,
     "prices-history": PriceHistoryList,
     "prices-history-at": PastOfferList,  # with --at
     "prices-import": ImportedPrices,

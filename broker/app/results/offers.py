@@ -10,13 +10,14 @@ from pydantic import Field
 from broker.app.market.market import OfferListing
 from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.values import Figure, Moment, Result, Seconds, is_none
-from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.market.offers import Availability, CapacityType, Doubt, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 
 
 class OfferResult(Result):
     """One offer. Prices in USD an hour; ``spot_discount``: of the cheapest on-demand price of the same machine in the
-    same region, as a fraction; ``term_months``: of a reservation."""
+    same region, as a fraction; ``term_months``: of a reservation; ``doubt``: why it is not believed, so that no job
+    starts on it, with the figures in ``doubt_detail``; ``pool``: its name for `gpubroker prices accept`."""
 
     provider: str
     region: str
@@ -36,6 +37,9 @@ class OfferResult(Result):
     as_of: Moment
     age_seconds: Seconds
     stale: bool
+    doubt: Doubt | None
+    doubt_detail: str
+    pool: str
     reference: bool
     source: str
     engine: str | None
@@ -60,6 +64,9 @@ class OfferResult(Result):
             as_of=offer.as_of,
             age_seconds=row.age,
             stale=row.stale,
+            doubt=offer.doubt,
+            doubt_detail=offer.doubt_detail,
+            pool=offer.pool,
             reference=offer.reference,
             source=offer.source,
             engine=offer.engine,

@@ -11,12 +11,13 @@ from pydantic import Field
 from broker.app.market.polling import ProviderStatus
 from broker.app.results.values import Moment, Result, Seconds, is_none
 from broker.market.poller import PollResult
-from broker.store.records import PollStatus
+from broker.store.records import AcceptedDoubts, PollStatus
 
 
 class PolledProvider(Result):
     """What is known of one provider's polls and of the age of its prices. ``error``: of the last poll, with what to do
-    about it; null where it succeeded."""
+    about it; null where it succeeded. ``offers_doubted``: offers that are not believed, on which no job starts;
+    ``skipped_samples``: details of some skipped rows, by reason."""
 
     provider: str
     status: PollStatus
@@ -27,6 +28,7 @@ class PolledProvider(Result):
     seconds: Seconds
     offers: int
     offers_stale: int
+    offers_doubted: int
     oldest_price: Moment | None
     newest_price: Moment | None
     max_age_seconds: Seconds | None
@@ -35,6 +37,7 @@ class PolledProvider(Result):
     offers_changed: int
     complete: bool
     rows_skipped: dict[str, int]
+    skipped_samples: dict[str, list[str]]
     error: str | None
 
     @classmethod
@@ -53,6 +56,7 @@ class PolledProvider(Result):
             seconds=last.finished - last.started,
             offers=fresh.offers,
             offers_stale=fresh.stale,
+            offers_doubted=fresh.doubted,
             oldest_price=fresh.oldest,
             newest_price=fresh.newest,
             max_age_seconds=fresh.limit,
@@ -61,6 +65,7 @@ class PolledProvider(Result):
             offers_changed=last.changed,
             complete=last.complete,
             rows_skipped=dict(last.skipped),
+            skipped_samples={reason: list(details) for reason, details in last.samples.items()},
             error=error_line(last.error, last.hint),
         )
 
@@ -117,3 +122,24 @@ class PollReport(Result):
 
     polls: list[PollOutcome]
     interrupted: list[str] | None = Field(default=None, exclude_if=is_none)
+
+
+class AcceptedPrices(Result):
+    """What a person accepted of a provider's prices. ``missing_removed``: offers missing from a suspect poll, now taken
+    for gone; ``prices_believed``: odd prices that jobs may now start on; ``number``: of the acceptance on record."""
+
+    number: int
+    provider: str
+    accepted_by: str
+    missing_removed: int
+    prices_believed: int
+
+    @classmethod
+    def of(cls, done: AcceptedDoubts) -> Self:
+        return cls(
+            number=done.number,
+            provider=done.provider,
+            accepted_by=done.by,
+            missing_removed=done.ended,
+            prices_believed=done.believed,
+        )

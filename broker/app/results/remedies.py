@@ -22,6 +22,9 @@ REMEDIES: dict[Reason, str] = {
     Reason.TOO_FEW_MACHINES: "wait until machines are free, or lower num_nodes",
     Reason.NO_PRICE: "the provider reported no valid price; see `gpubroker prices status`",
     Reason.STALE_PRICE: "refresh prices with `gpubroker prices poll`, or set `allow_stale_prices: true` in a policy",
+    Reason.SUSPECT_OFFER: (
+        "see `gpubroker prices status`; if the offer is right, accept it with `gpubroker prices accept PROVIDER`"
+    ),
     Reason.ENGINE_CANNOT: "remove what the engine does not support (see the examples)",
     Reason.SANDBOX_NOT_ASKED_FOR: "to use simulated capacity, set constraints.providers: [sandbox]",
     Reason.NEEDS_COMMITMENT: "buy the reservation or commitment first; on-demand and spot capacity need none",

@@ -56,8 +56,8 @@ def dimensions(text: str) -> tuple[str, ...]:
 
 
 def groups(listed: Sequence[ListedOffer], by: Sequence[str]) -> list[Group]:
-    """One group for each combination of values, cheapest first, whatever the order of ``listed``. Sold-out offers are
-    counted, but are never the cheapest."""
+    """One group for each combination of values, cheapest first, whatever the order of ``listed``. Sold-out and doubted
+    offers are counted, but are never the cheapest."""
     members: dict[tuple[str, ...], list[ListedOffer]] = {}
     for row in listed:
         members.setdefault(tuple(_DIMENSIONS[name](row.offer) for name in by), []).append(row)
@@ -74,7 +74,7 @@ def _group(key: tuple[str, ...], grouped: Sequence[ListedOffer]) -> Group:
     out = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     priced = [row for row in grouped if row.offer.price is not None]
     prices = [row.per_gpu for row in priced if row.per_gpu is not None]
-    to_be_had = [row for row in priced if row.offer.availability not in out]
+    to_be_had = [row for row in priced if row.offer.availability not in out and row.offer.doubt is None]
     return Group(
         key=key,
         count=len(grouped),

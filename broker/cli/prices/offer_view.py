@@ -45,6 +45,8 @@ def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: 
         parts.append(Text("ref: reference price from a published price list, not live; see its age", style="dim"))
     if any(row.stale for row in shown):
         parts.append(Text("stale: older than the provider's maximum age; not used for launches", style="yellow"))
+    for doubt in sorted({row.offer.doubt for row in shown if row.offer.doubt is not None}):
+        parts.append(Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red"))
     return [*parts, *footer(len(shown), matching, "offers", hidden, found)]
 
 
@@ -102,6 +104,8 @@ def _available(offer: Offer) -> Text:
 
 def note(row: ListedOffer) -> Text:
     """The kind of price: reference, stale, simulated, imported, or live (the ones that ``--live`` keeps)."""
+    if row.offer.doubt is not None:
+        return Text("doubted", style="red")
     if row.offer.reference:
         return Text("ref", style="dim")
     if row.stale:

@@ -43,7 +43,10 @@ def offers(
         bool, typer.Option("--available", help="Only offers that the provider reports as available.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Only live prices: no reference, imported or stale prices.")
+        bool, typer.Option("--live", help="Only live prices: no reference, imported, stale or doubted prices.")
+    ] = False,
+    doubted: Annotated[
+        bool, typer.Option("--doubted", help="Only offers in doubt: missing from a suspect poll, or at an odd price.")
     ] = False,
     max_price: Annotated[
         str | None, typer.Option("--max-price", metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")
@@ -95,6 +98,7 @@ def offers(
         instance_types=tuple(machine_type or ()),
         available=available,
         live=live,
+        doubted=doubted,
         max_price=None if max_price is None else filters.price("--max-price", max_price),
     )
     dimensions = () if group_by is None else offer_groups.dimensions(group_by)

@@ -34,8 +34,9 @@ def poll(
     """Poll providers for their offers now, concurrently.
 
     A provider that fails or is slow does not delay the others and keeps its earlier offers. Ctrl-C stops the poll;
-    the results of finished providers are stored. Exits with 5 if a provider failed, or if a provider named with
-    --provider has no login.
+    the results of finished providers are stored. A poll that brings far fewer offers than expected is suspect: the
+    missing ones are kept, and no job starts on them. Exits with 5 if a provider failed or is suspect, or if a provider
+    named with --provider has no login.
     """
     from rich.text import Text
 
@@ -70,8 +71,12 @@ def poll(
         kept = f"stored: {', '.join(sorted(done))}" if done else "nothing was stored"
         terminal.say(f"Stopped; {kept}. Incomplete and not stored: {', '.join(undone) or 'none'}.")
         raise typer.Exit(130)
-    if failed := [result.provider for result in results if result.failed or (provider and not result.ok)]:
-        terminal.say(f"{len(failed)} of {len(results)} failed: {', '.join(failed)}")
+    suspect = [result.provider for result in results if result.status == "suspect"]
+    failed = [result.provider for result in results if result.failed or (provider and not result.ok)]
+    for those, what in (([name for name in failed if name not in suspect], "failed"), (suspect, "suspect")):
+        if those:
+            terminal.say(f"{len(those)} of {len(results)} {what}: {', '.join(those)}")
+    if failed:
         raise typer.Exit(5)
 
 

@@ -8,6 +8,7 @@ from broker.cli.lazy import lazy_group
 
 COMMANDS = {
     "poll": "broker.cli.prices.poll:poll",
+    "accept": "broker.cli.prices.accept:accept",
     "status": "broker.cli.prices.status:status",
     "prune": "broker.cli.prices.prune:prune",
     "history": "broker.cli.prices.history:history",
@@ -20,4 +21,4 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True)
 
 @app.callback()
 def prices() -> None:
-    """Poll provider prices, show their age and history, and watch them for changes."""
+    """Poll provider prices, show their age and history, accept odd ones, and watch them for changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 
     from broker.app.market.polling import ProviderStatus
 
-EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --json")
+EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --skipped", "gpubroker prices status --json")
 
 
-def status(context: typer.Context, as_json: AsJson = False) -> None:
+def status(
+    context: typer.Context,
+    skipped: Annotated[
+        bool, typer.Option("--skipped", help="Show the rows that the last polls could not use, by reason.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show the age of each provider's prices: last poll, last successful poll, number of stale offers (too old to plan
-    with), and errors."""
+    with) and of doubted ones (not believed), and errors."""
     from broker.app.market.polling import is_scheduled, statuses
 
     terminal = Terminal.of(context)
@@ -34,7 +40,10 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
 
         terminal.answer(PriceStatus.of(found, now, scheduled=is_scheduled(broker)))
         return
-    _show(terminal, found, now)
+    if skipped:
+        _show_skipped(terminal, found)
+    else:
+        _show(terminal, found, now)
 
 
 def _since(at: datetime | None, now: datetime) -> timedelta | None:
@@ -55,6 +64,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
         Column("last poll", 2, align="right"),
         Column("offers", align="right"),
         Column("stale", align="right"),
+        Column("doubted", 2, align="right"),
         Column("changed", 4, align="right"),
         Column("skipped", 5, align="right"),
         Column("max age", 3, align="right"),
@@ -73,6 +83,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
                 f"{formats.age(now - last.finished)} ago",
                 f"{fresh.offers:,}",
                 Text(f"{fresh.stale:,}", style="yellow" if fresh.stale else ""),
+                Text(f"{fresh.doubted:,}", style="yellow" if fresh.doubted else ""),
                 f"{last.changed:,}",
                 f"{sum(last.skipped.values()):,}",
                 formats.age(fresh.limit),
@@ -95,4 +106,33 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
         terminal.show(Text(f"never polled: {', '.join(never)}", style="dim"))
 
 
-_STYLES = {"ok": "", "failed": "red", "login_missing": "dim", "login_refused": "red", "extra_missing": "dim"}
+def _show_skipped(terminal: Terminal, found: Sequence[ProviderStatus]) -> None:
+    """What the last poll of each provider could not use: how many rows by reason, with samples."""
+    from rich.text import Text
+
+    from broker.cli.render import formats
+
+    any_skipped = False
+    for one in found:
+        if one.last is None or not one.last.skipped:
+            continue
+        any_skipped = True
+        of = formats.plural(sum(one.last.skipped.values()), "row")
+        terminal.show(Text.assemble((f"{one.provider}: ", "bold"), f"{of} skipped; {one.last.seen:,} offers"))
+        for reason, count in sorted(one.last.skipped.items(), key=lambda found: (-found[1], found[0])):
+            samples = one.last.samples.get(reason, ())
+            terminal.show(Text(f"  {count:,} × {reason}"))
+            terminal.show(*(Text(f"    {detail}", style="dim") for detail in samples))
+    if not any_skipped:
+        terminal.show("The last polls skipped no rows.")
+
+
+_STYLES = {
+    "ok": "",
+    "accepted": "",
+    "suspect": "red",
+    "failed": "red",
+    "login_missing": "dim",
+    "login_refused": "red",
+    "extra_missing": "dim",
+}

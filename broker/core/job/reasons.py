@@ -39,6 +39,7 @@ class Reason(StrEnum):
     TOO_FEW_MACHINES = "too_few_machines"
     NO_PRICE = "no_price"
     STALE_PRICE = "stale_price"
+    SUSPECT_OFFER = "suspect_offer"
     ENGINE_CANNOT = "engine_cannot"
     SANDBOX_NOT_ASKED_FOR = "sandbox_not_asked_for"
     MISSES_DEADLINE = "misses_deadline"
@@ -86,6 +87,7 @@ _TEXTS = {
     Reason.TOO_FEW_MACHINES: "fewer machines free than the job has nodes",
     Reason.NO_PRICE: "no valid price known",
     Reason.STALE_PRICE: "the price is older than its provider's limit",
+    Reason.SUSPECT_OFFER: "not believed: missing from a suspect poll, or at an odd price",
     Reason.ENGINE_CANNOT: "its engine cannot do something the job needs",
     Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs with `constraints.providers: [sandbox]`",
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",

@@ -52,6 +52,30 @@ class MoneyKind(StrEnum):
     SANDBOX = "sandbox"
 
 
+class Doubt(StrEnum):
+    """Why an offer is not believed. No job starts on it until it is told again as expected, or a person accepts it."""
+
+    UNTOLD = "untold"
+    TOO_LOW = "too_low"
+    TOO_HIGH = "too_high"
+    SUDDEN = "sudden"
+    ABOVE_ON_DEMAND = "above_on_demand"
+
+    @property
+    def text(self) -> str:
+        """A few words for people."""
+        return _DOUBTS[self]
+
+
+_DOUBTS = {
+    Doubt.UNTOLD: "missing from the last poll, which is suspect",
+    Doubt.TOO_LOW: "far below what such GPUs cost",
+    Doubt.TOO_HIGH: "far above what such GPUs cost",
+    Doubt.SUDDEN: "the price jumped",
+    Doubt.ABOVE_ON_DEMAND: "spot costs more than on demand",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Billing:
     """Metering of a provider: at least ``minimum``, then whole steps of ``granularity`` (> 0)."""
@@ -70,7 +94,8 @@ class Offer:
     reserved hours); None if unknown. ``amortised``: showback value per hour of prepaid capacity. ``as_of``: when the
     price was valid (UTC). ``source``: its origin. ``interruption_rate``: expected interruptions per hour, if the
     provider gives or implies one. ``slots``: machines available at once, None without a known bound. ``engine``: the
-    engine that can run it.
+    engine that can run it. ``doubt``: why the store does not believe it, with the figures in ``doubt_detail``; None: it
+    does.
     """
 
     provider: str
@@ -98,6 +123,8 @@ class Offer:
     reference: bool = False
     billing: Billing = field(default_factory=Billing)
     max_age: timedelta | None = None
+    doubt: Doubt | None = None
+    doubt_detail: str = ""
 
     @property
     def pool(self) -> str:

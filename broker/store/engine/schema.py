@@ -26,6 +26,7 @@ REVISIONS = (
     "0014",
     "0015",
     "0016",
+    "0017",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

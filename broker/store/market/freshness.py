@@ -18,7 +18,7 @@ def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     runs = last_polls(connection)
     # By number, not by date: a clock may have been set back.
     providers = values_of(POLL.c.provider)
-    well = (POLL.c.provider == providers.c.value, POLL.c.status == PollStatus.OK.value)
+    well = (POLL.c.provider == providers.c.value, POLL.c.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value)))
     newest = select(POLL.c.id).where(*well).order_by(POLL.c.id.desc()).limit(1).scalar_subquery()
     ids = select(newest).select_from(providers)
     rows = connection.execute(select(POLL.c.provider, POLL.c.finished).where(POLL.c.id.in_(ids)))
@@ -34,6 +34,7 @@ def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
             func.min(c.as_of),
             func.max(c.as_of),
             func.min(case((dated, c.max_age))),
+            func.count(c.doubt),
         )
         .where(c.ended_at.is_(None), ~c.superseded)
         .group_by(c.polled_by)
@@ -41,7 +42,7 @@ def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     offers = {row[0]: tuple(row[1:]) for row in told}
     found = {}
     for name in sorted({*runs, *offers}):
-        count, stale, oldest, newest, limit = offers.get(name, (0, 0, None, None, None))
+        count, stale, oldest, newest, limit, doubted = offers.get(name, (0, 0, None, None, None, 0))
         found[name] = Freshness(
             provider=name,
             offers=count,
@@ -51,5 +52,6 @@ def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
             limit=None if limit is None else timedelta(microseconds=limit),
             last=runs.get(name),
             last_success=successes.get(name),
+            doubted=doubted,
         )
     return found

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, null, select
 from sqlalchemy.sql.selectable import FromClause
 
 from broker.core.market.offers import Availability, Offer, OfferQuery
@@ -82,9 +82,11 @@ def _then(connection: Connection, when: int, known: int | None, query: OfferQuer
     }
     places = [POOL.c[name] for name in PLACE]
     said = [then.get(name, OFFER.c[name]).label(name) for name in SAID]
+    # What was in doubt then is not on record.
+    no_doubt = (null().label("doubt"), literal("").label("doubt_detail"))
     more = (PRICE.c.at.label("since"), PRICE.c.learned.label("learned"), OFFER.c.polled_by)
     return (
-        select(*places, OFFER.c.source, PRICE.c.at.label("as_of"), *said, *more)
+        select(*places, OFFER.c.source, PRICE.c.at.label("as_of"), *said, *no_doubt, *more)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
         .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest))
         .outerjoin(SIGNAL, and_(SIGNAL.c.series == OFFER.c.id, SIGNAL.c.at == signalled))

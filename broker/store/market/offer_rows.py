@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.market.offers import Availability, Billing, CapacityType, Doubt, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros
 from broker.store.tables import OFFER, POOL
@@ -36,13 +36,19 @@ SAID = (
 )
 PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 OFFER_QUERY = select(
-    *(POOL.c[name] for name in PLACE), OFFER.c.source, OFFER.c.as_of, *(OFFER.c[name] for name in SAID)
+    *(POOL.c[name] for name in PLACE),
+    OFFER.c.source,
+    OFFER.c.as_of,
+    *(OFFER.c[name] for name in SAID),
+    OFFER.c.doubt,
+    OFFER.c.doubt_detail,
 ).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
 
 _TICK = timedelta(microseconds=1)
 _CAPACITY = {kind.value: kind for kind in CapacityType}
 _AVAILABILITY = {kind.value: kind for kind in Availability}
 _INTERCONNECT: dict[str | None, Interconnect | None] = {None: None, **{kind.value: kind for kind in Interconnect}}
+_DOUBT: dict[str | None, Doubt | None] = {None: None, **{kind.value: kind for kind in Doubt}}
 _MONEY = {kind.value: kind for kind in MoneyKind}
 
 
@@ -111,6 +117,8 @@ def to_offers(rows: Sequence[Any]) -> list[Offer]:
             reference=reference,
             billing=_billing(minimum, granularity, free_within),
             max_age=None if max_age is None else timedelta(microseconds=max_age),
+            doubt=_DOUBT[doubt],
+            doubt_detail=doubt_detail,
         )
         for (
             provider,
@@ -140,6 +148,8 @@ def to_offers(rows: Sequence[Any]) -> list[Offer]:
             granularity,
             free_within,
             max_age,
+            doubt,
+            doubt_detail,
         ) in rows
     ]
 

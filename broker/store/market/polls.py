@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable, Table, and_, bindparam, exists, func, or_, select, update
 
-from broker.core.market.offers import Availability, Offer
+from broker.core.market.judging import MarketJudge, OddPrice
+from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.clock_rewind import redate
+from broker.store.market.doubts import PriceDoubts, answer_counts, doubt_untold
 from broker.store.market.offer_rows import SAID, place, said
 from broker.store.records import PollRun, PollStatus
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
@@ -46,10 +48,11 @@ class _PollWrites:
     counts: Counter[str]
     touched: list[tuple[int, int]] = field(default_factory=list)
     updated: list[dict[str, Any]] = field(default_factory=list)
-    fresh: list[tuple[str, Offer, int, tuple[Any, ...]]] = field(default_factory=list)
+    fresh: list[tuple[str, Offer, int, tuple[Any, ...], OddPrice | None]] = field(default_factory=list)
     ended: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     signals: list[dict[str, Any]] = field(default_factory=list)
+    untold: list[int] = field(default_factory=list)
 
 
 def record_poll(
@@ -60,18 +63,21 @@ def record_poll(
     finished: datetime,
     offers: Sequence[Offer],
     skipped: Mapping[str, int],
+    samples: Mapping[str, Sequence[str]],
     error: str,
     complete: bool,
     status: PollStatus,
     hint: str,
     keep_unchanged: bool,
     speaks_of: datetime | None,
+    judge: MarketJudge | None,
 ) -> PollRun:
     """Store what a poll saw; returns it as it is on record, with what was found wrong in storing it.
 
     A price that makes no sense is kept as unknown and counted (``invalid_price``); of two offers with one id the
     first counts (``duplicate``); a date that has not come yet is taken for the end of the poll (``dated_ahead``). A
-    poll that a later one has overtaken changes nothing (``overtaken``).
+    poll that a later one has overtaken changes nothing (``overtaken``). What ``judge`` does not take for complete ends
+    nothing: what is missing is kept, in doubt; and so are prices that it calls odd.
     """
     counts = Counter(skipped)
     begun, now = to_micros(started), to_micros(finished)
@@ -86,6 +92,7 @@ def record_poll(
         redate(connection, provider, begun, now, CODES, ENDED)
     known = _known(connection, provider)
     writes = _PollWrites(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
+    prices = PriceDoubts(connection, judge, offers, now)
     told: set[tuple[str, str]] = set()
     for offer in offers:
         key = (offer.pool, offer.source)
@@ -104,22 +111,46 @@ def record_poll(
         words = said(offer, micros)
         before = known.get(key)
         if before is None:
-            writes.fresh.append((key[0], offer, as_of, words))
+            writes.fresh.append((key[0], offer, as_of, words, prices.about(offer, None)))
         else:
-            _again(writes, before, as_of, words)
+            _again(writes, before, offer, as_of, words, prices)
+    if complete and judge is not None:
+        why = judge.incomplete(answer_counts(connection, provider, known, told))
+        if why:
+            complete, status, error = False, PollStatus.SUSPECT, f"{provider}: {_kept(why, known, counts)}"
+            hint = _LOOK_AT_IT.format(provider=provider)
+            writes.untold += [r.id for key, r in known.items() if key not in told and _is_believed(r)]
     if complete:
         _end_untold(writes, known, told)
     _insert_fresh(connection, writes, provider)
     _write(connection, writes)
     if writes.fresh or writes.updated or writes.ended:
-        _supersede(connection)
-    row = {"provider": provider, "complete": complete, "status": status.value, "error": error, "hint": hint}
+        supersede(connection)
+    row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
+    row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(samples)}
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
     if not keep_unchanged:
         _forget_the_same(connection, row)
     row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
     connection.execute(POLL.insert(), row)
     return _run(SimpleNamespace(**row))
+
+
+_LOOK_AT_IT = (
+    "look at the provider's own page; if what is missing is really gone, say so: gpubroker prices accept {provider}"
+)
+
+
+def _kept(why: str, known: Mapping[tuple[str, str], Any], counts: Mapping[str, int]) -> str:
+    """Why an answer is suspect, and what that means."""
+    skipped = sum(count for reason, count in counts.items() if reason != "duplicate")
+    rows = [f"{skipped:,} rows were skipped"] if skipped else []
+    kept = ["what is missing is kept, and no job starts on it"] if known else []
+    return "; ".join([why, *rows, *kept])
+
+
+def _is_believed(row: Any) -> bool:
+    return row.ended_at is None and row.doubt is None
 
 
 # The number of the last poll of all, and when the newest one of the provider began.
@@ -137,30 +168,46 @@ def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, date, last changes, end, then what `SAID` names."""
+    """The provider's rows by (pool, source): id, date, last changes, end, place and doubt, then what `SAID` names."""
     c = OFFER.c
-    known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at)
-    columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
+    known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at, c.doubt, c.trusted)
+    where = (POOL.c.provider, POOL.c.region, POOL.c.accelerator)
+    columns = (POOL.c.key, c.source, *known, *where, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
     return {(row[0], row[1]): row for row in connection.execute(query).all()}
 
 
-def _again(writes: _PollWrites, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
+def _again(
+    writes: _PollWrites, before: Any, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
+) -> None:
     """An offer that was known."""
-    _, _, series, _, changed_at, ended_at, signalled_at, *known_words = before
-    if ended_at is None and words == tuple(known_words):
-        writes.touched.append((series, as_of))
+    known_words = before[-len(SAID) :]
+    ended_at, doubt = before.ended_at, before.doubt
+    if ended_at is None and doubt is None and words == known_words:
+        writes.touched.append((before.id, as_of))
         return
-    if ended_at is not None or words[:2] != tuple(known_words[:2]):
+    series, changed_at, signalled_at = before.id, before.changed_at, before.signalled_at
+    in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value
+    trusted = before.trusted if in_doubt else before.micros
+    odd = prices.about(offer, trusted) if in_doubt or words[0] != before.micros else None
+    if ended_at is not None or words[:2] != known_words[:2]:
         # What was looked for in vain at its end is not brought back before this poll by an older date of its own.
         at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
         # Two changes of a series never share a moment: a correction of a dated price lands just after it.
         changed_at = max(at, changed_at + 1)
         _change(writes, series, changed_at, words[0], CODES[words[1]])
-    if words[_SIGNALS] != tuple(known_words[_SIGNALS]):
+    if words[_SIGNALS] != known_words[_SIGNALS]:
         signalled_at = _signal(writes, series, words, signalled_at)
     row = {"changed_at": changed_at, "signalled_at": signalled_at, **dict(zip(SAID, words, strict=True))}
+    row |= _doubted(odd, trusted)
     writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, **row})
+
+
+def _doubted(odd: OddPrice | None, trusted: int | None) -> dict[str, Any]:
+    """The columns of a doubt about a price."""
+    if odd is None:
+        return {"doubt": None, "doubt_detail": "", "trusted": None}
+    return {"doubt": odd.doubt.value, "doubt_detail": odd.detail, "trusted": trusted}
 
 
 def _signal(writes: _PollWrites, series: int, words: tuple[Any, ...], before: int | None) -> int:
@@ -201,7 +248,7 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
         others = {(row.pool_id, row.source) for row in connection.execute(select(OFFER).where(same_pool))}
         new_pools: list[dict[str, Any]] = []
         new_offers: list[dict[str, Any]] = []
-        for key, offer, as_of, words in batch:
+        for key, offer, as_of, words, odd in batch:
             pool = pools.get(key)
             if pool is None:
                 pool = pools[key] = next_pool
@@ -214,7 +261,9 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
             signalled = _signal(writes, next_series, words, None) if words[_SIGNALS] != (None, None) else None
             dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signalled}
             said_now = dict(zip(SAID, words, strict=True))
-            new_offers.append({**about, **dates, "ended_at": None, "superseded": False, **said_now})
+            new_offers.append(
+                {**about, **dates, "ended_at": None, "superseded": False, **said_now, **_doubted(odd, None)}
+            )
             _change(writes, next_series, as_of, words[0], CODES[words[1]])
             next_series += 1
         _many(connection, POOL.insert(), new_pools)
@@ -242,9 +291,18 @@ def _write(connection: Connection, writes: _PollWrites) -> None:
 
     _touch(connection, writes)
     change(writes.updated, ended_at=None)
-    change(writes.ended, availability=Availability.UNAVAILABLE.value, unavailable_because="no longer offered")
+    end_offers(connection, writes.ended)
+    doubt_untold(connection, writes.untold)
     _many(connection, PRICE.insert(), writes.changes)
     _many(connection, SIGNAL.insert(), writes.signals)
+
+
+def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> None:
+    """Offers that are no longer told of: ``b_id``, ``changed_at`` and ``ended_at`` of each."""
+    gone = {"availability": Availability.UNAVAILABLE.value, "unavailable_because": "no longer offered"}
+    dates: dict[str, Any] = {name: bindparam(name) for name in ("changed_at", "ended_at")}
+    no_doubt = {"doubt": None, "doubt_detail": ""}
+    _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**dates, **gone, **no_doubt), ended)
 
 
 def _touch(connection: Connection, writes: _PollWrites) -> None:
@@ -261,7 +319,7 @@ def _touch(connection: Connection, writes: _PollWrites) -> None:
     _many(connection, update(OFFER).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows)
 
 
-def _supersede(connection: Connection) -> None:
+def supersede(connection: Connection) -> None:
     """Reference prices stand back where a live source tells of the same machine, or another list of a later date, and
     return when it stops."""
     listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
@@ -312,4 +370,6 @@ def _run(row: Any) -> PollRun:
         error=row.error,
         status=PollStatus(row.status),
         hint=row.hint,
+        gone=row.gone,
+        samples=json.loads(row.samples),
     )

@@ -8,7 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from broker.app.alerts import suspect_polls
+from broker.app.market.acceptance import accept_prices
 from broker.app.market.market import market_for
 from broker.app.market.polling import interval_of, poll_now, statuses
 from broker.app.wiring import Broker
@@ -21,7 +24,7 @@ from broker.placement.planner import make_plan
 from broker.settings import PollSettings, Settings
 from broker.store.records import PollStatus
 from cli import registries
-from tests.actors import EVERYBODYS
+from tests.actors import EVERYBODYS, OLGA
 from tests.empty_store import empty_store
 
 HOUR = timedelta(hours=1)
@@ -116,3 +119,27 @@ def test_each_is_polled_as_often_as_its_prices_age(clouds: Broker) -> None:
     assert interval_of(clouds, "locked") == timedelta(minutes=10)
     clouds.settings.prices = {"cloud": PollSettings(every=timedelta(minutes=2))}
     assert interval_of(clouds, "cloud") == timedelta(minutes=2)
+
+
+def test_a_suspect_poll_is_alerted_once_until_the_source_is_believed_again(
+    clouds: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clouds.settings.notify = {"ops": SecretStr("json://127.0.0.1:9/none")}
+    list(poll_now(clouds, ["cloud"]))
+    monkeypatch.setattr(OldPriceCloud, "offers", lambda self, query: iter(()))
+    [result] = poll_now(clouds, ["cloud"])
+    assert (result.status, result.ok, result.failed) == (PollStatus.SUSPECT, False, True)
+    assert suspect_polls.queue(clouds, result)
+    [again] = poll_now(clouds, ["cloud"])
+    assert not suspect_polls.queue(clouds, again)
+    [sent] = clouds.store.outbox.under("suspect/cloud/")
+    assert "an empty answer, where 1 offers were known" in sent.notice.body
+
+
+def test_no_job_starts_on_an_offer_of_a_suspect_poll(clouds: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(poll_now(clouds, ["cloud"]))
+    monkeypatch.setattr(OldPriceCloud, "offers", lambda self, query: iter(()))
+    list(poll_now(clouds, ["cloud"]))
+    assert rejections(clouds) == {Reason.SUSPECT_OFFER: 1}
+    accept_prices(clouds, "cloud", by=OLGA)
+    assert rejections(clouds) == {}

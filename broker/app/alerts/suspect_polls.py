@@ -1,0 +1,23 @@
+"""Alerts about polls that are suspect: one for each time that a source stops being believed."""
+
+from __future__ import annotations
+
+from broker.app.wiring import Broker
+from broker.core.notices import Notice, Severity
+from broker.market.poller import PollResult
+from broker.store.records import PollStatus
+
+
+def queue(broker: Broker, result: PollResult) -> bool:
+    """Put an alert on its way, once until the source is believed again; whether it is new. Raises `StoreProblem`."""
+    if result.status is not PollStatus.SUSPECT:
+        return False
+    fresh = broker.store.market.freshness(broker.clock.now()).get(result.provider)
+    believed = fresh.last_success if fresh is not None else None
+    notice = Notice(
+        key=f"suspect/{result.provider}/{believed.isoformat() if believed else 'never'}",
+        title=f"gpubroker: the prices of {result.provider} are suspect",
+        body="\n".join([result.error, "", result.hint]),
+        severity=Severity.WARNING,
+    )
+    return bool(broker.store.outbox.add(notice, tuple(broker.settings.notify), broker.clock.now()))

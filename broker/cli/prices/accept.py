@@ -1,0 +1,45 @@
+"""`gpubroker prices accept`: believe offers that are in doubt."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples, one_line
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples(
+    "gpubroker prices accept runpod --note 'their page lists these GPUs no longer'",
+    "gpubroker prices accept vast --pool vast/US/offer-7/H100:8/spot --json",
+)
+
+
+def accept(
+    context: typer.Context,
+    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="Provider, as `prices status` names it.")],
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", help="Accept only this pool, as `offers --doubted --json` names it. Repeatable."),
+    ] = None,
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Why, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Accept a provider's suspect poll and its odd prices as right.
+
+    Offers missing from the last poll are then gone, and jobs may start on the odd prices. Check the provider's own page
+    first: `gpubroker offers --doubted` lists what is in doubt. Your name is recorded. Exits with 2 if nothing is in
+    doubt.
+    """
+    from broker.app.market.acceptance import accept_prices
+    from broker.cli.render import formats
+
+    terminal = Terminal.of(context)
+    done = accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=note)
+    if as_json:
+        from broker.app.results.prices import AcceptedPrices
+
+        terminal.answer(AcceptedPrices.of(done))
+        return
+    gone = f"{formats.plural(done.ended, 'missing offer')} removed"
+    terminal.show(f"{provider}: accepted by {done.by}: {gone}, {formats.plural(done.believed, 'odd price')} believed.")

@@ -1,0 +1,68 @@
+"""What a person accepts of what is in doubt about an adapter's offers, on record with the person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, bindparam, func, select, update
+
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import Doubt
+from broker.store.market.polls import ENDED, end_offers, supersede
+from broker.store.records import AcceptedDoubts, PollStatus
+from broker.store.tables import ACCEPTANCE, OFFER, POLL, POOL, PRICE
+
+
+def accept(
+    connection: Connection, provider: str, pools: Sequence[str], *, by: str, note: str, at: int
+) -> AcceptedDoubts:
+    """Believe what is in doubt of an adapter's offers: of all of them, or of those pools. See `Store.accept_doubts`."""
+    c = OFFER.c
+    columns = (c.id, POOL.c.key, c.source, c.doubt, c.micros, c.as_of, c.changed_at)
+    wanted = [OFFER.c.polled_by == provider, OFFER.c.doubt.is_not(None), OFFER.c.ended_at.is_(None)]
+    rows = connection.execute(
+        select(*columns).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id).where(*wanted)
+    ).all()
+    if pools:
+        names = {row.key for row in rows}
+        if lacking := [pool for pool in pools if pool not in names]:
+            raise InvalidInput(
+                f"nothing is in doubt about {', '.join(lacking)}",
+                where=provider,
+                hint="`gpubroker offers --doubted` lists what is",
+            )
+        rows = [row for row in rows if row.key in pools]
+    latest = connection.execute(
+        select(POLL.c.id, POLL.c.status).where(POLL.c.provider == provider).order_by(POLL.c.id.desc()).limit(1)
+    ).first()
+    suspect = latest is not None and latest.status == PollStatus.SUSPECT.value and not pools
+    if not rows and not suspect:
+        raise InvalidInput(
+            "nothing is in doubt", where=provider, hint="`gpubroker prices status` shows what each poll brought"
+        )
+    untold = [row for row in rows if row.doubt == Doubt.UNTOLD.value]
+    ended = [
+        {"b_id": row.id, "changed_at": moment, "ended_at": moment}
+        for row in untold
+        for moment in (max(at, row.as_of + 1, row.changed_at + 1),)
+    ]
+    end_offers(connection, ended)
+    changes = [
+        {"series": row.id, "at": end["ended_at"], "micros": row.micros, "availability": ENDED, "learned": None}
+        for row, end in zip(untold, ended, strict=True)
+    ]
+    if changes:
+        connection.execute(PRICE.insert(), changes)
+    believed = update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(doubt=None, doubt_detail="", trusted=None)
+    if rows:
+        connection.execute(believed, [{"b_id": row.id} for row in rows])
+    if suspect and latest is not None:
+        accepted = {"status": PollStatus.ACCEPTED.value, "gone": len(untold), "complete": True}
+        connection.execute(update(POLL).where(POLL.c.id == latest.id).values(**accepted, error="", hint=""))
+    number = (connection.scalar(select(func.max(ACCEPTANCE.c.number))) or 0) + 1
+    what = {f"{row.key}@{row.source}": {"doubt": row.doubt, "micros": row.micros} for row in rows}
+    about = {"number": number, "at": at, "accepted_by": by, "provider": provider, "ended": len(untold), "note": note}
+    connection.execute(ACCEPTANCE.insert(), {**about, "what": json.dumps(what, sort_keys=True)})
+    supersede(connection)
+    return AcceptedDoubts(number, provider, len(untold), len(rows) - len(untold), by)

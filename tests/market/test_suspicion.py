@@ -1,0 +1,117 @@
+"""Which answers and which prices are not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.market.judging import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
+from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
+from broker.core.values.money import Money
+from broker.market.suspicion import Suspicion
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+JUDGE = Suspicion()
+Groups = Mapping[tuple[str, str], GroupCount]
+
+
+def answer(known: int, told: int, groups: Groups | None = None, **more: object) -> AnswerCounts:
+    counts: dict[str, object] = {"told": told, "all": GroupCount(known, told), "groups": groups or {}}
+    return AnswerCounts(**{**counts, **more})  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "suspect"),
+    [
+        (310, 1, True),  # a list that was cut short
+        (310, 155, True),  # half of it
+        (310, 300, False),
+        (3, 2, False),
+        (1, 0, True),  # nothing at all
+        (0, 0, True),
+        (0, 5, False),  # the first poll
+    ],
+)
+def test_far_fewer_offers_than_before_are_suspect(known: int, told: int, suspect: bool) -> None:
+    assert bool(JUDGE.incomplete(answer(known, told))) is suspect
+
+
+def test_an_empty_answer_that_was_believed_before_is_believed_again() -> None:
+    assert not JUDGE.incomplete(answer(0, 0, was_empty=True))
+
+
+def test_a_region_that_vanishes_is_suspect_and_named() -> None:
+    groups = {("region", "aws us-east-1"): GroupCount(8, 0), ("region", "aws us-west-2"): GroupCount(302, 302)}
+    assert "region aws us-east-1: 0 of 8" in JUDGE.incomplete(answer(310, 302, groups))
+
+
+def test_a_marketplace_whose_listings_come_and_go_is_believed() -> None:
+    groups = {("region", "vast US"): GroupCount(8, 2)}
+    assert JUDGE.incomplete(answer(400, 300, groups))
+    assert not JUDGE.incomplete(answer(400, 300, groups, churn=(0.1, 0.3)))
+    assert JUDGE.incomplete(answer(400, 100, groups, churn=(0.1, 0.3)))
+
+
+@given(st.integers(0, 5000), st.lists(st.floats(0, 1), max_size=20))
+def test_an_answer_with_all_that_was_known_is_never_suspect(known: int, churn: list[float]) -> None:
+    assert not JUDGE.incomplete(answer(known, known + 1, churn=tuple(churn), all=GroupCount(known, known)))
+
+
+@given(st.integers(1, 5000), st.lists(st.floats(0, 1), max_size=20))
+def test_an_answer_without_anything_is_always_suspect(known: int, churn: list[float]) -> None:
+    assert JUDGE.incomplete(answer(known, 0, churn=tuple(churn)))
+
+
+def offer(price: str, kind: CapacityType = CapacityType.ON_DEMAND, **more: object) -> Offer:
+    about = {"provider": "cloud", "region": "r", "zone": None, "instance_type": "m", "accelerator": "H100", "count": 8}
+    return Offer(**{**about, **more}, capacity_type=kind, price=Money.usd(price), as_of=NOW, source="api")  # type: ignore[arg-type]  # fields by name
+
+
+LEVELS = {
+    "on_demand": PriceLevels(Money.usd("2"), Money.usd("10")),
+    "reserved": PriceLevels(Money.usd("2"), Money.usd("4")),
+}
+
+
+def judged(one: Offer, before: str | None = None, on_demand: str | None = None) -> Doubt | None:
+    context = PriceContext(Money.usd(before) if before else None, LEVELS, Money.usd(on_demand) if on_demand else None)
+    found = JUDGE.odd_price(one, context)
+    assert found is None or isinstance(found, OddPrice)
+    return found.doubt if found else None
+
+
+def test_a_price_far_from_what_such_gpus_cost_is_odd() -> None:
+    assert judged(offer("0.605", CapacityType.RESERVED)) is Doubt.TOO_LOW
+    assert judged(offer("20", CapacityType.RESERVED)) is None
+    assert judged(offer("24")) is None
+    assert judged(offer("2400")) is Doubt.TOO_HIGH  # cents for dollars
+    assert judged(offer("0.9", CapacityType.SPOT)) is Doubt.TOO_LOW  # no level of its own: by that on demand
+    assert judged(offer("8", CapacityType.SPOT)) is None
+
+
+def test_a_price_that_jumps_is_odd_and_one_that_was_accepted_may_move_on() -> None:
+    assert judged(offer("24"), before="22") is None
+    assert judged(offer("24"), before="4.9") is Doubt.SUDDEN
+    assert judged(offer("24"), before="100") is Doubt.SUDDEN
+    assert judged(offer("0.61", CapacityType.RESERVED), before="0.605") is None
+    assert judged(offer("3.9"), before="12") is Doubt.TOO_LOW  # no jump, and yet out of the range
+
+
+def test_spot_above_on_demand_is_odd() -> None:
+    assert judged(offer("24.1", CapacityType.SPOT), on_demand="24") is None
+    assert judged(offer("25", CapacityType.SPOT), on_demand="24") is Doubt.ABOVE_ON_DEMAND
+
+
+def test_capacity_that_is_held_costs_what_it_costs() -> None:
+    assert judged(offer("0", CapacityType.RESERVED, money=MoneyKind.AMORTISED)) is None
+
+
+def test_a_model_that_nothing_is_known_of_has_wide_bounds() -> None:
+    unknown = PriceContext(None, {}, None)
+    assert JUDGE.odd_price(offer("16"), unknown) is None
+    assert JUDGE.odd_price(offer("0.01"), unknown) is not None
+    assert JUDGE.odd_price(offer("9000"), unknown) is not None
