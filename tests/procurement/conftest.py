@@ -134,9 +134,11 @@ def cloud(_cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     return _cloud
 
 
-@pytest.fixture
-def store_url(tmp_path: Path) -> str:
-    return empty_store(tmp_path / "store.db")
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return empty_store(tmp_path / "store.db")
+    return str(request.getfixturevalue("new_postgres")())
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Self
 
 from broker.app.jobs.approvals import ApprovalState, TrackedApproval
 from broker.app.results.notices import NoticeResult
+from broker.app.results.purchases import PurchaseResult
 from broker.app.results.values import Moment, Result, Seconds
 from broker.core.actors import Actor
 from broker.core.market.offers import MoneyKind
@@ -136,7 +137,8 @@ class StandingGrantResult(Result):
 
 
 class ApprovalList(Result):
-    """Requests for approval, the oldest first, and standing grants."""
+    """Requests for approval, the oldest first; standing grants; purchases of capacity that wait for approval."""
 
     requests: list[ApprovalRequest]
     standing: list[StandingGrantResult]
+    purchases: list[PurchaseResult]

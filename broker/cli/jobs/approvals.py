@@ -38,10 +38,12 @@ def list_(
     mine: Annotated[bool, typer.Option("--mine", help="Only requests that I may decide.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List approval requests with requester, amount, expiry, approvers and reason; and standing grants."""
+    """List approval requests with requester, amount, expiry, approvers and reason; standing grants; and purchases of
+    capacity that wait for approval."""
     from broker.app.alerts import approvers
     from broker.app.jobs import approvals
     from broker.cli.jobs import approvals_view as view
+    from broker.core.purchases.purchases import PurchaseState
 
     terminal = Terminal.of(context)
     broker, me = terminal.broker(), terminal.actor.identity
@@ -49,6 +51,9 @@ def list_(
     if mine:
         found = [one for one in found if one.asked.answerable_by(me, one.view.user)]
     standing = approvals.standing_grants(broker, all_of_them=all_of_them)
+    asking = [one for one in broker.store.purchases() if one.state is PurchaseState.ASKING]
+    if mine:
+        asking = [one for one in asking if one.may_approve(me)]
     now = broker.clock.now()
     told = {
         one.view.id: approvers.told_of(broker, one.view)
@@ -57,12 +62,14 @@ def list_(
     }
     if as_json:
         from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
+        from broker.app.results.purchases import PurchaseResult
 
         requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=terminal.actor) for one in found]
         grants = [StandingGrantResult.of(one, now) for one in standing]
-        terminal.answer(ApprovalList(requests=requests, standing=grants))
+        purchases = [PurchaseResult.of(one) for one in asking]
+        terminal.answer(ApprovalList(requests=requests, standing=grants, purchases=purchases))
     else:
-        terminal.show(*view.listing(terminal.out, found, standing, me, now, told))
+        terminal.show(*view.listing(terminal.out, found, standing, me, now, told), *view.purchases(asking))
 
 
 @app.command(

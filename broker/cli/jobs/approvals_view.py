@@ -15,10 +15,12 @@ from broker.cli.render.tables import Column, fitting, left_out
 from broker.cli.service import notices_view
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.coverage_words import covered
+from broker.procurement.notices import summary
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from broker.core.purchases.purchases import Purchase
     from broker.store.outbox import Dispatch
 
 _STYLES = {
@@ -85,6 +87,18 @@ def listing(
         if hidden:
             parts.append(Text(left_out(hidden), style="dim"))
     return parts
+
+
+def purchases(asking: Sequence[Purchase]) -> list[RenderableType]:
+    """Purchases of capacity that wait for approval: who asks for what, and what to type."""
+    if not asking:
+        return []
+    lines = []
+    for one in asking:
+        missing = formats.plural(max(one.approvals_missing, 1), "approval")
+        lines.append(Text(f"{one.user} asks to buy {summary(one)}; {missing} missing"))
+        lines.append(Text(f"  gpubroker capacity approve {one.id}", style="dim"))
+    return ["", Text("Purchases of capacity", style="bold"), *lines]
 
 
 def _cells(one: TrackedApproval, now: datetime) -> list[str | Text]:

@@ -115,6 +115,11 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "needs approval; 2 approvals needed" in seen
     asked = gpubroker("capacity", "buy", "1", by=ANN)
     assert "2 approvals missing, of bob or olga" in asked.out
+    waiting = gpubroker("approvals", "list", "--mine", by=BOB)
+    assert "ann asks to buy 2 × p5.48xlarge" in waiting.out
+    assert "gpubroker capacity approve purchase-" in waiting.out
+    assert gpubroker("approvals", "list", "--mine", "--json", by=ANN).json["purchases"] == [], "it is her own"
+    assert len(gpubroker("approvals", "list", "--json", by=ANN).json["purchases"]) == 1
     listed = gpubroker("capacity", "purchases")
     assert "waits for approval" in listed.out
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
