@@ -67,6 +67,7 @@ def carry_on(shop: Shop, purchase: Purchase, times: int = 8) -> Purchase:
     return found
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)  # what is killed is the buyer; minutes on PostgreSQL
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("at", range(1, MOMENTS))
 def test_the_buyer_is_killed_everywhere(shop: Shop, world: Callable[[Shop], None], at: int) -> None:
