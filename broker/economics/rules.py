@@ -65,6 +65,13 @@ class RulesOfThumb:
     # Serving
     serving_headroom: float = 0.20
     cold_start_s: float = 60  # 30-120 s
+    serving_most_sequences: int = 256  # that an engine schedules at once
+    prefill_chunk_tokens: int = 8192  # of prompts read in one step
+    prefill_efficiency: float = 0.5  # achieved share of peak compute
+    serving_step_s: float = 0.002  # scheduling, sampling and launching of one step
+    pcie_gb_s: float = 25  # one way, 16 lanes of generation 4 as achieved
+    link_latency_s: float = 1e-5  # of one all-reduce
+    pcie_latency_s: float = 3e-5
     # Savings
     inference_savings_together: tuple[float, float] = (0.30, 0.40)
     small_model: float = 3e9  # parameters up to which quantisation brings little

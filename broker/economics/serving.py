@@ -7,15 +7,9 @@ arrivals that share slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.core.values.accelerators import Accelerator
-from broker.economics.fits import smallest_layout
-from broker.economics.memory import Method, ModelUse, Precision, estimate
-from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
-from broker.economics.throughput import decode
 from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, share, whole
 
 MOST_REPLICAS = 100_000
@@ -25,12 +19,15 @@ MOST_REPLICAS = 100_000
 class Traffic:
     """Requests per minute, tokens generated for each, and the spare share kept on top (0.2 is 20 %).
 
-    ``p95_s``: the time in which 95 of 100 requests must be answered, if there is one."""
+    ``p95_s``: the time in which 95 of 100 requests must be answered, if there is one. ``prompt_tokens``: of each
+    request, beside those generated, ``cached_share`` of them in a prefix cache."""
 
     requests_per_minute: float
     tokens_per_request: float
     headroom: float
     p95_s: float | None = None
+    prompt_tokens: float = 0.0
+    cached_share: float = 0.0
 
     def __post_init__(self) -> None:
         positive("requests per minute", self.requests_per_minute)
@@ -132,108 +129,6 @@ def erlang_c(load: float, slots: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuHourPrices:
-    """USD per GPU-hour of one accelerator in each way of having it; None where there is no price."""
-
-    owned: float | None = None
-    reserved: float | None = None
-    on_demand: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ServingOption:
-    """One way to serve the traffic: accelerator, precision, size, speed, and the cost of a month (730 h)."""
-
-    accelerator: str
-    precision: Precision
-    gpus_per_replica: int
-    tokens_per_second_per_replica: float
-    replicas: int
-    gpus: int
-    p95_s: float | None
-    meets_latency: bool | None
-    monthly_usd_owned: float | None
-    monthly_usd_reserved: float | None
-    monthly_usd_on_demand: float | None
-
-    @property
-    def ranked_by_usd(self) -> float | None:
-        """The monthly cost on demand; reserved, then owned, if unknown. Not the lowest of the three: cards that are not
-        rented out are cheap to own for a reason.
-        """
-        known = (self.monthly_usd_on_demand, self.monthly_usd_reserved, self.monthly_usd_owned)
-        return next((cost for cost in known if cost is not None), None)
-
-
-def options(
-    traffic: Traffic,
-    *,
-    parameters: float,
-    shape: ModelShape | None,
-    context: int,
-    batch: int,
-    accelerators: Iterable[tuple[Accelerator, GpuHourPrices]],
-    precisions: Sequence[Precision] = (Precision.FP16, Precision.FP8, Precision.INT8, Precision.INT4),
-    least_replicas: int = 1,
-    rules: RulesOfThumb = DEFAULTS,
-) -> tuple[ServingOption, ...]:
-    """Every accelerator and precision that holds the model with ``batch`` sequences of ``context`` tokens.
-
-    The cheapest on demand that meets the latency first, those that are not for rent on demand last. Speeds are roofline
-    estimates at the default efficiency: measure before you buy.
-    """
-    found = []
-    for accelerator, prices in accelerators:
-        for precision in precisions:
-            if precision is Precision.FP8 and accelerator.tflops_fp8 is None:
-                continue
-            workload = ModelUse(parameters, Method.INFERENCE, precision, batch=batch, context=context, shape=shape)
-            layout = smallest_layout(estimate(workload, rules=rules), accelerator, rules)
-            if layout is None:
-                continue
-            cache = shape.kv_bytes_per_token(workload.kv_precision.bytes) * context if shape else 0.0
-            speed = decode(
-                accelerator,
-                parameters=parameters,
-                precision=precision,
-                batch=batch,
-                cache_bytes=cache,
-                gpus=layout.gpus,
-                rules=rules,
-            ).tokens_per_second
-            if speed is None:
-                continue
-            sized = plan(
-                traffic,
-                tokens_per_second_per_replica=speed,
-                gpus_per_replica=layout.gpus,
-                batch=batch,
-                least_replicas=least_replicas,
-            )
-            found.append(
-                ServingOption(
-                    accelerator=accelerator.name,
-                    precision=precision,
-                    gpus_per_replica=layout.gpus,
-                    tokens_per_second_per_replica=speed,
-                    replicas=sized.replicas,
-                    gpus=sized.gpus,
-                    p95_s=sized.p95_s,
-                    meets_latency=sized.meets_latency,
-                    monthly_usd_owned=_monthly(prices.owned, sized.gpus),
-                    monthly_usd_reserved=_monthly(prices.reserved, sized.gpus),
-                    monthly_usd_on_demand=_monthly(prices.on_demand, sized.gpus),
-                )
-            )
-    return tuple(
-        sorted(
-            found,
-            key=lambda o: (o.meets_latency is False, o.monthly_usd_on_demand is None, o.ranked_by_usd or 0.0, o.gpus),
-        )
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ScaleToZero:
     """A month (730 h) kept warm against one that sleeps when idle. ``delayed_share`` of the requests wait for a cold
     start of ``cold_start_s``."""
@@ -272,7 +167,3 @@ def scale_to_zero(
     scaled = (warm_replicas + asleep * (1 - idle + starting)) * rate * HOURS_PER_MONTH
     delayed = 0.0 if warm_replicas else min(1.0, starts / requests)
     return ScaleToZero(warm, scaled, warm - scaled, delayed, start)
-
-
-def _monthly(usd_per_gpu_hour: float | None, gpus: int) -> float | None:
-    return None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus * HOURS_PER_MONTH

@@ -166,6 +166,7 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     assert prints("backtest-forecast", "backtest", "forecast", spending)["days"]
     assert prints("backtest-anomalies", "backtest", "anomalies", spending)["planted"]
     assert prints("backtest-memory", "backtest", "memory")["rows"]
+    assert prints("backtest-serving", "backtest", "serving")["rows"]
     assert prints("backtest-reserve", "backtest", "reserve", demand, "--term", "2d", "--policies", "gpubroker")["cells"]
     trace = write("trace.json", json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0] * 100}))
     quick = ("--work", "8h", "--deadline", "10h", "--starts", "2", "--workers", "1", "--per-window")

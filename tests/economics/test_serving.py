@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,10 +12,13 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import lookup
+from broker.economics.arrivals import latencies
 from broker.economics.memory import Precision
 from broker.economics.model import ModelShape
+from broker.economics.replica import ServedModel, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
-from broker.economics.serving import GpuHourPrices, Traffic, erlang_c, options, p95_seconds, plan, scale_to_zero
+from broker.economics.serving import Traffic, erlang_c, p95_seconds, plan, scale_to_zero
+from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, simulated
 
 EXAMPLE = Traffic(requests_per_minute=1000, tokens_per_request=200, headroom=0.2, p95_s=5)
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128)
@@ -148,3 +153,88 @@ def test_bad_input_is_refused() -> None:
         scale_to_zero(usd_per_hour=1, idle_share=75, cold_starts_per_day=1, requests_per_day=1)
     with pytest.raises(InvalidInput, match="at least one model tier"):
         route([], [TaskClass("x", 1, 0.5)])
+
+
+CARDS = [(lookup("H100"), GpuHourPrices(machines=(MachinePrice(1, 3.0), MachinePrice(8, 20.0))))]
+LONG = Traffic(requests_per_minute=3000, tokens_per_request=500, headroom=0.2, prompt_tokens=3500)
+
+
+def serve_70b(traffic: Traffic, **more: Any) -> ServingOption:
+    found = options(
+        traffic,
+        parameters=70e9,
+        shape=None,
+        context=0,
+        batch=None,
+        accelerators=CARDS,
+        precisions=[Precision.FP8],
+        **more,
+    )
+    return found[0]
+
+
+def test_prompts_take_their_part_of_the_gpus() -> None:
+    """70B, 50 requests/s of 3,500 + 500 tokens: the prompts alone are 2 · 70e9 · 3,500 · 50 = 24.5 PFLOP/s, so that at
+    half of the peak 25 H100 read prompts and nothing else."""
+    short, long = serve_70b(Traffic(3000, 500, 0.2)), serve_70b(LONG)
+    assert long.gpus * 1979e12 * 0.5 * long.prefill_share >= 24.5e15
+    assert long.gpus > 2 * short.gpus
+    cached = serve_70b(replace(LONG, cached_share=0.8))
+    assert short.gpus < cached.gpus < long.gpus
+    assert long.time_to_first_token_s > 5 * short.time_to_first_token_s
+
+
+def test_machines_are_whole_and_one_more_is_priced() -> None:
+    chosen = serve_70b(LONG)
+    assert chosen.machines is not None
+    assert chosen.gpus_per_machine == 8
+    assert chosen.machines * 8 >= chosen.gpus
+    assert chosen.monthly_usd_on_demand == pytest.approx(chosen.machines * 20 * 730)
+    assert chosen.monthly_usd_one_more == pytest.approx((chosen.machines + 1) * 20 * 730)
+    assert serve_70b(LONG, spare_machines=1).machines == chosen.machines + 1
+
+
+def test_the_batch_is_what_the_memory_holds() -> None:
+    speed = replica_speed(ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 3500, 500), lookup("H100"), 1)
+    assert speed is not None
+    free = lookup("H100").memory_gib * 0.9 * 2**30 - 16e9
+    assert speed.batch <= free / (4000 * 131_072) < speed.batch + 10
+    assert replica_speed(ServedModel(70e9, 70e9, LLAMA_8B, Precision.FP16, 0, 500), lookup("H100"), 1) is None
+
+
+def test_two_cards_without_a_link_are_less_than_twice_as_fast() -> None:
+    model = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 0, 500)
+    one, two = (replica_speed(model, lookup("RTX4090"), gpus, 4) for gpus in (1, 2))
+    assert one is not None
+    assert two is not None
+    assert one.tokens_per_second < two.tokens_per_second < 1.9 * one.tokens_per_second
+
+
+def test_cards_without_4_bit_kernels_do_not_serve_4_bits() -> None:
+    found = options(
+        EXAMPLE, parameters=7e9, shape=None, context=0, batch=None, accelerators=[(lookup("V100"), GpuHourPrices())]
+    )
+    assert {option.precision for option in found} == {Precision.FP16, Precision.INT8}
+
+
+def test_simulated_latency_grows_with_the_load_and_repeats() -> None:
+    card = lookup("H100")
+    chosen = serve_70b(LONG)
+    seen = simulated(chosen, LONG, card, parameters=70e9, shape=None)
+    assert seen == simulated(chosen, LONG, card, parameters=70e9, shape=None)
+    assert seen.simulated_p95_s is not None
+    assert seen.first_token_p95_s is not None
+    assert seen.first_token_p95_s >= seen.time_to_first_token_s * 0.9
+    assert seen.simulated_p95_s > 500 * 0.9 * 0.002
+    fewer = simulated(replace(chosen, replicas=chosen.replicas // 2), LONG, card, parameters=70e9, shape=None)
+    assert fewer.first_token_p95_s is not None
+    assert fewer.first_token_p95_s > seen.first_token_p95_s
+
+
+def test_arrivals_one_at_a_time_are_a_known_queue() -> None:
+    """With one sequence at once and no prompt this is M/D/1: mean wait ρ ÷ (2(1 − ρ)) services."""
+    light = latencies(0.01, prompt_s=0, output_tokens=10, step_s=lambda _: 0.1, batch=1)
+    assert light.answer_p50_s == pytest.approx(1.0)
+    assert light.first_token_p50_s == pytest.approx(0.1)
+    busy = latencies(0.9, prompt_s=0, output_tokens=10, step_s=lambda _: 0.1, batch=1, requests=20_000)
+    assert 9 < busy.answer_p95_s < 18, "the 95th percentile of M/D/1 at 90 % is about 14 services"

@@ -374,13 +374,22 @@ class ServingChoice(Result):
     precision: Precision
     gpus_per_replica: int
     tokens_per_second_per_replica: Figure
+    batch: int
+    time_to_first_token_s: Figure
+    time_per_token_s: Figure
+    prefill_share: Figure
     replicas: int
     gpus: int
+    machines: int | None
+    gpus_per_machine: int | None
     p95_s: Figure | None
+    first_token_p95_s: Figure | None
+    simulated_p95_s: Figure | None
     meets_latency: bool | None
     monthly_usd_owned: Usd | None
     monthly_usd_reserved: Usd | None
     monthly_usd_on_demand: Usd | None
+    monthly_usd_one_more: Usd | None
 
 
 class ScaleToZeroResult(Result):

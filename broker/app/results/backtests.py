@@ -12,6 +12,7 @@ from broker.app.results.values import Moment, Result, is_none
 from broker.backtest.memory.published import ErrorSummary, MemoryComparison
 from broker.backtest.placement.report import PlacementCell, PlacementReport
 from broker.backtest.reserve.reserve_report import Mean, ReserveCell, ReserveReport
+from broker.backtest.serving.published import RatioSummary, ServingComparison
 
 
 class ReplayedWindow(Result):
@@ -304,3 +305,64 @@ class MemoryBacktest(Result):
     rows: list[MeasuredMemory]
     all: MemoryErrors
     unseen: MemoryErrors
+
+
+class MeasuredServing(Result):
+    """A published speed of serving and its estimate, output tokens per second of the replica. ``ratio``: estimate over
+    measurement, null where the estimate says that it does not fit. ``seen`` as in `MeasuredMemory`."""
+
+    model: str
+    accelerator: str
+    gpus: int
+    precision: str
+    prompt_tokens: float
+    output_tokens: float
+    batch: int | None
+    measured_tokens_per_second: float
+    estimated_tokens_per_second: float | None
+    ratio: float | None
+    seen: bool
+    source: str
+    address: str
+
+    @classmethod
+    def of(cls, one: ServingComparison) -> Self:
+        row = one.measured
+        return cls(
+            model=row.name,
+            accelerator=row.accelerator,
+            gpus=row.gpus,
+            precision=str(row.model.precision),
+            prompt_tokens=row.model.prompt_tokens,
+            output_tokens=row.model.output_tokens,
+            batch=row.batch,
+            measured_tokens_per_second=row.tokens_per_second,
+            estimated_tokens_per_second=None if one.estimated is None else round(one.estimated, 1),
+            ratio=None if one.ratio is None else round(one.ratio, 3),
+            seen=row.seen,
+            source=row.source,
+            address=row.address,
+        )
+
+
+class ServingRatios(Result):
+    """Estimate over measurement of some rows: median, smallest, largest, and the shares within a factor."""
+
+    rows: int
+    median: float
+    smallest: float
+    largest: float
+    within_1_25: float
+    within_2: float
+
+    @classmethod
+    def of(cls, summary: RatioSummary) -> Self:
+        return cls(**{name: round(getattr(summary, name), 4) for name in cls.model_fields})
+
+
+class ServingBacktest(Result):
+    """Estimated speeds of serving against published ones. ``unseen``: the rows that chose no constant."""
+
+    rows: list[MeasuredServing]
+    all: ServingRatios
+    unseen: ServingRatios

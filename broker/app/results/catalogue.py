@@ -8,7 +8,7 @@ from typing import Any
 from broker.app.results import advice
 from broker.app.results.access import AuditLog, CreatedToken, PeopleList, PersonResult, TokenList, TokenResult
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
-from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest
+from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest, ServingBacktest
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
 from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
@@ -58,6 +58,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "backtest-memory": MemoryBacktest,
     "backtest-placement": PlacementBacktest,
     "backtest-reserve": ReserveBacktest,
+    "backtest-serving": ServingBacktest,
     "budget-list": BudgetList,
     "budget-show": BudgetDetails,  # with a name
     "budget-show-all": BudgetDetailsList,

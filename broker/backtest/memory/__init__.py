@@ -1,0 +1,1 @@
+"""Estimates of GPU memory against published measurements."""

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from broker.app.advise.subject import Subject
     from broker.economics.routing import Routing, Tier
     from broker.economics.rules import RulesOfThumb
-    from broker.economics.serving import ScaleToZero, ServingOption, Traffic
+    from broker.economics.serving import ScaleToZero, Traffic
+    from broker.economics.serving_options import MachinePrice, ServingOption
 
 EXAMPLES = examples(
     "gpubroker advise serve --requests-per-minute 1000 --tokens-per-request 200 --headroom 0.2 "
     "--tokens-per-second-per-replica 400 --gpus-per-replica 2",
     "gpubroker advise serve --requests-per-minute 300 --tokens-per-request 250 --p95 5 --parameters 8B --layers 32 "
     "--kv-heads 8 --head-dim 128 --context 4096 --batch 16",
+    "gpubroker advise serve --requests-per-minute 3000 --prompt-tokens 3500 --tokens-per-request 500 --parameters 70B "
+    "--spare-machines 1",
     "gpubroker advise serve --requests-per-minute 5 --tokens-per-request 200 --parameters 8B --idle-share 0.8 --json",
     "gpubroker advise serve --requests-per-minute 60 --tokens-per-request 200 --parameters 8B "
     "--tier small:0.78:0.5:0.0002 --tier large:0.93:2:0.004 --task chat:9000:0.75 --task legal:1000:0.9",
@@ -35,6 +38,13 @@ def serve(
     context: typer.Context,
     requests_per_minute: Annotated[float, typer.Option("--requests-per-minute", help="Requests per minute at peak.")],
     tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Tokens generated per request.")],
+    prompt_tokens: Annotated[
+        float, typer.Option("--prompt-tokens", help="Tokens read per request, beside those generated.")
+    ] = 0.0,
+    prefix_cache: Annotated[
+        float, typer.Option("--prefix-cache", help="Share of the prompt tokens that a prefix cache knows.")
+    ] = 0.0,
+    spare: Annotated[int, typer.Option("--spare-machines", help="Machines kept for failures; 1 is N+1.")] = 0,
     headroom: Annotated[
         float | None, typer.Option("--headroom", help="Spare capacity as a share. Default: 0.2.")
     ] = None,
@@ -48,7 +58,9 @@ def serve(
     p95: Annotated[
         float | None, typer.Option("--p95", metavar="SECONDS", help="95th percentile of the latency.")
     ] = None,
-    batch: Annotated[int | None, typer.Option("--batch", help="Concurrent requests per replica.")] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Requests at once per replica. Default: what fits.")
+    ] = None,
     least_replicas: Annotated[int, typer.Option("--least-replicas", help="Minimum, for availability.")] = 1,
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
@@ -100,7 +112,7 @@ def serve(
     if headroom is None:
         headroom = thumb.serving_headroom
         notes.append(f"{headroom:.0%} headroom")
-    traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95)
+    traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95, prompt_tokens, prefix_cache)
     known = parameters is not None or config is not None
     if tokens_per_second_per_replica is None and not known:
         raise InvalidInput(
@@ -114,13 +126,14 @@ def serve(
         model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
         notes += model.notes
         prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
-        options = _options(traffic, model, sequence, batch, least_replicas, gpu, prices, notes, thumb)
+        options = _options(traffic, model, sequence, batch, (least_replicas, spare), gpu, prices, notes, thumb)
     if tokens_per_second_per_replica is None:
         if not options:
             raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
         best = options[0]
         tokens_per_second_per_replica, gpus_per_replica = best.tokens_per_second_per_replica, best.gpus_per_replica
-        batch = batch or 1
+        batch = best.batch
+        least_replicas = best.replicas
         if rent_usd_per_hour is None and best.monthly_usd_on_demand:
             rent_usd_per_hour = best.monthly_usd_on_demand / HOURS_PER_MONTH / best.replicas
     found = serving.plan(
@@ -162,16 +175,19 @@ def _options(
     model: Subject,
     context: int,
     batch: int | None,
-    least: int,
+    least: tuple[int, int],
     gpu: list[str] | None,
     prices: CurrentPrices,
     notes: list[str],
     thumb: RulesOfThumb,
 ) -> tuple[ServingOption, ...]:
-    from broker.economics.serving import GpuHourPrices as PerGpu
-    from broker.economics.serving import options
+    from broker.core.values.accelerators import lookup
+    from broker.economics.serving_options import GpuHourPrices as PerGpu
+    from broker.economics.serving_options import options, simulated
     from broker.economics.unit_cost import energy_usd_per_hour
     from broker.economics.units import HOURS_PER_YEAR
+
+    replicas, spare = least
 
     def per_gpu(name: str, kind: CapacityType) -> float | None:
         quote = prices.gpu_hour(name, kind)
@@ -182,26 +198,59 @@ def _options(
         low, high = card.street_price or (None, None)
         power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
         owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None
-        kinds = (CapacityType.RESERVED, CapacityType.ON_DEMAND)
-        priced.append((card, PerGpu(owned, *(per_gpu(card.name, kind) for kind in kinds))))
+        rented, reserved = CapacityType.ON_DEMAND, CapacityType.RESERVED
+        prices_of = PerGpu(
+            owned, per_gpu(card.name, reserved), per_gpu(card.name, rented),
+            _machines(prices, card.name, rented), _machines(prices, card.name, reserved),
+        )  # fmt: skip
+        priced.append((card, prices_of))
     if batch is None:
-        notes.append("one request at a time per replica (--batch)")
+        notes.append(f"as many requests at once as the memory holds, {thumb.serving_most_sequences} at most (--batch)")
+    if traffic.prompt_tokens:
+        notes.append("prompts are read between the steps of generation, on the same GPUs")
+    else:
+        notes.append("no work for prompts counted (--prompt-tokens)")
     notes += [
-        "speeds are roofline estimates: measure before you buy",
-        "rented: at the cheapest GPU-hour; unused GPUs of a larger machine are paid, too",
+        "speeds are estimates: within a factor of 1.6 of published ones (`gpubroker backtest serving`); measure first",
+        "rented and reserved: whole machines",
         f"owned: the GPU's street price over {thumb.life_years:g} years and its board power at "
         f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",
     ]
-    return options(
+    found = options(
         traffic,
         parameters=model.parameters,
+        active=model.active,
         shape=model.shape,
         context=context,
-        batch=batch or 1,
+        batch=batch,
         accelerators=priced,
-        least_replicas=least,
+        least_replicas=replicas,
+        spare_machines=spare,
         rules=thumb,
     )
+    if found and traffic.prompt_tokens:
+        first = simulated(
+            found[0],
+            traffic,
+            lookup(found[0].accelerator),
+            parameters=model.parameters,
+            shape=model.shape,
+            active=model.active,
+            rules=thumb,
+        )
+        found = (first, *found[1:])
+    return found
+
+
+def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
+    """The cheapest machine of each size."""
+    from broker.economics.serving_options import MachinePrice
+
+    if accelerator in prices.stated:
+        return tuple(MachinePrice(size, prices.stated[accelerator] * size) for size in (1, 2, 4, 8))
+    sizes = sorted({row.count for row in prices.machines(accelerator) if row.capacity_type == kind})
+    quotes = [(size, prices.quote(accelerator, size, 1, kind)) for size in sizes]
+    return tuple(MachinePrice(size, quote.usd_per_hour) for size, quote in quotes if quote is not None)
 
 
 def _sleep(

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.economics.routing import Routing, Tier
-    from broker.economics.serving import ScaleToZero, ServingOption, ServingPlan, Traffic
+    from broker.economics.serving import ScaleToZero, ServingPlan, Traffic
+    from broker.economics.serving_options import ServingOption
 
 
 def screen(
@@ -35,7 +36,21 @@ def screen(
     if found.p95_s is not None:
         verdict = {True: " (met)", False: " (TOO SLOW with any number of replicas)", None: ""}[found.meets_latency]
         rows.append(("p95 latency", f"{found.p95_s:,.2f} s{verdict}"))
-    elif traffic.p95_s is not None:
+    if chosen is not None:
+        rows += [
+            ("requests at once", f"{chosen.batch:,} per replica"),
+            ("first token", f"{chosen.time_to_first_token_s:,.2f} s without waiting"),
+            ("each further token", f"{1000 * chosen.time_per_token_s:,.0f} ms at full load"),
+            ("reading prompts", f"{chosen.prefill_share:.0%} of the time"),
+        ]
+        if chosen.first_token_p95_s is not None and chosen.simulated_p95_s is not None:
+            rows.append(
+                ("simulated p95", f"{chosen.simulated_p95_s:,.2f} s, first token {chosen.first_token_p95_s:,.2f} s")
+            )
+        if chosen.machines is not None and chosen.monthly_usd_one_more is not None:
+            rows.append(("machines", f"{chosen.machines} × {chosen.accelerator}:{chosen.gpus_per_machine}"))
+            rows.append(("with one more", f"{view.dollars(chosen.monthly_usd_one_more)} per month"))
+    if found.p95_s is None and traffic.p95_s is not None:
         rows.append(("latency", "not checked: give --batch"))
     if monthly is not None:
         rows.append(("per month", view.dollars(monthly)))
@@ -45,14 +60,17 @@ def screen(
     ]
     columns = (
         Column("accelerator"), Column("weights"), Column("GPUs", align="right"), Column("replicas", 3, align="right"),
-        Column("tokens/s per replica", 4, align="right"), Column("p95 s", 2, align="right"), Column("p95 met", 2),
+        Column("machines", 3), Column("tokens/s per replica", 4, align="right"), Column("at once", 5, align="right"),
+        Column("p95 s", 2, align="right"), Column("p95 met", 2),
         Column("owned $/month", 5, align="right"), Column("reserved", 6, align="right"),
         Column("on-demand", align="right"),
     )  # fmt: skip
     cells = [
         (
             one.accelerator, one.precision.value, str(one.gpus), str(one.replicas),
-            f"{one.tokens_per_second_per_replica:,.0f}", "" if one.p95_s is None else f"{one.p95_s:,.1f}",
+            "" if one.machines is None else f"{one.machines} × {one.gpus_per_machine}",
+            f"{one.tokens_per_second_per_replica:,.0f}", str(one.batch),
+            "" if one.p95_s is None else f"{one.p95_s:,.1f}",
             {True: "yes", False: "no", None: ""}[one.meets_latency], view.dollars(one.monthly_usd_owned),
             view.dollars(one.monthly_usd_reserved), view.dollars(one.monthly_usd_on_demand),
         )

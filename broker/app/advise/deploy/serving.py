@@ -11,11 +11,12 @@ from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathSte
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator, known, lookup
-from broker.economics import serving
+from broker.economics import serving, serving_options
 from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.memory import Precision
 from broker.economics.rules import RulesOfThumb
+from broker.economics.serving_options import GpuHourPrices, ServingOption
 from broker.economics.sourcing import SourcingNeed as Sourcing
 from broker.economics.sourcing import opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
@@ -29,7 +30,7 @@ class _Choice:
     """A way to serve, on which card, on how many machines with how many cards each (together as many as are needed or
     a few more: what is asked for is what is paid), and what owning and renting the same hours of it comes to."""
 
-    option: serving.ServingOption
+    option: ServingOption
     card: Accelerator
     per_machine: int
     nodes: int
@@ -130,10 +131,11 @@ def _choices(
             continue
         if card.consumer and situation.hours_per_day >= 24:
             continue  # not built, and not licensed, to run in racks around the clock
-        cards.append((card, serving.GpuHourPrices(on_demand=quote.usd_per_gpu_hour)))
-    options = serving.options(
+        cards.append((card, GpuHourPrices(on_demand=quote.usd_per_gpu_hour)))
+    options = serving_options.options(
         traffic,
         parameters=situation.model.parameters,
+        active=situation.model.active,
         shape=situation.model.shape,
         context=situation.context,
         batch=rules.serving_batch,
@@ -152,9 +154,7 @@ def _choices(
     return sorted(found, key=cost)
 
 
-def _machines(
-    option: serving.ServingOption, prices: CurrentPrices, rules: RulesOfThumb
-) -> tuple[int, int, float] | None:
+def _machines(option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[int, int, float] | None:
     """Cards a machine, machines, and their rent an hour: whole copies on each, the cheapest, of equals the fewest
     machines. None when none has a price."""
     each = min(option.gpus_per_replica, rules.gpus_per_node)
@@ -172,7 +172,7 @@ def _machines(
 
 
 def _choice(
-    situation: DeployDemand, option: serving.ServingOption, prices: CurrentPrices, rules: RulesOfThumb
+    situation: DeployDemand, option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb
 ) -> _Choice | None:
     card = lookup(option.accelerator)
     assert card.street_price is not None

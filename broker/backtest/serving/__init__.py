@@ -1,0 +1,1 @@
+"""Estimates of serving speed against published measurements."""

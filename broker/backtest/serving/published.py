@@ -1,0 +1,118 @@
+"""The speed of a serving replica against published measurements (``published.toml``)."""
+
+from __future__ import annotations
+
+import statistics
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+
+from broker.core.values.accelerators import lookup
+from broker.economics import families
+from broker.economics.memory import Precision
+from broker.economics.replica import ServedModel, replica_speed
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMeasurement:
+    """Output tokens per second that somebody measured of a ``model`` on ``gpus`` of an ``accelerator``.
+
+    ``batch``: where it was fixed; ``most_sequences``: the engine's limit otherwise. ``seen``: looked at while constants
+    were chosen.
+    """
+
+    name: str
+    model: ServedModel
+    accelerator: str
+    gpus: int
+    batch: int | None
+    most_sequences: int | None
+    tokens_per_second: float
+    seen: bool
+    source: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServingComparison:
+    """A measurement and its estimate, output tokens per second, None where the estimate says that it does not fit;
+    ``ratio``: estimate over measurement."""
+
+    measured: ServingMeasurement
+    estimated: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RatioSummary:
+    """Of ``rows`` comparisons: median, smallest and largest ratio, the share within a factor of 1.25 and of 2."""
+
+    rows: int
+    median: float
+    smallest: float
+    largest: float
+    within_1_25: float
+    within_2: float
+
+
+def compare(
+    measurements: Iterable[ServingMeasurement] | None = None, rules: RulesOfThumb = DEFAULTS
+) -> tuple[ServingComparison, ...]:
+    """Each measurement with its estimate."""
+    found = []
+    for row in measured() if measurements is None else measurements:
+        own = rules if row.most_sequences is None else replace(rules, serving_most_sequences=row.most_sequences)
+        speed = replica_speed(row.model, lookup(row.accelerator), row.gpus, row.batch, own)
+        tokens = None if speed is None else speed.tokens_per_second
+        ratio = None if tokens is None else tokens / row.tokens_per_second
+        found.append(ServingComparison(row, tokens, ratio))
+    return tuple(found)
+
+
+def summary(comparisons: Iterable[ServingComparison]) -> RatioSummary:
+    """The ratios together. Raises ValueError for no comparison."""
+    ratios = [one.ratio for one in comparisons if one.ratio]
+    if not ratios:
+        raise ValueError("expected at least one comparison")
+    within = {limit: sum(1 / limit <= one <= limit for one in ratios) / len(ratios) for limit in (1.25, 2.0)}
+    return RatioSummary(
+        len(ratios), statistics.median(ratios), min(ratios), max(ratios), within[1.25], within[2.0]
+    )  # fmt: skip
+
+
+@cache
+def measured() -> tuple[ServingMeasurement, ...]:
+    """The published measurements, in the order of the file."""
+    text = resources.files("broker.backtest.serving").joinpath("published.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    models = {one.name: one for one in families.published()}
+    found = []
+    for row in data["measurements"]:
+        model, source = models[row["model"]], data["sources"][row["source"]]
+        served = ServedModel(
+            model.parameters,
+            model.parameters,
+            model.shape,
+            Precision(row["precision"]),
+            row["prompt"],
+            row["output"],
+            Precision(row.get("kv_precision", "fp16")),
+        )
+        found.append(
+            ServingMeasurement(
+                row["model"],
+                served,
+                row["accelerator"],
+                row["gpus"],
+                row.get("batch"),
+                row.get("most_sequences"),
+                row["tokens_per_second"],
+                row["seen"],
+                source["title"],
+                source["address"],
+            )
+        )
+    return tuple(found)

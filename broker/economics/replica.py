@@ -1,0 +1,157 @@
+"""One serving replica with continuous batching: how many sequences fit, how fast it answers. Times seconds.
+
+A step of generation reads the weights and each sequence's KV cache once and exchanges activations between the cards of
+the replica; prompts are read at the compute rate in between. Sources: Yu et al., Orca (OSDI 2022), for iteration-level
+scheduling; Kwon et al., vLLM (SOSP 2023), for the KV cache as the limit of the batch; Pope et al., Efficiently Scaling
+Transformer Inference (MLSys 2023), for the costs of a step and of the exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.core.values.accelerators import Accelerator
+from broker.economics.activations import prefill_bytes
+from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate, usable_gib
+from broker.economics.model import ModelShape
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.throughput import inference_flops, peak_tflops
+from broker.economics.units import GB, GIB, TERA, not_negative, positive, share, whole
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as it is served: ``parameters`` in all and ``active`` for a token, its shape, weights and KV precision.
+
+    A request has ``prompt_tokens``, of which a prefix cache knows ``cached_share``, and ``output_tokens`` generated.
+    ``context``: tokens to keep room for in the KV cache, if more than both.
+    """
+
+    parameters: float
+    active: float
+    shape: ModelShape
+    precision: Precision
+    prompt_tokens: float
+    output_tokens: float
+    kv_precision: Precision = Precision.FP16
+    cached_share: float = 0.0
+    context: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("parameters", self.parameters)
+        positive("active parameters", self.active, most=self.parameters)
+        not_negative("prompt tokens", self.prompt_tokens, most=1e8)
+        positive("output tokens", self.output_tokens, most=1e8)
+        share("cached share of prompts", self.cached_share)
+        not_negative("context", self.context, most=1e8)
+
+    @property
+    def room(self) -> float:
+        """Tokens of KV cache that a sequence is given room for."""
+        return max(self.context, self.prompt_tokens + self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpeed:
+    """A replica of ``gpus`` cards at full load: sequences at once, requests and output tokens per second.
+
+    ``time_to_first_token_s``: of a request that need not wait, its prompt read alone; ``time_per_token_s``: between two
+    tokens of one answer at full load. ``prefill_share``: of the time, for reading prompts.
+    """
+
+    gpus: int
+    batch: int
+    requests_per_second: float
+    tokens_per_second: float
+    time_to_first_token_s: float
+    step_s: float
+    time_per_token_s: float
+    prefill_share: float
+
+
+def replica_speed(
+    model: ServedModel, card: Accelerator, gpus: int, batch: int | None = None, rules: RulesOfThumb = DEFAULTS
+) -> ReplicaSpeed | None:
+    """The speed of a replica; None where it does not hold the model with one sequence, or the card's peak is unknown.
+
+    ``batch``: sequences at once; None for as many as the free memory holds, at most those an engine schedules
+    (`RulesOfThumb.serving_most_sequences`). With b sequences a request takes its prompt's time of the whole replica and
+    output tokens × step(b) ÷ b, so that requests per second are one over the sum.
+    """
+    peak = peak_tflops(card, model.precision)
+    room = sequences(model, card, gpus, rules)
+    if peak is None or room < 1 or (batch is not None and whole("batch", batch) > room):
+        return None
+    at_once = min(room, rules.serving_most_sequences) if batch is None else batch
+    step = step_seconds(model, card, gpus, at_once, rules)
+    prompt = prompt_seconds(model, card, gpus, rules)
+    each = prompt + model.output_tokens * step / at_once
+    prefill = prompt / each
+    return ReplicaSpeed(
+        gpus=gpus,
+        batch=at_once,
+        requests_per_second=1 / each,
+        tokens_per_second=model.output_tokens / each,
+        time_to_first_token_s=prompt + step,
+        step_s=step,
+        time_per_token_s=step / (1 - prefill),
+        prefill_share=prefill,
+    )
+
+
+def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> int:
+    """How many sequences of prompt and output the replica's memory holds beside the weights, a chunk of a prompt and
+    the share that stays free; 0 where the model does not fit."""
+    use = ModelUse(
+        model.parameters, Method.INFERENCE, model.precision, context=max(1, round(model.room)), shape=model.shape,
+        kv_precision=model.kv_precision,
+    )  # fmt: skip
+    needs = estimate(use, ParallelLayout(gpus, gpus), rules)
+    chunk = prefill_bytes(model.shape, rules.prefill_chunk_tokens) / GIB / gpus
+    cache = needs.on(needs.layout) - needs.weights_gib / gpus  # of one sequence on one card
+    free = usable_gib(card.memory_gib, rules.memory_headroom) - needs.weights_gib / gpus - chunk
+    return max(0, int(free / cache))
+
+
+def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: RulesOfThumb = DEFAULTS) -> float:
+    """One token for each of ``batch`` sequences: the slower of memory and compute, and the exchange between cards.
+
+    Half of the output is in the cache on average. A mixture of experts reads the experts that the batch asks for: all
+    of them from a few sequences on.
+    """
+    peak = peak_tflops(card, model.precision)
+    assert peak is not None
+    read = min(model.parameters, model.active * batch) * model.precision.bytes
+    context = model.prompt_tokens + model.output_tokens / 2
+    read += batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
+    by_memory = read / (gpus * card.bandwidth_gb_s * GB * rules.decode_efficiency)
+    by_compute = batch * inference_flops(model.active, 1) / (gpus * peak * TERA * rules.prefill_efficiency)
+    return max(by_memory, by_compute) + exchange_seconds(model, card, gpus, batch, rules) + rules.serving_step_s
+
+
+def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> float:
+    """Reading one prompt on the whole replica: 2 FLOPs per active parameter and token, the attention's scores (2 ×
+    layers × query width × tokens², causal), and the exchange between cards."""
+    read = model.prompt_tokens * (1 - model.cached_share)
+    if not read:
+        return 0.0
+    peak = peak_tflops(card, model.precision)
+    assert peak is not None
+    queries = model.shape.heads * model.shape.head_dim
+    flops = inference_flops(model.active, read)
+    flops += 2 * model.shape.layers * queries * model.prompt_tokens * read
+    seconds = flops / (gpus * peak * TERA * rules.prefill_efficiency)
+    return seconds + exchange_seconds(model, card, gpus, read, rules)
+
+
+def exchange_seconds(
+    model: ServedModel, card: Accelerator, gpus: int, tokens: float, rules: RulesOfThumb = DEFAULTS
+) -> float:
+    """Two all-reduces a layer of ``tokens`` × hidden values of 16 bits over ``gpus`` cards: a ring's 2·(n−1)/n of the
+    bytes over the link, and its latency. Cards without a link exchange over PCIe."""
+    if gpus == 1:
+        return 0.0
+    one_way = card.link_gb_s / 2 if card.link_gb_s else rules.pcie_gb_s
+    latency = rules.link_latency_s if card.link_gb_s else rules.pcie_latency_s
+    moved = 2 * (gpus - 1) / gpus * tokens * model.shape.hidden * 2
+    return 2 * model.shape.layers * (moved / (one_way * GB) + latency)

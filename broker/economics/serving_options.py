@@ -1,0 +1,237 @@
+"""Accelerators and precisions for a traffic: replicas, whole machines, latency, and the cost of a month.
+
+Amounts USD, a month 730 hours. The speed of a replica is that of `broker.economics.replica`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from broker.core.values.accelerators import Accelerator
+from broker.economics.arrivals import latencies
+from broker.economics.families import shape_for
+from broker.economics.fits import fits
+from broker.economics.memory import Method, ModelUse, Precision, estimate
+from broker.economics.model import ModelShape
+from broker.economics.replica import ReplicaSpeed, ServedModel, prompt_seconds, replica_speed, step_seconds
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.serving import MOST_REPLICAS, Traffic, plan
+from broker.economics.units import HOURS_PER_MONTH, ceil, whole
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePrice:
+    """A machine for rent: its GPUs of one kind, and USD per hour for all of it."""
+
+    gpus: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHourPrices:
+    """USD per GPU-hour of one accelerator in each way of having it; None where there is no price. ``machines``: those
+    for rent on demand, ``reserved_machines`` with a commitment; where they are given, whole machines are paid."""
+
+    owned: float | None = None
+    reserved: float | None = None
+    on_demand: float | None = None
+    machines: tuple[MachinePrice, ...] = ()
+    reserved_machines: tuple[MachinePrice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServingOption:
+    """One way to serve the traffic: accelerator, precision, size, speed, and the cost of a month (730 h).
+
+    ``batch``: sequences a replica works on at once; ``time_to_first_token_s``: without waiting; ``time_per_token_s``:
+    at full load. ``machines`` of ``gpus_per_machine`` are rented on demand (None where no price is known);
+    ``monthly_usd_one_more``: with one machine more, so that losing one loses no capacity. ``first_token_p95_s`` and
+    ``simulated_p95_s``: from simulated arrivals at the planned load, None where they were not simulated.
+    """
+
+    accelerator: str
+    precision: Precision
+    gpus_per_replica: int
+    tokens_per_second_per_replica: float
+    batch: int
+    time_to_first_token_s: float
+    time_per_token_s: float
+    prefill_share: float
+    replicas: int
+    gpus: int
+    machines: int | None
+    gpus_per_machine: int | None
+    p95_s: float | None
+    first_token_p95_s: float | None
+    simulated_p95_s: float | None
+    meets_latency: bool | None
+    monthly_usd_owned: float | None
+    monthly_usd_reserved: float | None
+    monthly_usd_on_demand: float | None
+    monthly_usd_one_more: float | None
+
+    @property
+    def ranked_by_usd(self) -> float | None:
+        """The monthly cost on demand; reserved, then owned, if unknown. Not the lowest of the three: cards that are not
+        rented out are cheap to own for a reason.
+        """
+        known = (self.monthly_usd_on_demand, self.monthly_usd_reserved, self.monthly_usd_owned)
+        return next((cost for cost in known if cost is not None), None)
+
+
+def options(
+    traffic: Traffic,
+    *,
+    parameters: float,
+    shape: ModelShape | None,
+    context: int,
+    batch: int | None,
+    accelerators: Iterable[tuple[Accelerator, GpuHourPrices]],
+    precisions: Sequence[Precision] = (Precision.FP16, Precision.FP8, Precision.INT8, Precision.INT4),
+    active: float | None = None,
+    least_replicas: int = 1,
+    spare_machines: int = 0,
+    rules: RulesOfThumb = DEFAULTS,
+) -> tuple[ServingOption, ...]:
+    """Every accelerator and precision that holds the model, each in its cheapest size of a replica.
+
+    ``batch``: sequences at once; None for as many as the memory beside the weights holds. ``context``: tokens that each
+    may grow to, if more than prompt and output. ``active``: parameters used for one token. ``spare_machines``: kept for
+    failures. The cheapest on demand that meets the latency first, those that are not for rent on demand last. Speeds
+    are estimates: measure before you buy.
+    """
+    whole("spare machines", spare_machines, least=0, most=1000)
+    shape = shape_for(parameters)[0] if shape is None else shape
+    found = []
+    for card, prices in accelerators:
+        for precision in precisions:
+            if precision is Precision.FP8 and card.tflops_fp8 is None:
+                continue
+            model = ServedModel(
+                parameters, active or parameters, shape, precision, traffic.prompt_tokens, traffic.tokens_per_request,
+                cached_share=traffic.cached_share, context=context,
+            )  # fmt: skip
+            sizes = [
+                _option(traffic, model, card, prices, speed, least_replicas, spare_machines)
+                for speed in _speeds(model, card, batch, rules, smaller=traffic.p95_s is not None)
+            ]
+            if sizes:
+                found.append(min(sizes, key=_rank))
+    return tuple(sorted(found, key=_rank))
+
+
+def simulated(
+    option: ServingOption,
+    traffic: Traffic,
+    card: Accelerator,
+    *,
+    parameters: float,
+    shape: ModelShape | None,
+    active: float | None = None,
+    rules: RulesOfThumb = DEFAULTS,
+) -> ServingOption:
+    """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them."""
+    model = ServedModel(
+        parameters, active or parameters, shape or shape_for(parameters)[0], option.precision, traffic.prompt_tokens,
+        traffic.tokens_per_request, cached_share=traffic.cached_share,
+    )  # fmt: skip
+    seen = latencies(
+        traffic.requests_per_minute / 60 / option.replicas,
+        prompt_s=prompt_seconds(model, card, option.gpus_per_replica, rules),
+        output_tokens=max(1, round(traffic.tokens_per_request)),
+        step_s=lambda sequences: step_seconds(model, card, option.gpus_per_replica, sequences, rules),
+        batch=option.batch,
+    )
+    return replace(
+        option,
+        first_token_p95_s=seen.first_token_p95_s,
+        simulated_p95_s=seen.answer_p95_s,
+        meets_latency=None if traffic.p95_s is None else seen.answer_p95_s <= traffic.p95_s,
+    )
+
+
+def _speeds(
+    model: ServedModel, card: Accelerator, batch: int | None, rules: RulesOfThumb, *, smaller: bool
+) -> Iterator[ReplicaSpeed]:
+    """The smallest replica that holds the model and its multiples within a machine, where they hold ``batch``; with
+    ``smaller`` also at half as many sequences and so on, each of which is answered faster."""
+    use = ModelUse(model.parameters, Method.INFERENCE, model.precision, context=round(model.room), shape=model.shape)
+    held = fits(estimate(use, rules=rules), [card], rules=rules)
+    if not held or held[0].count > rules.gpus_per_node:
+        return
+    gpus = held[0].count
+    most = 1 if card.consumer else rules.gpus_per_node
+    while gpus <= max(most, held[0].count):
+        speed = replica_speed(model, card, gpus, batch, rules)
+        while speed is not None:
+            yield speed
+            fewer = speed.batch // 2
+            speed = replica_speed(model, card, gpus, fewer, rules) if smaller and batch is None and fewer else None
+        gpus *= 2
+
+
+def _option(
+    traffic: Traffic,
+    model: ServedModel,
+    card: Accelerator,
+    prices: GpuHourPrices,
+    speed: ReplicaSpeed,
+    least_replicas: int,
+    spare: int,
+) -> ServingOption:
+    sized = plan(
+        traffic,
+        tokens_per_second_per_replica=speed.tokens_per_second,
+        gpus_per_replica=speed.gpus,
+        batch=speed.batch,
+        least_replicas=least_replicas,
+    )
+    rented = _machines(prices.machines, sized.replicas, speed.gpus, spare)
+    reserved = _machines(prices.reserved_machines, sized.replicas, speed.gpus, spare)
+    monthly = rented and rented[0]
+    if not prices.machines:
+        monthly = _monthly(prices.on_demand, sized.gpus)
+    return ServingOption(
+        accelerator=card.name,
+        precision=model.precision,
+        gpus_per_replica=speed.gpus,
+        tokens_per_second_per_replica=speed.tokens_per_second,
+        batch=speed.batch,
+        time_to_first_token_s=speed.time_to_first_token_s,
+        time_per_token_s=speed.time_per_token_s,
+        prefill_share=speed.prefill_share,
+        replicas=sized.replicas,
+        gpus=sized.gpus,
+        machines=rented and rented[1],
+        gpus_per_machine=rented and rented[2].gpus,
+        p95_s=sized.p95_s,
+        first_token_p95_s=None,
+        simulated_p95_s=None,
+        meets_latency=sized.meets_latency,
+        monthly_usd_owned=_monthly(prices.owned, sized.gpus),
+        monthly_usd_reserved=reserved[0] if reserved else _monthly(prices.reserved, sized.gpus),
+        monthly_usd_on_demand=monthly,
+        monthly_usd_one_more=rented and rented[0] + rented[2].usd_per_hour * HOURS_PER_MONTH,
+    )
+
+
+def _machines(
+    machines: Iterable[MachinePrice], replicas: int, gpus: int, spare: int
+) -> tuple[float, int, MachinePrice] | None:
+    """USD a month, their number, and the machine: the cheapest that hold whole replicas, spare ones included."""
+    found = []
+    for machine in machines:
+        if machine.gpus >= gpus:
+            number = ceil(replicas / (machine.gpus // gpus)) + spare
+            found.append((number * machine.usd_per_hour * HOURS_PER_MONTH, number, machine))
+    return min(found, key=lambda one: (one[0], one[1]), default=None)
+
+
+def _rank(option: ServingOption) -> tuple[bool, bool, float, int]:
+    late = option.meets_latency is False or option.replicas >= MOST_REPLICAS
+    return late, option.monthly_usd_on_demand is None, option.ranked_by_usd or 0.0, option.gpus
+
+
+def _monthly(usd_per_gpu_hour: float | None, gpus: int) -> float | None:
+    return None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus * HOURS_PER_MONTH
