@@ -8,7 +8,7 @@ EXTRAS ?= dev
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-system test-cloud chaos property mutants lint bench wheel clean
+.PHONY: help install demo test test-system test-cloud focus-judge chaos property mutants lint bench wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -40,6 +40,11 @@ test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real
 
 SEED ?= 1
 MINUTES ?= 15
+
+focus-judge: install  ## the FOCUS export before the specification's own validator (needs Python 3.12)
+	python3.12 -m venv .venv-focus
+	.venv-focus/bin/pip install --quiet --disable-pip-version-check 'focus-validator==2.2.1' 'pyarrow<26'
+	GPUBROKER_FOCUS_VALIDATOR=$(CURDIR)/.venv-focus/bin/focus-validator $(BIN)/pytest tests/app/billing/test_focus_judges.py
 
 chaos: install  ## a broker among faults for a quarter of an hour: make chaos SEED=1 MINUTES=15
 	$(BIN)/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES)

@@ -144,6 +144,7 @@ def _jobs_and_policies(
     assert prints("policy-test", "policy", "test", tested)["cases"]
     prints("policy-findings", "policy", "findings")
     prints("report-billed", "report", "billed")
+    prints("report-focus", "report", "focus", "--month", "2026-01", "--out", policy.with_name("focus.csv"))
     charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
     assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]
 

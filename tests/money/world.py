@@ -165,7 +165,7 @@ class MoneyWorld:
 
     def note_admitted(self) -> None:
         """What was held since the last call was admitted under the policy in force."""
-        from broker.store.ledger.ledger import _from_row
+        from broker.store.ledger.ledger import entry_of
         from broker.store.tables import ENTRY
 
         with self.store._database.reading() as connection:
@@ -176,7 +176,7 @@ class MoneyWorld:
             query = select(ENTRY).where(
                 ENTRY.c.id > self._entries, ENTRY.c.movement.in_(holds), ENTRY.c.account == "held"
             )
-            rows = [_from_row(row) for row in connection.execute(query)]
+            rows = [entry_of(row) for row in connection.execute(query)]
         self._entries = newest
         wrong = bool(self.clock.wrong_by)
         self.admitted += [(len(self.in_force) - 1, wrong, row) for row in rows]

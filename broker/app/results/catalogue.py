@@ -14,6 +14,7 @@ from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
 from broker.app.results.charges import BilledReport, ChargesResult
 from broker.app.results.errors import ErrorDocument
+from broker.app.results.focus import FocusExportResult
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs, PrunedCheckpoints
 from broker.app.results.kept_files import (
     FetchedFilesResult,
@@ -111,6 +112,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "prices-status": PriceStatus,
     "reconcile": ReconcileReport,
     "report-billed": BilledReport,
+    "report-focus": FocusExportResult,
     "report-spend": SpendReport,
     "serve": ServiceReport,  # once it is stopped
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`

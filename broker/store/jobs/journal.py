@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from broker.core.purchases.purchase_events import PurchaseEvent
     from broker.core.purchases.purchases import Purchase
     from broker.economics.reserve.holdings import Holding
+    from broker.finops.focus.charges import SpentEntry
+    from broker.finops.focus.months import BillingMonth
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +160,13 @@ class StoreReading:
         """What attempts spent that had machines in a period, and their machine time, by one of
         `broker.store.ledger.spending.DIMENSIONS`."""
         return spending.spent_by(self._connection, dimension, period)
+
+    def billed_in(self, month: BillingMonth) -> Iterator[SpentEntry]:
+        """The entries by which money was spent that are billed in the month, in posting order, read as they are
+        taken."""
+        from broker.store.ledger import spent_entries  # most commands do without
+
+        return spent_entries.billed_in(self._connection, month)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which these jobs are counted by `spent_by`."""

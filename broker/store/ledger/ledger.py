@@ -155,7 +155,7 @@ def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Itera
     if job_ids is not None:
         query = query.where(ENTRY.c.job_id.in_(job_ids))
     while rows := connection.execute(query.where(ENTRY.c.id > last)).all():
-        yield [_from_row(row) for row in rows]
+        yield [entry_of(row) for row in rows]
         last = rows[-1].id
 
 
@@ -177,7 +177,7 @@ def read(connection: Connection, job_id: str | None) -> list[Entry]:
     query = select(ENTRY).order_by(ENTRY.c.id)
     if job_id is not None:
         query = query.where(ENTRY.c.job_id == job_id)
-    return [_from_row(row) for row in connection.execute(query)]
+    return [entry_of(row) for row in connection.execute(query)]
 
 
 def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
@@ -242,7 +242,7 @@ def _to_row(entry: Entry) -> dict[str, object]:
     }
 
 
-def _from_row(row: Any) -> Entry:
+def entry_of(row: Any) -> Entry:
     return Entry(
         movement_id=row.movement_id,
         movement=Movement(row.movement),

@@ -1,0 +1,58 @@
+"""The export of a month as FOCUS, the FinOps Open Cost and Usage Specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.app.billing.focus_files import writing
+from broker.app.store_identity import store_id
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.money import Money
+from broker.finops.focus.charges import charges
+from broker.finops.focus.columns import VERSIONS
+from broker.finops.focus.months import BillingMonth
+
+
+@dataclass(frozen=True, slots=True)
+class FocusExport:
+    """What was written: rows, their sums of BilledCost and EffectiveCost (USD), and how many of them correct earlier
+    months. ``closed``: whether the same export will always be the same file."""
+
+    file: Path
+    version: str
+    month: BillingMonth
+    closed: bool
+    rows: int
+    corrections: int
+    billed: Money
+    effective: Money
+
+
+def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool = False) -> FocusExport:
+    """Write what is billed in the ``month`` (``2026-11``, UTC) to a ``.csv`` or ``.parquet`` file, row by row.
+
+    Raises `UnknownName` for a version, `InvalidInput` for a month, and for a file that there is already without
+    ``replace``, `MissingExtra` for Parquet and `StoreProblem`.
+    """
+    if version not in VERSIONS:
+        raise UnknownName("FOCUS version", version, VERSIONS)
+    try:
+        billing = BillingMonth.parse(month)
+    except ValueError as error:
+        raise InvalidInput(f"expected a month such as 2026-11, found {month!r}", where="--month") from error
+    if out.exists() and not replace:
+        raise InvalidInput("there is such a file", where=str(out), hint="write to another one, or add --force")
+    account = f"gpubroker-{store_id(broker.store)}"
+    rows = corrections = billed = effective = 0
+    with writing(out, version) as writer, broker.store.reading() as look:
+        for spent in look.billed_in(billing):
+            for row in charges(spent, billing, account):
+                writer.write(row)
+                rows += 1
+                corrections += row["ChargeClass"] is not None
+                billed += int(row["BilledCost"])  # type: ignore[arg-type]
+                effective += int(row["EffectiveCost"])  # type: ignore[arg-type]
+    closed = broker.clock.now() >= billing.closes
+    return FocusExport(out, version, billing, closed, rows, corrections, Money(billed), Money(effective))

@@ -1,0 +1,148 @@
+"""FOCUS files: CSV, and Parquet with the extra ``parquet``. Rows are written as they come; a file appears under its
+name once it is complete, readable for its owner alone."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Protocol
+
+from broker.core.errors import InvalidInput, MissingExtra
+from broker.finops.focus.charges import Value
+from broker.finops.focus.columns import KINDS, ColumnKind, header
+
+FORMATS = (".csv", ".parquet")
+_AT_ONCE = 10_000  # rows of a group in Parquet
+_DIGITS, _PLACES = 38, 12  # of a decimal in Parquet
+_MICROS = 10**6
+
+Row = Mapping[str, Value]
+
+
+class FocusWriter(Protocol):
+    """Takes rows by the column names of 1.2."""
+
+    def write(self, row: Row) -> None: ...
+
+
+@contextmanager
+def writing(out: Path, version: str) -> Iterator[FocusWriter]:
+    """A writer of the file, in the format that its name ends with. After an exception there is no file, and one that
+    was there before is as it was. Raises `InvalidInput` for another ending or a place that cannot be written, and
+    `MissingExtra`."""
+    if out.suffix.lower() not in FORMATS:
+        raise InvalidInput(
+            f"cannot write {out.suffix or 'a file without an ending'}",
+            where=str(out),
+            hint=f"end in {' or '.join(FORMATS)}",
+        )
+    open_writer = _csv_writer if out.suffix.lower() == ".csv" else _parquet_writer
+    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        with open_writer(draft, version) as writer:
+            yield writer
+        draft.replace(out)
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(out)) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+class _CsvWriter:
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self._columns = [(name, _TEXTS[kind]) for name, kind in KINDS.items()]
+
+    def write(self, row: Row) -> None:
+        found = row.get
+        self._rows.writerow(["" if (value := found(name)) is None else text(value) for name, text in self._columns])
+
+
+@contextmanager
+def _csv_writer(draft: Path, version: str) -> Iterator[_CsvWriter]:
+    with draft.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(header(version))
+        yield _CsvWriter(rows)
+
+
+def _money_text(micros: Any) -> str:
+    whole, rest = divmod(abs(micros), _MICROS)
+    return f"{'-' if micros < 0 else ''}{whole}.{rest:06d}"
+
+
+def _decimal_text(value: Any) -> str:
+    # Whole numbers get a decimal point: readers take a column of them for integers otherwise.
+    whole, _, rest = f"{value:f}".partition(".")
+    return f"{whole}.{rest.rstrip('0') or '0'}"
+
+
+def _time_text(at: Any) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+_TEXTS: Mapping[ColumnKind, Callable[[Any], str]] = {
+    ColumnKind.TEXT: str,
+    ColumnKind.MONEY: _money_text,
+    ColumnKind.DECIMAL: _decimal_text,
+    ColumnKind.TIME: _time_text,
+}
+
+
+class _ParquetWriter:
+    def __init__(self, arrow: Any, file: Any, schema: Any) -> None:
+        self._arrow, self._file, self._schema = arrow, file, schema
+        self._rows: list[Row] = []
+
+    def write(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has come since."""
+        if self._rows:
+            columns = [
+                self._arrow.array(_values(self._rows, name, kind), self._schema.field(number).type)
+                for number, (name, kind) in enumerate(KINDS.items())
+            ]
+            self._file.write_table(self._arrow.Table.from_arrays(columns, schema=self._schema))
+            self._rows.clear()
+
+
+@contextmanager
+def _parquet_writer(draft: Path, version: str) -> Iterator[_ParquetWriter]:
+    arrow, parquet = load_parquet()
+    types = {
+        ColumnKind.TEXT: arrow.string(),
+        ColumnKind.MONEY: arrow.decimal128(_DIGITS, _PLACES),
+        ColumnKind.DECIMAL: arrow.decimal128(_DIGITS, _PLACES),
+        ColumnKind.TIME: arrow.timestamp("us", tz="UTC"),
+    }
+    schema = arrow.schema(list(zip(header(version), (types[kind] for kind in KINDS.values()), strict=True)))
+    with parquet.ParquetWriter(draft, schema) as file:
+        writer = _ParquetWriter(arrow, file, schema)
+        yield writer
+        writer.flush()
+
+
+def load_parquet() -> tuple[Any, Any]:
+    """The modules ``pyarrow`` and ``pyarrow.parquet``. Raises `MissingExtra`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("parquet", "a Parquet file") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _values(rows: Sequence[Row], name: str, kind: ColumnKind) -> list[str | Decimal | datetime | None]:
+    if kind is ColumnKind.MONEY:
+        return [None if (value := row.get(name)) is None else Decimal(int(value)).scaleb(-6) for row in rows]  # type: ignore[arg-type]
+    return [row.get(name) for row in rows]  # type: ignore[misc]

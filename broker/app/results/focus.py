@@ -1,0 +1,38 @@
+"""FOCUS exports as results. Amounts are USD."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.billing.focus import FocusExport
+from broker.app.results.values import Moment, Result
+from broker.core.values.money import Money
+
+
+class FocusExportResult(Result):
+    """What was written. ``closed``: whether the same export will always be the same file, which it is from ``closes``
+    on; ``corrections``: rows about earlier months; the sums are of all rows."""
+
+    file: str
+    version: str
+    month: str
+    closed: bool
+    closes: Moment
+    rows: int
+    corrections: int
+    billed_cost: Money
+    effective_cost: Money
+
+    @classmethod
+    def of(cls, found: FocusExport) -> Self:
+        return cls(
+            file=str(found.file),
+            version=found.version,
+            month=found.month.name,
+            closed=found.closed,
+            closes=found.month.closes,
+            rows=found.rows,
+            corrections=found.corrections,
+            billed_cost=found.billed,
+            effective_cost=found.effective,
+        )

@@ -1,0 +1,1 @@
+"""The ledger in the columns of FOCUS, the FinOps Open Cost and Usage Specification."""

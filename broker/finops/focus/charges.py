@@ -1,0 +1,190 @@
+"""Spent money of the ledger as charges of FOCUS. Pure.
+
+Cash is billed: by the provider, at the price that the broker metered. Amortised money (owned machines, prepaid hours)
+is not billed again: its use has an effective cost alone, under a commitment that stands for the prepaid capacity of one
+provider, region and accelerator; the purchase is billed and has no effective cost. Simulated money is no charge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.finops.focus.months import BillingMonth, MonthlyPart, parts
+from broker.ledger.entries import EGRESS, Entry, Movement, Tags
+
+Value = str | int | Decimal | datetime | None
+"""Of a column; money is in micro-dollars."""
+
+_HOURS = "Hours"
+_NANO, _PICO = 10**9, 10**12
+_HOUR_IN_MICROSECONDS = 3_600_000_000
+_MICROSECOND = timedelta(microseconds=1)
+_SHORTEST = timedelta(seconds=1)  # a charge without duration still needs an end after its start
+
+
+@dataclass(frozen=True, slots=True)
+class SpentEntry:
+    """An entry of the account ``spent`` and the machines it is for: ``nodes`` of ``instance_type``, None where no
+    machine is known."""
+
+    entry: Entry
+    instance_type: str | None = None
+    nodes: int | None = None
+
+
+def charges(spent: SpentEntry, month: BillingMonth, account: str) -> Iterator[dict[str, Value]]:
+    """The rows of one entry that are billed in the month, by the column names of 1.2; absent ones are null.
+    ``account``: the id of this store."""
+    entry = spent.entry
+    if entry.money is MoneyKind.SANDBOX:
+        return
+    for part in parts(entry.amount.micros, entry.covers_from, entry.covers_to, entry.at, month):
+        yield _row(spent, part, month, account)
+
+
+def is_purchase(entry: Entry) -> bool:
+    """Whether it paid for capacity in advance, rather than for machines of an attempt."""
+    tags = entry.tags
+    return entry.money is MoneyKind.CASH and tags.attempt is None and tags.capacity_type is CapacityType.RESERVED
+
+
+def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str) -> dict[str, Value]:
+    entry, tags = spent.entry, spent.entry.tags
+    provider = tags.provider or "unknown"
+    bought, prepaid = is_purchase(entry), entry.money is MoneyKind.AMORTISED
+    moved = EGRESS in entry.movement_id.split("/")
+    # Money given back, and what was charged for no stated time, is an adjustment: it has no price and no quantity.
+    adjusts = not bought and (entry.movement is not Movement.SETTLE or part.micros < 0)
+    row: dict[str, Value] = {
+        "BilledCost": 0 if prepaid else part.micros,
+        "EffectiveCost": 0 if bought else part.micros,
+        "ListCost": part.micros,
+        "ContractedCost": part.micros,
+        "BillingAccountId": account,
+        "BillingAccountName": "gpubroker",
+        "BillingAccountType": "Store",
+        "BillingCurrency": "USD",
+        "PricingCurrency": "USD",
+        "PricingCurrencyEffectiveCost": 0 if bought else part.micros,
+        "BillingPeriodStart": month.start,
+        "BillingPeriodEnd": month.end,
+        "ChargePeriodStart": part.since,
+        "ChargePeriodEnd": max(part.until, part.since + _SHORTEST),
+        "ChargeCategory": "Purchase" if bought else "Adjustment" if adjusts else "Usage",
+        "ChargeClass": "Correction" if part.correction else None,
+        "ChargeDescription": _description(entry),
+        "ChargeFrequency": "One-Time" if bought or adjusts else "Usage-Based",
+        "InvoiceIssuerName": provider,
+        "ProviderName": provider,
+        "PublisherName": provider,
+        "ServiceCategory": "Networking" if moved else "Compute",
+        "ServiceSubcategory": "Other (Networking)" if moved else "Virtual Machines",
+        "ServiceName": "Data transfer" if moved else "GPU machines",
+        "RegionId": tags.region,
+        "RegionName": tags.region,
+        "SubAccountId": tags.team,
+        "SubAccountName": tags.team,
+        "SubAccountType": "Team" if tags.team else None,
+        "Tags": _tags(tags),
+        "x_Accelerator": tags.accelerator,
+        "x_Attempt": None if tags.attempt is None else f"#{tags.attempt}",
+        "x_CapacityType": tags.capacity_type.value if tags.capacity_type else None,
+        "x_Environment": tags.environment,
+        "x_Gpus": f"{tags.gpus} GPUs",
+        "x_JobId": tags.job_id,
+        "x_MoneyKind": entry.money.value,
+        "x_MovementId": entry.movement_id,
+        "x_Note": entry.note or None,
+        "x_Project": tags.project,
+        "x_Team": tags.team,
+        "x_User": tags.user,
+        "x_Workload": tags.workload,
+    }
+    if tags.attempt is not None:
+        row["ResourceId"] = row["ResourceName"] = f"{tags.job_id}-{tags.attempt}"
+        row["ResourceType"] = "GPU machine"
+    elif bought:
+        row["ResourceId"] = row["ResourceName"] = tags.job_id
+        row["ResourceType"] = "Capacity purchase"
+    if prepaid or bought:
+        row |= _commitment(tags)
+    if not adjusts:
+        _price(row, spent, part, per_hour=not (bought or moved))
+        if prepaid and not bought:
+            row["CommitmentDiscountStatus"] = "Used"
+            row["CommitmentDiscountQuantity"] = row["PricingQuantity"]
+            row["CommitmentDiscountUnit"] = row["PricingUnit"]
+    return row
+
+
+def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_hour: bool) -> None:
+    """Quantity, price and what is bought with them. The price is the cost by the quantity, so that both multiply to the
+    cost to the last digit of it."""
+    entry, tags = spent.entry, spent.entry.tags
+    time = (part.until - part.since) // _MICROSECOND * (spent.nodes or 1)
+    nano = time * _NANO // _HOUR_IN_MICROSECONDS if per_hour and time else 0
+    quantity = Decimal(nano) / _NANO if nano else Decimal(1)
+    pico = round(part.micros * 10**15 / nano) if nano else part.micros * 10**6
+    price = Decimal(pico) / _PICO
+    unit = _HOURS if nano else "Count"
+    kind = tags.capacity_type.value if tags.capacity_type else "unknown"
+    sku = f"{tags.provider}/{spent.instance_type or tags.accelerator or 'machine'}"
+    row |= {
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+        "ListUnitPrice": price,
+        "ContractedUnitPrice": price,
+        "PricingCurrencyListUnitPrice": price,
+        "PricingCurrencyContractedUnitPrice": price,
+        "PricingCategory": _category(entry),
+        "SkuId": sku,
+        "SkuPriceId": f"{sku}/{tags.region}/{kind}",
+        "SkuMeter": "Machine hours" if nano else "Payment",
+    }
+    if row["ChargeCategory"] == "Usage":
+        row |= {"ConsumedQuantity": quantity, "ConsumedUnit": unit}
+
+
+def _category(entry: Entry) -> str:
+    if entry.money is MoneyKind.AMORTISED:
+        return "Committed"
+    return "Dynamic" if entry.tags.capacity_type is CapacityType.SPOT else "Standard"
+
+
+def _commitment(tags: Tags) -> dict[str, Value]:
+    kind = tags.capacity_type.value if tags.capacity_type else "prepaid"
+    where = f"{tags.provider}/{tags.region}/{tags.accelerator or 'cpu'}/{kind}"
+    return {
+        "CommitmentDiscountId": where,
+        "CommitmentDiscountName": where,
+        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountType": "Owned machines" if tags.capacity_type is CapacityType.OWNED else "Prepaid capacity",
+    }
+
+
+def _description(entry: Entry) -> str:
+    tags = entry.tags
+    what = f"{tags.gpus} x {tags.accelerator}" if tags.accelerator and tags.gpus else tags.accelerator or "machines"
+    where = " ".join(filter(None, (tags.provider, tags.region)))
+    kind = tags.capacity_type.value if tags.capacity_type else ""
+    about = f"{tags.job_id}, attempt {tags.attempt}" if tags.attempt is not None else tags.job_id
+    text = ", ".join(filter(None, (what, kind, where, entry.movement.value, about)))
+    return text.encode("ascii", "replace").decode()  # the specification wants it so
+
+
+@lru_cache(maxsize=4096)
+def _tags(tags: Tags) -> str:
+    found = {
+        "team": tags.team,
+        "project": tags.project,
+        "user": tags.user,
+        "workload": tags.workload,
+        "environment": tags.environment,
+    }
+    return json.dumps({name: value for name, value in found.items() if value}, ensure_ascii=False, sort_keys=True)

@@ -1,0 +1,96 @@
+"""Billing months in UTC, and to which of them an amount belongs. Pure; amounts in micro-dollars, times as in `Entry`.
+
+A month stays open for `OPEN_FOR` after its end, since machine time is settled and charges arrive a little late. What is
+posted after that about an earlier month is billed as a correction in the month that is open by then. So the rows of a
+closed month never change, and all months together are the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from broker.ledger.sums import amount_before
+
+OPEN_FOR = timedelta(days=3)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BillingMonth:
+    """A calendar month in UTC, from ``start`` until before ``end``."""
+
+    start: datetime
+    end: datetime
+
+    @classmethod
+    def of(cls, at: datetime) -> BillingMonth:
+        """The month of that time."""
+        start = at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        return cls(start, (start + timedelta(days=32)).replace(day=1))
+
+    @classmethod
+    def parse(cls, text: str) -> BillingMonth:
+        """The month of ``2026-11``. Raises ValueError."""
+        return cls.of(datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC))
+
+    @property
+    def name(self) -> str:
+        """``2026-11``"""
+        return f"{self.start:%Y-%m}"
+
+    @property
+    def before(self) -> BillingMonth:
+        return BillingMonth.of(self.start - timedelta(days=1))
+
+    @property
+    def closes(self) -> datetime:
+        """From then on (UTC) nothing is added to it."""
+        return self.end + OPEN_FOR
+
+
+@dataclass(frozen=True, slots=True)
+class MonthlyPart:
+    """The part of an amount (micro-dollars) for the time ``since`` until ``until`` (UTC) that is billed in a month;
+    ``correction``: of an earlier month, which was closed."""
+
+    micros: int
+    since: datetime
+    until: datetime
+    correction: bool
+
+
+def parts(
+    micros: int, covers_from: datetime, covers_to: datetime, posted: datetime, month: BillingMonth
+) -> Iterator[MonthlyPart]:
+    """What of an amount for that time is billed in ``month``: at most one part of its own time, and one for each
+    earlier month that was closed when the amount was posted. Nothing where that comes to nothing."""
+    if posted < month.closes and (part := _within(micros, covers_from, covers_to, month, correction=False)):
+        yield part
+    earlier = month.before
+    if not earlier.closes <= posted < month.closes:
+        return
+    found = []
+    while covers_from < earlier.end:
+        if part := _within(micros, covers_from, covers_to, earlier, correction=True):
+            found.append(part)
+        earlier = earlier.before
+    yield from reversed(found)
+
+
+def _within(
+    micros: int, covers_from: datetime, covers_to: datetime, month: BillingMonth, *, correction: bool
+) -> MonthlyPart | None:
+    start, end = _micros(covers_from), _micros(covers_to)
+    left, right = _micros(month.start), _micros(month.end)
+    part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
+    if not part:
+        return None
+    return MonthlyPart(part, max(covers_from, month.start), min(max(covers_to, covers_from), month.end), correction)
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND

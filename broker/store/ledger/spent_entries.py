@@ -1,0 +1,40 @@
+"""The entries by which money was spent that are billed in a month, with the machines they are for, as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, and_, or_, select
+
+from broker.core.market.offers import MoneyKind
+from broker.finops.focus.charges import SpentEntry
+from broker.finops.focus.months import BillingMonth
+from broker.ledger.entries import Account
+from broker.store.engine.times import to_micros
+from broker.store.ledger.ledger import entry_of
+from broker.store.tables import ENTRY, MACHINE_TIME
+
+_AT_ONCE = 5_000  # entries that are read at once
+
+
+def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
+    """Those of which some part may be billed in the month (see `broker.finops.focus.months`), in posting order, read a
+    few at a time as they are taken. Simulated money is left out."""
+    c, machine = ENTRY.c, MACHINE_TIME.c
+    start, end = to_micros(month.start), to_micros(month.end)
+    closed, closes = to_micros(month.before.closes), to_micros(month.closes)
+    of_it = and_(c.covers_from < end, or_(c.covers_to > start, c.covers_from >= start))
+    late = and_(c.at >= closed, c.covers_from < start)
+    of_machines = and_(machine.job_id == c.job_id, machine.attempt == c.attempt)
+    query = (
+        select(ENTRY, machine.instance_type, machine.nodes)
+        .select_from(ENTRY.outerjoin(MACHINE_TIME, of_machines))
+        .where(c.account == Account.SPENT.value, c.money != MoneyKind.SANDBOX.value, c.at < closes, or_(of_it, late))
+        .order_by(c.id)
+        .limit(_AT_ONCE)
+    )
+    last = 0
+    while rows := connection.execute(query.where(c.id > last)).all():
+        for row in rows:
+            yield SpentEntry(entry_of(row), row.instance_type, row.nodes)
+        last = rows[-1].id

@@ -1,0 +1,165 @@
+"""A month of the ledger as FOCUS: every micro-dollar once, in the right month, for ever the same."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.app.billing.focus import export
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.finops.focus.charges import SpentEntry, charges
+from broker.finops.focus.columns import header
+from broker.finops.focus.months import BillingMonth
+from broker.ledger.entries import Account, Entry, Movement
+from tests.focus_ledger import HOUR, OCTOBER, RUN, SEPTEMBER, post_two_months, spent
+
+DAY = timedelta(days=1)
+
+
+def rows(broker: Broker, month: str, folder: Path, version: str = "1.2") -> list[dict[str, str]]:
+    out = folder / f"{month}-{version}.csv"
+    done = export(broker, version, month, out, replace=True)
+    with out.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert done.rows == len(found)
+    assert done.billed.dollars == sum((Decimal(row["BilledCost"]) for row in found), Decimal(0))
+    return found
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker]) -> Broker:
+    made = new_broker()
+    post_two_months(made.store)
+    return made
+
+
+def test_each_charge_is_in_its_month(broker: Broker, tmp_path: Path) -> None:
+    september, october = rows(broker, "2026-09", tmp_path), rows(broker, "2026-10", tmp_path)
+    assert [(row["x_MovementId"][-1], row["BilledCost"], row["EffectiveCost"]) for row in september] == [
+        ("1", "10.000000", "10.000000"),
+        ("2", "16.000000", "16.000000"),
+        ("4", "-2.000000", "-2.000000"),
+        ("5", "700.000000", "0.000000"),
+        ("6", "0.000000", "7.250000"),
+    ]
+    assert [(row["x_MovementId"][-1], row["BilledCost"], row["ChargeClass"]) for row in october] == [
+        ("2", "32.000000", ""),
+        ("3", "5.000000", "Correction"),
+    ]
+    assert {row["BillingPeriodStart"] for row in october} == {"2026-10-01T00:00:00Z"}
+    assert october[1]["ChargePeriodStart"] == "2026-09-01T00:00:00Z"
+    assert [row["ChargeCategory"] for row in september] == ["Usage", "Usage", "Adjustment", "Purchase", "Usage"]
+
+
+def test_usage_has_a_price_by_the_hour_and_prepaid_use_a_commitment(broker: Broker, tmp_path: Path) -> None:
+    first, *_, purchase, used = rows(broker, "2026-09", tmp_path)
+    assert (first["PricingQuantity"], first["PricingUnit"], first["PricingCategory"]) == ("3.0", "Hours", "Dynamic")
+    assert Decimal(first["ListUnitPrice"]).quantize(Decimal("0.0001")) == Decimal("3.3333")
+    assert used["PricingCategory"] == "Committed"
+    assert used["CommitmentDiscountStatus"] == "Used"
+    assert used["CommitmentDiscountId"] == purchase["CommitmentDiscountId"] == "acme/r1/H100/reserved"
+    assert purchase["ChargeFrequency"] == "One-Time"
+
+
+def test_a_closed_month_stays_the_same_file_whatever_comes_later(broker: Broker, tmp_path: Path) -> None:
+    rows(broker, "2026-09", tmp_path)
+    before = (tmp_path / "2026-09-1.2.csv").read_bytes()
+    with broker.store.writing() as tx:
+        tx.post(spent(8, "99", SEPTEMBER, SEPTEMBER + HOUR, OCTOBER + 3 * DAY, movement=Movement.ADJUST))
+    rows(broker, "2026-09", tmp_path)
+    assert (tmp_path / "2026-09-1.2.csv").read_bytes() == before
+    assert rows(broker, "2026-10", tmp_path)[-1]["x_MovementId"].endswith("/8")
+
+
+def test_1_4_calls_providers_otherwise(broker: Broker, tmp_path: Path) -> None:
+    first = rows(broker, "2026-09", tmp_path, "1.4")[0]
+    assert first["ServiceProviderName"] == first["HostProviderName"] == "acme"
+    assert "ProviderName" not in first
+
+
+def test_parquet_has_the_same_values(broker: Broker, tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    text = rows(broker, "2026-09", tmp_path)
+    out = tmp_path / "september.parquet"
+    export(broker, "1.2", "2026-09", out)
+    found = pyarrow.parquet.read_table(out).to_pylist()
+    assert list(found[0]) == header("1.2")
+    for row, same in zip(found, text, strict=True):
+        assert row["BilledCost"] == Decimal(same["BilledCost"])
+        assert row["PricingQuantity"] == (Decimal(same["PricingQuantity"]) if same["PricingQuantity"] else None)
+        assert f"{row['ChargePeriodStart']:%Y-%m-%dT%H:%M:%SZ}" == same["ChargePeriodStart"]
+        assert (row["Tags"] or "") == same["Tags"]
+
+
+def test_the_file_is_private_and_no_draft_stays(broker: Broker, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    out = folder / "a.csv"
+    export(broker, "1.2", "2026-09", out)
+    assert out.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(InvalidInput, match="such a file"):
+        export(broker, "1.2", "2026-10", out)
+    assert [path.name for path in folder.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("version", "month", "name", "error"),
+    [
+        ("1.0", "2026-09", "a.csv", UnknownName),
+        ("1.2", "September", "a.csv", InvalidInput),
+        ("1.2", "2026-13", "a.csv", InvalidInput),
+        ("1.2", "2026-09", "a.xlsx", InvalidInput),
+        ("1.2", "2026-09", "nowhere/a.csv", InvalidInput),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    broker: Broker, tmp_path: Path, version: str, month: str, name: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        export(broker, version, month, tmp_path / name)
+    assert not list(tmp_path.glob("**/*a.*"))
+
+
+TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2026, 8, 1), timezones=st.just(UTC))
+
+
+@given(st.integers(-(10**12), 10**12).filter(bool), TIMES, st.timedeltas(timedelta(0), 100 * DAY), TIMES)
+def test_all_months_together_are_the_entry_and_no_charge_leaves_its_month(
+    micros: int, since: datetime, lasts: timedelta, posted: datetime
+) -> None:
+    entry = Entry("m", Movement.ADJUST, Account.SPENT, Money(micros), MoneyKind.CASH, posted, since, since + lasts, RUN)
+    found, month = 0, BillingMonth.of(datetime(2025, 10, 1, tzinfo=UTC))
+    while month.start < datetime(2027, 3, 1, tzinfo=UTC):
+        for row in charges(SpentEntry(entry), month, "here"):
+            billed, begins = row["BilledCost"], row["ChargePeriodStart"]
+            assert isinstance(billed, int)
+            assert isinstance(begins, datetime)
+            found += billed
+            assert begins < month.end
+            assert (row["ChargeClass"] == "Correction") == (begins < month.start)
+            assert posted < month.closes
+        month = BillingMonth.of(month.end)
+    assert found == micros
+
+
+@given(st.integers(1, 10**12), st.timedeltas(timedelta(seconds=1), 20 * DAY), st.integers(1, 64))
+def test_price_times_quantity_is_the_cost(micros: int, lasts: timedelta, nodes: int) -> None:
+    entry = Entry(
+        "m", Movement.SETTLE, Account.SPENT, Money(micros), MoneyKind.CASH, SEPTEMBER, SEPTEMBER, SEPTEMBER + lasts, RUN
+    )
+    (row,) = charges(SpentEntry(entry, "big", nodes), BillingMonth.of(SEPTEMBER), "here")
+    price, quantity = row["ListUnitPrice"], row["PricingQuantity"]
+    assert isinstance(price, Decimal)
+    assert isinstance(quantity, Decimal)
+    assert abs(price * quantity - Decimal(micros) / 10**6) < Decimal("0.0000005")
