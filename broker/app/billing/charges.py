@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.billing.charges_file import read_charges
+from broker.app.billing.focus_charges import read_focus_charges
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
 from broker.core.events.views import AttemptView, JobView
@@ -65,6 +66,23 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
         within = [c for c in charges if (until is None or c.starts < until) and (since is None or c.ends > since)]
         keys = {attempt.key for _, attempt in _attempts(look, _machine_time_of(look, within))}
     return Billed(tuple(rows), Charged(within, now).for_others(keys))
+
+
+def billed_by_file(broker: Broker, file: Path) -> Billed:
+    """The attempts that a provider's FOCUS file names, and those whose machines it should have charged for: its
+    providers', up within its time. Changes nothing. Raises `InvalidInput` with the row, and `MissingExtra`."""
+    charges = read_focus_charges(file)
+    if not charges:
+        raise InvalidInput("holds no charges", where=str(file))
+    since, until = min(one.starts for one in charges), max(one.ends for one in charges)
+    providers, now = {one.provider for one in charges}, broker.clock.now()
+    with broker.store.reading() as look:
+        ran = [one for one in look.machine_time(since=since) if one.since < until and one.provider in providers]
+        times = {(one.job_id, one.attempt): one for one in (*ran, *_machine_time_of(look, charges))}
+        pairs = _attempts(look, times.values())
+        charged = Charged(charges, now)
+        rows = [compare(view, attempt, look.entries(view.id), charged, now) for view, attempt in pairs]
+    return Billed(tuple(rows), charged.for_others(attempt.key for _, attempt in pairs))
 
 
 def fetch(broker: Broker, provider: str = "") -> RecordedCharges:

@@ -23,6 +23,7 @@ BILLED_EXAMPLES = examples(
     "gpubroker report billed",
     "gpubroker report billed --by job --from 30d",
     "gpubroker report billed --from 2026-11-01 --to 2026-12-01 --json",
+    "gpubroker report billed --focus aws-2026-11.csv --by attempt",
 )
 _DIMENSIONS = ("provider", "job", "attempt")
 _MOST_NAMED = 5
@@ -47,9 +48,16 @@ def billed(
     until: Annotated[
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="Attempts that ran before this time.")
     ] = None,
+    focus: Annotated[
+        Path | None,
+        typer.Option("--focus", metavar="FILE", help="Compare with this FOCUS file (.csv, .parquet) of a provider."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare quoted cost (at placement), metered cost, and billed cost (charged by the provider).
+
+    With --focus billed cost is BilledCost of that file: by the tag gpubroker of machines, or by the resource's name or
+    id. Nothing is recorded; attempts that it should name and does not have no billed cost.
 
     An attempt is compared once its job is closed and its charges cover all of its time; the ledger then contains the
     difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where
@@ -64,7 +72,9 @@ def billed(
     broker = terminal.broker()
     now = broker.clock.now()
     start, end = _when("--since", since, now), _when("--until", until, now)
-    found = use_case.billed(broker, start, end)
+    if focus is not None and (start or end):
+        raise InvalidInput("the file says which time", where="--focus", hint="leave out --since and --until")
+    found = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
     report = BilledReport.of(found, by, start, end)
     if as_json:
         terminal.answer(report)

@@ -81,3 +81,15 @@ def test_what_cannot_be_grouped_by(gpubroker: Any, home: Path) -> None:
     done = gpubroker("report", "billed", "--by", "colour")
     assert done.code == 2
     assert "provider, job, attempt" in done.err
+
+
+def test_a_focus_file_is_compared(gpubroker: Any, ran: str, tmp_path: Path) -> None:
+    day = [f"{LONG_AGO + timedelta(days=day):%Y-%m-%dT00:00:00Z}" for day in (0, 2)]
+    file = tmp_path / "focus.csv"
+    header = "BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ProviderName,ResourceName"
+    file.write_text(f"{header}\n26,USD,{day[0]},{day[1]},pricebook,{ran}\n3,USD,{day[0]},{day[1]},pricebook,\n")
+    found = gpubroker("report", "billed", "--focus", file, "--json").json
+    assert [(row["metered"], row["billed"], row["difference"]) for row in found["rows"]] == [("20.00", "26.00", "6.00")]
+    assert found["for_others"] == {"pricebook": "3.00"}
+    assert gpubroker("report", "billed", "--json").json["rows"][0]["billed"] is None, "nothing was recorded"
+    assert gpubroker("report", "billed", "--focus", file, "--since", "7d").code == 2

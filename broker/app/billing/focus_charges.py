@@ -1,0 +1,186 @@
+"""A provider's FOCUS file as charges by attempt, read row by row: CSV, or Parquet with the extra ``parquet``.
+
+Versions 1.0 to 1.4. What one attempt was charged for times that touch is one charge, so that memory grows with attempts
+and not with rows. An attempt is found by the tag ``gpubroker`` of its machine (with a prefix such as ``user:`` or not),
+else by the resource's name or the last part of its id; everything else is one sum for each provider.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from broker.app.billing.focus_files import load_parquet
+from broker.core.errors import InvalidInput
+from broker.core.market.capacity import Charge
+from broker.core.values.money import Money
+
+TAG = "gpubroker"
+
+_ALWAYS = ("BilledCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd")
+_PROVIDER = ("ServiceProviderName", "ProviderName")
+_READ = {*_ALWAYS, *_PROVIDER, "ResourceId", "ResourceName", "Tags"}
+_KEY = re.compile(r"[A-Za-z0-9][\w.-]*-\d+")
+_AT_ONCE = 10_000  # rows of Parquet
+_MICROS = Decimal(10) ** 6
+_NOTHING = {"", "NULL", "null", "None"}
+
+# What large providers call themselves in their files, and what they are called here.
+_CALLED = {
+    "amazon web services": "aws",
+    "amazon": "aws",
+    "google": "gcp",
+    "google cloud": "gcp",
+    "google cloud platform": "gcp",
+    "microsoft": "azure",
+    "microsoft azure": "azure",
+    "oracle": "oci",
+    "oracle cloud infrastructure": "oci",
+}
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """A time (UTC) without gaps and what was charged for it (USD): files have more digits than micro-dollars."""
+
+    starts: datetime
+    ends: datetime
+    amount: Decimal
+
+
+@dataclass(slots=True)
+class _Summed:
+    """What was charged by provider and key, in stretches of time."""
+
+    stretches: dict[tuple[str, str], list[_Stretch]] = field(default_factory=dict)
+
+    def add(self, provider: str, key: str, found: _Stretch) -> None:
+        known = self.stretches.setdefault((provider, key), [])
+        for one in reversed(known):
+            if not key or (found.starts <= one.ends and one.starts <= found.ends):
+                one.starts, one.ends = min(one.starts, found.starts), max(one.ends, found.ends)
+                one.amount += found.amount
+                return
+        known.append(found)
+
+    def charges(self) -> Iterator[Charge]:
+        for (provider, key), stretches in self.stretches.items():
+            for one in sorted(stretches, key=lambda stretch: stretch.starts):
+                amount = Money(int((one.amount * _MICROS).to_integral_value()))
+                yield Charge(provider, one.starts, one.ends, amount, key, estimated=False)
+
+
+def read_focus_charges(file: Path) -> list[Charge]:
+    """What the file says was billed (BilledCost), by provider and attempt. Raises `InvalidInput` with the row, and
+    `MissingExtra` for Parquet."""
+    rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
+    summed = _Summed()
+    try:
+        for where, row in rows:
+            provider, key = _provider(row, where), _key(row)
+            summed.add(provider, key, _stretch(row, where))
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"is no CSV file in UTF-8: {error}", where=str(file)) from error
+    return list(summed.charges())
+
+
+def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        rows = csv.DictReader(text)
+        _check_columns(file, rows.fieldnames or ())
+        for row in rows:
+            yield f"{file}:{rows.line_num}", row
+
+
+def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    arrow, parquet = load_parquet()
+    try:
+        opened = parquet.ParquetFile(file)
+        names = opened.schema_arrow.names
+        _check_columns(file, names)
+        number = 0
+        for batch in opened.iter_batches(_AT_ONCE, columns=[name for name in names if name in _READ]):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{file}, row {number}", row
+    except arrow.ArrowException as error:
+        raise InvalidInput(f"is no Parquet file: {error}", where=str(file)) from error
+
+
+def _check_columns(file: Path, names: Any) -> None:
+    lacking = [name for name in _ALWAYS if name not in names]
+    if not any(name in names for name in _PROVIDER):
+        lacking.append("ProviderName (1.4: ServiceProviderName)")
+    if lacking:
+        raise InvalidInput(
+            f"lacks the FOCUS columns {', '.join(lacking)}", where=f"{file}:1", hint="export Cost and Usage as FOCUS"
+        )
+
+
+def _provider(row: Mapping[str, Any], where: str) -> str:
+    for column in _PROVIDER:
+        if name := _text(row.get(column)):
+            return _CALLED.get(name.lower(), name.lower())
+    raise InvalidInput("names no provider", where=where)
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    tags = _tags(row.get("Tags"))
+    for name, value in tags.items():
+        if name.rpartition(":")[2].rpartition("/")[2] == TAG and value:
+            return str(value)
+    for column in ("ResourceName", "ResourceId"):
+        text = _text(row.get(column)).rpartition("/")[2]
+        if _KEY.fullmatch(text):
+            return text
+    return ""
+
+
+def _tags(value: Any) -> Mapping[str, Any]:
+    """Tags as a document, or as pairs (Parquet's maps)."""
+    if isinstance(value, (list, dict)):
+        return dict(value)
+    try:
+        found = json.loads(_text(value) or "{}")
+    except ValueError:
+        return {}  # what cannot be read names nobody
+    return found if isinstance(found, dict) else {}
+
+
+def _stretch(row: Mapping[str, Any], where: str) -> _Stretch:
+    currency = _text(row.get("BillingCurrency"))
+    if currency != "USD":
+        raise InvalidInput(f"is billed in {currency or 'no currency'}; expected USD", where=where)
+    try:
+        amount = Decimal(str(row["BilledCost"]))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite():
+        raise InvalidInput(f"BilledCost is {row['BilledCost']!r}; expected an amount in USD", where=where)
+    starts, ends = (_moment(row, column, where) for column in ("ChargePeriodStart", "ChargePeriodEnd"))
+    return _Stretch(starts, max(ends, starts + timedelta(microseconds=1)), amount)
+
+
+def _moment(row: Mapping[str, Any], column: str, where: str) -> datetime:
+    value = row[column]
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(_text(value))
+    except ValueError:
+        raise InvalidInput(
+            f"{column} is {value!r}; expected a time such as 2026-11-01T00:00:00Z", where=where
+        ) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _text(value: Any) -> str:
+    text = "" if value is None else str(value).strip()
+    return "" if text in _NOTHING else text
