@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -97,6 +97,14 @@ def budgets(broker: Broker) -> list[BudgetLine]:
         found = [_line(look, rule, rates, now) for rule in rules]
     since = broker.store.budget_marks.since
     return [replace(line, marks=since(line.spec.id, line.use.period_start, line.limit)) for line in found]
+
+
+def visible(lines: Sequence[BudgetLine], teams: Collection[str] | None) -> list[BudgetLine]:
+    """The budgets that count nothing but jobs of these teams (None: of all). One that counts all teams, or names them
+    by a pattern, would tell of others."""
+    if teams is None:
+        return list(lines)
+    return [line for line in lines if line.spec.teams and set(line.spec.teams) <= set(teams)]
 
 
 def _rates(look: Reading) -> Mapping[tuple[str, str], Money]:

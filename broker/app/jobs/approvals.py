@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -49,8 +49,11 @@ class TrackedApproval:
     note: str = ""
 
 
-def requests(broker: Broker, *, all_of_them: bool = False) -> list[TrackedApproval]:
-    """What waits for approval, the oldest first; with ``all_of_them`` also what was decided, the newest last."""
+def requests(
+    broker: Broker, *, all_of_them: bool = False, teams: Collection[str] | None = None
+) -> list[TrackedApproval]:
+    """What waits for approval, the oldest first; with ``all_of_them`` also what was decided, the newest last.
+    ``teams``: only of their jobs."""
     now = broker.clock.now()
     with broker.store.reading() as look:
         if not all_of_them:
@@ -60,7 +63,8 @@ def requests(broker: Broker, *, all_of_them: bool = False) -> list[TrackedApprov
             views = look.views(look.asked_about(_MOST_JOBS))
             words = look.words_on_approval([view.id for view in views])
             found = [request for view in views for request in _history(view, words.get(view.id, ()), now)]
-    return sorted(found, key=lambda request: (request.asked.at, request.view.id))
+    mine = [one for one in found if teams is None or one.view.job.team in teams]
+    return sorted(mine, key=lambda request: (request.asked.at, request.view.id))
 
 
 def _waiting(view: JobView, now: datetime) -> TrackedApproval | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from broker.app.jobs.nearest import JobLimits, alternatives, as_text, once, smaller, starts_later
 from broker.app.wiring import Broker
@@ -32,6 +33,9 @@ from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.progress import billed_time, machine_time, on_demand_cost
 from broker.reconciler.settlement.settlement import tags_of
+
+if TYPE_CHECKING:
+    from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 
 _TOO_MUCH = "too_much_is_asked"  # of a budget: its owner's open requests hold all that they may already
 
@@ -362,6 +366,12 @@ def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
     """The job's stream, in order."""
     with broker.store.reading() as look:
         return look.events(view.id)
+
+
+def page(broker: Broker, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
+    """One page of the jobs that match, newest first."""
+    with broker.store.reading() as look:
+        return look.job_page(wanted, after=after, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)

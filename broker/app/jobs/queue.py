@@ -4,7 +4,7 @@ several jobs, and for the reconciler."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -111,6 +111,18 @@ def queue(
     turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
     return Queue(now, waiting, running.total(), free)
+
+
+def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
+    """The queue as somebody sees it who may see the jobs of these teams alone (None: all): turns and running jobs count
+    no others, though all are placed together."""
+    found = queue(broker)
+    if teams is None:
+        return found
+    with broker.store.reading() as look:
+        running = running_by_team(look.unclosed())
+    waiting = tuple(one for one in found.waiting if one.view.job.team in teams)
+    return replace(found, waiting=waiting, running=sum(running[team] for team in teams), free={})
 
 
 class LinedUp:

@@ -11,7 +11,7 @@ from broker.app.results.values import Moment, Result
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.permissions import Access, Permission, TokenScope
 from broker.core.actors import Role
 
 
@@ -34,6 +34,28 @@ class PersonResult(Result):
             teams=dict(sorted(person.teams.items())),
             added_at=person.added_at,
             disabled_at=person.disabled_at,
+        )
+
+
+class CallerIdentity(Result):
+    """Who an API token belongs to, and what it is good for: ``scopes``, of the token; ``permissions``: what its owner
+    may do with it, and in which teams; null for all, and for what belongs to no team."""
+
+    person: PersonResult
+    scopes: list[TokenScope]
+    permissions: dict[Permission, list[str] | None]
+
+    @classmethod
+    def of(cls, access: Access) -> Self:
+        held = {permission: access.teams(permission) for permission in Permission}
+        return cls(
+            person=PersonResult.of(access.person),
+            scopes=sorted(access.scopes),
+            permissions={
+                permission: None if teams is None else sorted(teams)
+                for permission, teams in held.items()
+                if teams is None or teams
+            },
         )
 
 

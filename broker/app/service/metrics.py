@@ -43,15 +43,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class MetricsPage:
-    """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
+class ServiceAnswers:
+    """What ``/healthz`` and ``/metrics`` say."""
 
-    name = "page"
-
-    def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None) -> None:
-        """Raises `InvalidInput` for a bad address, one in use, or one that others reach without a token, and
-        `MissingExtra` without prometheus-client."""
-        host, port = address(listen)
+    def __init__(self, broker: Broker, health: Pulses, host: str, token: str | None) -> None:
+        """Raises `InvalidInput` for a host that others reach without a token, and `MissingExtra` without
+        prometheus-client."""
         if not token and not is_loopback(host):
             raise InvalidInput(
                 f"others can reach {host}, and there is no token", where=SETTING, hint=f"set {TOKEN}, or use 127.0.0.1"
@@ -65,6 +62,32 @@ class MetricsPage:
         self._numbers = Numbers(broker, health)
         self._registry = prometheus_client.CollectorRegistry(auto_describe=False)
         self._registry.register(self._numbers)
+
+    def answer(self, path: str, authorization: str) -> tuple[int, str, bytes]:
+        """Status, content type and body."""
+        if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
+            return 401, "text/plain", b"a token is needed: Authorization: Bearer ...\n"
+        if path == "/healthz":
+            ill = self._health.ill()
+            duties = {name: pulse.standing for name, pulse in self._health.pulses().items()}
+            body = json.dumps({"healthy": not ill, "duties": duties, "ill": ill}).encode() + b"\n"
+            return (503 if ill else 200), "application/json", body
+        if path == "/metrics":
+            from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        return 404, "text/plain", b"there are /healthz and /metrics\n"
+
+
+class MetricsPage:
+    """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
+
+    name = "page"
+
+    def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None) -> None:
+        """Raises as `ServiceAnswers`, and `InvalidInput` for a bad address or one in use."""
+        host, port = address(listen)
+        self.answer = ServiceAnswers(broker, health, host, token).answer
         try:
             self._server = ThreadingHTTPServer((host, port), self._handler())
         except OSError as error:
@@ -83,21 +106,6 @@ class MetricsPage:
         self._server.shutdown()
         self._server.server_close()
         answering.join()
-
-    def answer(self, path: str, authorization: str) -> tuple[int, str, bytes]:
-        """Status, content type and body."""
-        if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
-            return 401, "text/plain", b"a token is needed: Authorization: Bearer ...\n"
-        if path == "/healthz":
-            ill = self._health.ill()
-            duties = {name: pulse.standing for name, pulse in self._health.pulses().items()}
-            body = json.dumps({"healthy": not ill, "duties": duties, "ill": ill}).encode() + b"\n"
-            return (503 if ill else 200), "application/json", body
-        if path == "/metrics":
-            from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
-        return 404, "text/plain", b"there are /healthz and /metrics\n"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         page = self

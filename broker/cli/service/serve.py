@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,10 +20,18 @@ if TYPE_CHECKING:
 
     from broker.app.service.health import Pulses
     from broker.app.service.metrics import MetricsPage
+    from broker.app.service.serve import Duty
     from broker.app.wiring import Broker
     from broker.market.poller import PollResult
+    from broker.server.listening import TeamServer
+    from broker.server.transport import Transport
 
-EXAMPLES = examples("gpubroker serve", "gpubroker serve --provider aws --provider azure")
+EXAMPLES = examples(
+    "gpubroker serve",
+    "gpubroker serve --provider aws --provider azure",
+    "gpubroker serve --listen 127.0.0.1:8080",
+    "gpubroker serve --listen 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key",
+)
 
 
 def serve(
@@ -33,16 +42,28 @@ def serve(
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Address of /healthz and /metrics, or off. Default: 127.0.0.1:9464."),
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the API, /healthz and /metrics, or off. Default: 127.0.0.1:9464."
+        ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="TLS certificate (chain) in PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key in PEM.")] = None,
+    plain_http: Annotated[
+        bool,
+        typer.Option("--plain-http", help="Serve the API without TLS to others, too: a proxy in front speaks TLS."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the broker: reconcile jobs, poll prices, send alerts.
+    """Run the broker: reconcile jobs, poll prices, send alerts, answer the API.
 
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
-    prices. With --json, the document printed at the end counts polls and reconciler passes.
+    prices. The API (/api/v1, with the optional part `server`) takes the tokens of `gpubroker tokens create`; on another
+    address than loopback it needs TLS or --plain-http. With --json, the document printed at the end counts polls and
+    reconciler passes.
     """
     from broker.app.alerts.watches import Watching
     from broker.app.billing.charges_duty import Charging
@@ -52,9 +73,9 @@ def serve(
     from broker.app.service.health import Pulses
     from broker.app.service.purchase_duty import CheckingCapacity, Purchasing
     from broker.app.service.reconcile_duty import Reconciling
-    from broker.app.service.serve import Duty
     from broker.app.service.serve import serve as run
     from broker.app.service.sweep_duty import Sweeping
+    from broker.server.transport import Transport
 
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)  # this command does that itself
@@ -82,7 +103,7 @@ def serve(
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
     duties += [make(broker, say=say) for make in (Sweeping, Charging, Purchasing, CheckingCapacity)]
     health.begins(Reconciling.name)
-    page = _page(broker, health, listen, say)
+    page = _page(broker, health, listen, Transport(tls_cert, tls_key, plain_http), say)
     if page is not None:
         duties.append(page)
     log_to_file(broker.settings.home)
@@ -100,21 +121,46 @@ def serve(
         )
 
 
-def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str], None]) -> MetricsPage | None:
-    """The health and metrics page. A second instance on this machine runs without one, unless an address was given."""
-    from broker.app.service.metrics import MetricsPage
+def _page(
+    broker: Broker, health: Pulses, listen: str | None, transport: Transport, say: Callable[[str], None]
+) -> Duty | None:
+    """The API with health and metrics, or these two alone. A second instance on this machine runs without, unless an
+    address was given."""
     from broker.settings import ServeSettings
 
     asked = broker.settings.serve
     where = listen or asked.listen
     if where == "off":
         return None
+    token = asked.token.get_secret_value() if asked.token else None
     try:
-        page = MetricsPage(broker, health, where, asked.token.get_secret_value() if asked.token else None)
+        page = _server(broker, health, where, token, transport, say)
     except InvalidInput as error:
         if listen or where != ServeSettings().listen:
             raise
-        say(f"/healthz and /metrics are off: {error}")
+        say(f"the API, /healthz and /metrics are off: {error}")
         return None
     say(f"answering at {page.url}/healthz and /metrics")
     return page
+
+
+def _server(
+    broker: Broker, health: Pulses, where: str, token: str | None, transport: Transport, say: Callable[[str], None]
+) -> TeamServer | MetricsPage:
+    from importlib.util import find_spec
+
+    from broker.app.service.metrics import MetricsPage, address
+    from broker.server.transport import SAFE
+
+    host, _ = address(where)
+    if not all(find_spec(name) for name in ("fastapi", "uvicorn")):
+        say("the API is off: it needs the optional part 'server'; install it: pip install 'gpubroker[server]'")
+    elif token and not transport.is_safe(host) and transport.key is None:
+        say(f"the API is off: others can reach {host}, and its tokens would be readable on the way ({SAFE})")
+    else:
+        from broker.server.listening import TeamServer
+
+        server = TeamServer(broker, health, where, token, transport)
+        say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")
+        return server
+    return MetricsPage(broker, health, where, token)

@@ -32,8 +32,9 @@ from broker.ledger.journal import Judgement, OpenHold, Posted
 from broker.ledger.meter import Meter
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs import live, machine_time, open_jobs, quarantine
+from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine
 from broker.store.jobs.machine_time import MachineTime
+from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
 from broker.store.ledger.spending import SpendingPeriod, Spent
 from broker.store.market import market, polls
@@ -131,6 +132,10 @@ class StoreReading:
         if states:
             query = query.where(JOB.c.state.in_(states))
         return self._quarantine.views(self._connection.execute(query))
+
+    def job_page(self, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
+        """One page of the jobs that match, newest first."""
+        return pages.page(self._connection, wanted, after=after, limit=limit)
 
     def submitted_before(self, moment: datetime) -> Iterator[JobView]:
         """Every job submitted before then (UTC), oldest first, read a few at a time as they are taken."""

@@ -1,0 +1,97 @@
+"""The application: routes behind their gates, problem details for every error, limits for every request."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from broker.app.service.metrics import ServiceAnswers
+from broker.app.wiring import Broker
+from broker.server import problems
+from broker.server.callers import gate
+from broker.server.problems import HttpProblem
+from broker.server.routes import OPENAPI, ROUTES
+from broker.server.wrong_tokens import WrongTokens
+from broker.store.engine.schema import own_version
+
+MOST_BODY = 1_000_000
+"""Bytes of a request's body."""
+_HEADERS = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+}
+
+
+def application(broker: Broker, service: ServiceAnswers) -> ASGIApp:
+    """What answers requests."""
+    return Envelope(api(broker, service, WrongTokens()))
+
+
+def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
+    """The API of that broker, and the health and metrics page beside it, to be put into an `Envelope`."""
+    app = FastAPI(
+        title="gpubroker",
+        summary="Jobs, offers, budgets and approvals of a team.",
+        version=own_version(),
+        openapi_url=OPENAPI,
+        docs_url=None,  # it would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        max_body_size=MOST_BODY,
+    )
+    problems.install(app)
+    problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
+    described = Depends(HTTPBearer(scheme_name="token", description="An API token: gpb_…", auto_error=False))
+    for route in ROUTES:
+        app.add_api_route(
+            route.whole_path,
+            route.endpoint,
+            methods=[route.method],
+            name=route.endpoint.__name__,
+            operation_id=route.endpoint.__name__,
+            dependencies=[Depends(gate(broker, wrong, route.permission)), described],
+            response_model=route.answers,
+            response_class=JSONResponse,  # what it is described as; endpoints make their own
+            responses={"4XX": problem, "5XX": problem},
+            openapi_extra={"x-permission": route.permission},
+        )
+    for path in ("/healthz", "/metrics"):
+        app.add_api_route(path, _of_service(service), methods=["GET"], name=path[1:], include_in_schema=False)
+    return app
+
+
+def _of_service(service: ServiceAnswers) -> Callable[[Request], Response]:
+    def answered(request: Request) -> Response:
+        status, kind, body = service.answer(request.url.path, request.headers.get("authorization", ""))
+        return Response(body, status, media_type=kind)
+
+    return answered
+
+
+class Envelope:
+    """Around everything, faults included: an id for each request, and the headers that every answer carries."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id = secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = id
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [one for one in message.get("headers", []) if one[0].lower() not in _HEADERS]
+                message["headers"] = [*headers, *_HEADERS.items(), (b"x-request-id", id.encode())]
+            await send(message)
+
+        await self._app(scope, receive, sent)

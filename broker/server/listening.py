@@ -1,0 +1,88 @@
+"""The duty of answering over HTTP: the API, `/healthz` and `/metrics` at one address."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import uvicorn
+
+from broker.app.service.health import Pulses
+from broker.app.service.metrics import SETTING, ServiceAnswers, address
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput
+from broker.server.application import application
+from broker.server.transport import Transport
+
+_GRACE = 5  # seconds for requests that are under way at the end
+_LOOK = 0.5  # seconds between two looks whether it still answers
+_AT_ONCE = 200  # connections; more are answered 503
+
+
+class TeamServer:
+    """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
+
+    name = "page"
+
+    def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None, transport: Transport) -> None:
+        """``token``: of the service's own, for health and metrics. Raises `InvalidInput` for a bad address, one in use,
+        or one that others reach without what it takes, and `MissingExtra` without prometheus-client."""
+        host, port = address(listen)
+        transport.check(host)
+        service = ServiceAnswers(broker, health, host, token)
+        self._socket = _bound(host, port, listen)
+        self.port: int = self._socket.getsockname()[1]
+        scheme = "https" if transport.certificate else "http"
+        self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                application(broker, service),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,  # nobody's X-Forwarded-For is believed
+                limit_concurrency=_AT_ONCE,
+                timeout_graceful_shutdown=_GRACE,
+                ssl_certfile=transport.certificate,
+                ssl_keyfile=transport.key,
+                ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
+            )
+        )
+        if transport.certificate is not None:
+            self._check_tls(transport.certificate)
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer until ``stop`` is set."""
+        answering = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        answering.start()
+        while not stop.wait(_LOOK):
+            if not answering.is_alive():
+                raise BrokerError("the API has stopped answering", hint="the log of the service says why")
+        self._server.should_exit = True
+        answering.join()
+        self._socket.close()
+
+    def _check_tls(self, certificate: Path) -> None:
+        try:
+            self._server.config.load()
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            self._socket.close()
+            raise InvalidInput(
+                f"TLS cannot be set up: {error}",
+                where=str(certificate),
+                hint="expected a certificate and its key in PEM",
+            ) from error
+
+
+def _bound(host: str, port: int, listen: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot listen on {listen}: {error.strerror or error}", where=SETTING, hint="another port, or off"
+        ) from error
+    bound.set_inheritable(False)
+    return bound

@@ -1,0 +1,61 @@
+"""Lists in pages. A cursor is a place in an order, not a number of rows, so that rows which come or go meanwhile are
+neither shown twice nor left out. It carries no right: each page is filtered anew."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any
+
+from broker.app.results.jobs import JobDetails, UnreadableResult
+from broker.app.results.offers import OfferResult
+from broker.app.results.values import Moment, Result
+from broker.core.errors import InvalidInput
+
+MOST = 200
+"""Rows of a page."""
+
+
+class JobPage(Result):
+    """Jobs, newest first. ``next_cursor``: of the next page; null where this is the last."""
+
+    jobs: list[JobDetails]
+    unreadable: list[UnreadableResult]
+    next_cursor: str | None
+
+
+class OfferPage(Result):
+    """Offers, the cheapest GPU first. ``matching``: how many there are in all pages."""
+
+    as_of: Moment
+    matching: int
+    offers: list[OfferResult]
+    next_cursor: str | None
+
+
+def cursor_of(*place: str | int) -> str:
+    """A place as text."""
+    return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str, *form: type) -> tuple[Any, ...]:
+    """The place that a cursor stands for. Raises `InvalidInput` for what this server never wrote."""
+    try:
+        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except ValueError:  # no base64, no UTF-8, no JSON
+        place = None
+    if not isinstance(place, list) or [type(part) for part in place] != list(form):
+        raise InvalidInput("not a cursor of this list", where="cursor", hint="take `next_cursor` of the page before")
+    return tuple(place)
+
+
+def moment_of(text: str) -> datetime:
+    """The time of a cursor. Raises `InvalidInput`."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidInput("not a cursor of this list", where="cursor", hint="take `next_cursor` of the page before")
+    return at

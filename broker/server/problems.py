@@ -1,0 +1,165 @@
+"""Errors as problem details (RFC 9457), with the codes, reasons and hints of the command line."""
+
+from __future__ import annotations
+
+import logging
+import math
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import Field
+from starlette.exceptions import HTTPException
+
+from broker.app.jobs.submit import DearerNow, NoFeasibleCapacity
+from broker.app.results.errors import ErrorDetails, ProblemResult
+from broker.app.results.values import Result, is_none
+from broker.app.results.verdicts import AlternativeResult
+from broker.core.errors import (
+    BrokerError,
+    InvalidInput,
+    MissingExtra,
+    NotAllowed,
+    RetryLater,
+    StoreProblem,
+    UnknownName,
+    UnreadableJob,
+)
+from broker.server.callers import SignInNeeded, TooManyWrongTokens
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+_STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
+    (SignInNeeded, HTTPStatus.UNAUTHORIZED),
+    (NotAllowed, HTTPStatus.FORBIDDEN),
+    (UnknownName, HTTPStatus.NOT_FOUND),
+    (InvalidInput, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (NoFeasibleCapacity, HTTPStatus.CONFLICT),
+    (DearerNow, HTTPStatus.CONFLICT),
+    (UnreadableJob, HTTPStatus.CONFLICT),
+    (TooManyWrongTokens, HTTPStatus.TOO_MANY_REQUESTS),
+    (MissingExtra, HTTPStatus.NOT_IMPLEMENTED),
+    (StoreProblem, HTTPStatus.SERVICE_UNAVAILABLE),
+    (RetryLater, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+class HttpProblem(Result):
+    """A problem detail of RFC 9457. ``kind``, ``hint``, ``where``, ``problems`` and ``alternatives`` are those of the
+    command line's errors, ``exit_code`` is its exit code. Of a fault of the server only ``request_id`` is told: its log
+    has the rest."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    kind: str
+    hint: str
+    where: str
+    problems: list[ProblemResult]
+    alternatives: list[AlternativeResult] | None = Field(default=None, exclude_if=is_none)
+    exit_code: int
+    request_id: str
+
+
+def status_of(error: BrokerError) -> HTTPStatus:
+    """The status that says what the caller does next; 500 for what only the server's people can mend."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def problem_of(error: BrokerError, request_id: str) -> HttpProblem:
+    """The error as a document. What a fault of the server says may tell of its machine, so it stays in its log."""
+    status, told = status_of(error), ErrorDetails.of(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, MissingExtra):
+        log.error("request %s: %s (%s)", request_id, error, error.hint)
+        return _plain(status, told.kind, "the server cannot answer this now", request_id)
+    return HttpProblem(
+        type=_type(told.kind),
+        title=told.kind.replace("_", " "),
+        status=status,
+        detail=told.message,
+        kind=told.kind,
+        hint=told.hint,
+        where=told.where,
+        problems=told.problems,
+        alternatives=told.alternatives,
+        exit_code=error.exit_code,
+        request_id=request_id,
+    )
+
+
+def response_of(problem: HttpProblem, after: float | None = None) -> Response:
+    """The answer that carries it. ``after``: seconds until it is worth trying again."""
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == HTTPStatus.UNAUTHORIZED else {}
+    if after is not None:
+        headers["Retry-After"] = str(math.ceil(after))
+    return Response(problem.model_dump_json(), problem.status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let the application answer every error so, its own included."""
+    app.add_exception_handler(BrokerError, _of_broker)
+    app.add_exception_handler(RequestValidationError, _of_request)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_fault)
+
+
+def _of_broker(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BrokerError)
+    after = error.after if isinstance(error, TooManyWrongTokens) else None
+    return response_of(problem_of(error, request.state.request_id), after)
+
+
+def _of_request(request: Request, error: Exception) -> Response:
+    """A parameter or a body that does not fit. The values that were sent are not sent back."""
+    assert isinstance(error, RequestValidationError)
+    found = [
+        ProblemResult(
+            line=0,
+            column=0,
+            key=".".join(str(part) for part in one["loc"]),
+            message=one["msg"],
+            unknown_key=one["type"] == "extra_forbidden",
+            known=[],
+        )
+        for one in error.errors()
+    ]
+    said = "; ".join(f"{one.key}: {one.message}" for one in found)
+    problem = _plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request.state.request_id, exit_code=2)
+    return response_of(problem.model_copy(update={"problems": found}))
+
+
+def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = HTTPStatus(error.status_code).name.lower()
+    answer = response_of(_plain(error.status_code, kind, str(error.detail), request.state.request_id))
+    for name, value in (error.headers or {}).items():
+        answer.headers[name] = value
+    return answer
+
+
+def _of_fault(request: Request, error: Exception) -> Response:
+    log.error("request %s broke off", request.state.request_id, exc_info=error)
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return response_of(_plain(status, "unexpected", "unexpected error", request.state.request_id, exit_code=1))
+
+
+def _plain(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:
+    return HttpProblem(
+        type=_type(kind),
+        title=kind.replace("_", " "),
+        status=status,
+        detail=detail,
+        kind=kind,
+        hint="",
+        where="",
+        problems=[],
+        exit_code=exit_code,
+        request_id=request_id,
+    )
+
+
+def _type(kind: str) -> str:
+    return f"urn:gpubroker:problem:{kind}"

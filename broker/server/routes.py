@@ -1,0 +1,52 @@
+"""The one table of routes, each with the permission that it needs. A route that is not here does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi.responses import Response
+
+from broker.app.results.access import CallerIdentity
+from broker.app.results.approvals import ApprovalList
+from broker.app.results.budgets import BudgetList
+from broker.app.results.jobs import AttemptList, JobHistory, JobLogs
+from broker.app.results.queue import QueueResult
+from broker.app.results.values import Result
+from broker.core.access.permissions import Permission
+from broker.server import looking
+from broker.server.pages import JobPage, OfferPage
+
+VERSION = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRoute:
+    """One route. ``permission``: what the caller must have somewhere, before the endpoint asks for the team at hand;
+    None: any good token will do. ``answers``: the document of its success."""
+
+    method: str
+    path: str
+    permission: Permission | None
+    endpoint: Callable[..., Response]
+    answers: type[Result]
+
+    @property
+    def whole_path(self) -> str:
+        return VERSION + self.path
+
+
+ROUTES = (
+    ApiRoute("GET", "/me", None, looking.me, CallerIdentity),
+    ApiRoute("GET", "/jobs", Permission.SEE_JOBS, looking.list_jobs, JobPage),
+    ApiRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, looking.show_job, JobHistory),
+    ApiRoute("GET", "/jobs/{id}/attempts", Permission.SEE_JOBS, looking.job_attempts, AttemptList),
+    ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, looking.job_logs, JobLogs),
+    ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
+    ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
+    ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
+    ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
+)
+OPENAPI = f"{VERSION}/openapi.json"
+PUBLIC = frozenset({OPENAPI, "/healthz", "/metrics"})
+"""What needs no token of a person: the description of the API, and what has the service's own token."""

@@ -1,0 +1,65 @@
+"""Jobs in pages, newest first, for lists that many people ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select, tuple_
+
+from broker.core.errors import UnreadableJob
+from broker.core.events.views import JobView
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs import quarantine
+from broker.store.tables import JOB
+
+
+@dataclass(frozen=True, slots=True)
+class WantedJobs:
+    """Which jobs: those that match all that is given. ``teams``: only jobs of these, which leaves out those without a
+    team; None for all."""
+
+    states: tuple[str, ...] = ()
+    user: str | None = None
+    team: str | None = None
+    teams: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """A job's place in the list: when it was submitted (UTC), and its id."""
+
+    submitted_at: datetime
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPage:
+    """One page. ``unreadable``: jobs of it that this version cannot read; ``next``: the place after which the next page
+    begins, None where nothing follows."""
+
+    views: Sequence[JobView]
+    unreadable: Sequence[UnreadableJob]
+    next: JobPlace | None
+
+
+def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
+    """At most ``limit`` jobs, newest first, from after that place on."""
+    c = JOB.c
+    query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
+    if wanted.teams is not None:
+        query = query.where(c.team.in_(sorted(wanted.teams)))
+    if wanted.team is not None:
+        query = query.where(c.team == wanted.team)
+    if wanted.user is not None:
+        query = query.where(c.user_name == wanted.user)
+    if wanted.states:
+        query = query.where(c.state.in_(wanted.states))
+    if after is not None:
+        query = query.where(tuple_(c.submitted_at, c.id) < (to_micros(after.submitted_at), after.id))
+    rows = connection.execute(query).all()
+    shown, reader = rows[:limit], quarantine.Quarantine()
+    views = reader.views(shown)
+    last = shown[-1] if len(rows) > limit else None
+    return FoundPage(views, reader.jobs, None if last is None else JobPlace(from_micros(last.submitted_at), last.id))

@@ -1,0 +1,141 @@
+"""What the reading routes answer: the documents of the command line, in pages, without what others' teams do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.app.billing.budgets import budgets
+from broker.app.jobs import details, jobs
+from broker.app.results.budgets import BudgetResult
+from tests.server.world import Company, submitted
+
+
+def ids(answer: Any) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [job["id"] for job in answer.json()["jobs"]]
+
+
+def pages(world: Company, path: str, by: str, **parameters: Any) -> Iterator[Any]:
+    """Every page of a list."""
+    cursor: dict[str, str] = {}
+    while True:
+        document = world.get(path, by, **parameters, **cursor).json()
+        yield document
+        if document["next_cursor"] is None:
+            return
+        cursor = {"cursor": document["next_cursor"]}
+
+
+def test_jobs_are_those_of_ones_teams_newest_first(seen_world: Company) -> None:
+    assert ids(seen_world.get("/jobs", "vic")) == [seen_world.asking, seen_world.mine]
+    assert ids(seen_world.get("/jobs", "otto")) == [seen_world.foreign]
+    everything = [seen_world.nobodys, seen_world.foreign, seen_world.asking, seen_world.mine]
+    assert ids(seen_world.get("/jobs", "adam")) == everything
+    assert ids(seen_world.get("/jobs", "fay")) == everything, "finops sees all money"
+
+
+def test_filters_only_narrow(seen_world: Company) -> None:
+    assert ids(seen_world.get("/jobs", "vic", team="vision")) == []
+    assert ids(seen_world.get("/jobs", "vic", user="otto")) == []
+    assert ids(seen_world.get("/jobs", "vic", state="awaiting_approval")) == [seen_world.asking]
+    assert ids(seen_world.get("/jobs", "adam", team="vision")) == [seen_world.foreign]
+
+
+def test_pages_hold_every_job_once_while_others_are_submitted(world: Company) -> None:
+    more = [submitted(world.broker, f"more-{n}", "mia", "nlp") for n in range(4)]
+    found = []
+    for number, page in enumerate(pages(world, "/jobs", "vic", limit=2)):
+        found += [job["id"] for job in page["jobs"]]
+        if number == 0:
+            submitted(world.broker, "late", "mia", "nlp")
+    assert found == [*reversed(more), world.asking, world.mine]
+
+
+@pytest.mark.parametrize("cursor", ["x", "e30", "WzEsMl0", "é", "WyJ4IiwieSJd"])
+def test_a_cursor_that_this_server_never_wrote_is_refused(seen_world: Company, cursor: str) -> None:
+    answer = seen_world.get("/jobs", "vic", cursor=cursor)
+    assert (answer.status_code, answer.json()["where"]) == (422, "cursor")
+
+
+def test_a_cursor_carries_no_right(seen_world: Company) -> None:
+    cursor = seen_world.get("/jobs", "adam", limit=1).json()["next_cursor"]
+    assert ids(seen_world.get("/jobs", "otto", cursor=cursor)) == [seen_world.foreign]
+
+
+def test_a_job_is_the_document_of_the_command_line(seen_world: Company) -> None:
+    view = jobs.find(seen_world.broker, seen_world.mine)
+    expected = json.loads(details.history(seen_world.broker, view).model_dump_json(by_alias=True))
+    answered = seen_world.get(f"/jobs/{seen_world.mine}", "vic").json()
+    # From when on the money is held moves with the clock.
+    assert answered | {"budget_shares": []} == expected | {"budget_shares": []}
+    assert [one["held"] for one in answered["budget_shares"]] == [one["held"] for one in expected["budget_shares"]]
+    assert seen_world.get(f"/jobs/{seen_world.mine}/attempts", "vic").json()["attempts"] == expected["attempts"]
+
+
+def test_a_job_is_not_found_by_its_name_or_the_beginning_of_its_id(seen_world: Company) -> None:
+    for reference in ("mine", seen_world.mine[:-1]):
+        assert seen_world.get(f"/jobs/{reference}", "adam").status_code == 404
+
+
+def test_output_has_an_end(seen_world: Company) -> None:
+    assert seen_world.get(f"/jobs/{seen_world.mine}/logs", "vic").json() == {"id": seen_world.mine, "lines": []}
+    assert seen_world.get(f"/jobs/{seen_world.mine}/logs", "vic", tail=5_001).status_code == 422
+    assert seen_world.get(f"/jobs/{seen_world.mine}/logs", "vic", attempt=9).status_code == 422
+
+
+def test_budgets_are_those_that_count_no_other_team(seen_world: Company) -> None:
+    def seen(who: str) -> list[str]:
+        return [one["id"] for one in seen_world.get("/budgets", who).json()["budgets"]]
+
+    assert seen("vic") == ["nlp"]
+    assert seen("otto") == ["vision"]
+    assert seen("fay") == ["nlp", "vision", "both", "all"]
+    line = next(line for line in budgets(seen_world.broker) if line.spec.id == "nlp")
+    told = seen_world.get("/budgets", "vic").json()["budgets"][0]
+    expected = BudgetResult.of(line).document()
+    assert {key: told[key] for key in ("limit", "spent", "held", "left")} == {
+        key: expected[key] for key in ("limit", "spent", "held", "left")
+    }
+
+
+def test_requests_for_approval_are_those_of_ones_teams(seen_world: Company) -> None:
+    def asked(who: str) -> list[tuple[str, bool]]:
+        return [(one["job"], one["mine"]) for one in seen_world.get("/approvals", who).json()["requests"]]
+
+    assert asked("vic") == [(seen_world.asking, False)]
+    assert asked("apple") == [(seen_world.asking, True)]
+    assert asked("otto") == []
+    assert asked("fay") == [(seen_world.asking, False)]
+
+
+def test_the_queue_counts_no_others(world: Company) -> None:
+    for document in (world.get("/queue", "otto").json(), world.get("/queue", "vic").json()):
+        turns = [one["turn"] for one in document["waiting"]]
+        assert turns == list(range(1, len(turns) + 1))
+    assert {one["team"] for one in world.get("/queue", "otto").json()["waiting"]} <= {"vision"}
+    assert world.get("/queue", "adam").json()["running"] >= world.get("/queue", "vic").json()["running"]
+
+
+def test_offers_come_in_pages_the_cheapest_first(seen_world: Company) -> None:
+    found: list[Any] = []
+    matching = 0
+    for page in pages(seen_world, "/offers", "vic", gpu="L4", provider="sandbox", limit=7):
+        found, matching = [*found, *page["offers"]], page["matching"]
+    assert len(found) == matching > 7
+    prices = [float(offer["price_per_gpu_hour"]) for offer in found if offer["price_per_gpu_hour"] is not None]
+    assert prices == sorted(prices)
+    wrong = seen_world.get("/offers", "vic", provider="sandbx")
+    assert (wrong.status_code, wrong.json()["kind"]) == (404, "unknown_name")
+    assert "did you mean 'sandbox'" in wrong.json()["detail"]
+
+
+def test_the_caller_is_told_what_the_token_is_good_for(seen_world: Company) -> None:
+    told = seen_world.get("/me", "mia").json()
+    assert told["person"]["teams"] == {"nlp": "member"}
+    assert told["permissions"]["submit"] == ["nlp"]
+    assert "approve" not in told["permissions"]
+    assert seen_world.get("/me", "adam").json()["permissions"]["approve"] is None

@@ -1,0 +1,92 @@
+"""Every role on every route, for a job of one's own team, of another team, and of none: made from the tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+import pytest
+
+from broker.core.access.people import Person, TeamRole
+from broker.core.access.permissions import SCOPES, Access, Permission, TokenScope
+from broker.core.actors import Role
+from broker.server.routes import PUBLIC, ROUTES, ApiRoute
+from tests.server.world import EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRANGER, Company, bearer
+
+TEAMS = {"mine": "nlp", "foreign": "vision", "nobodys": None}
+LOOKS = [route for route in ROUTES if route.method == "GET"]
+OF_A_JOB = [route for route in LOOKS if "{id}" in route.path]
+OTHERS = [route for route in LOOKS if "{id}" not in route.path]
+
+
+def access_of(name: str) -> Access:
+    """What the tables say of somebody, without the store."""
+    roles = frozenset({OVER_ALL[name]}) if name in OVER_ALL else frozenset[Role]()
+    teams = {"nlp": IN_TEAM[name]} if name in IN_TEAM else {}
+    if name == STRANGER:
+        teams = {"vision": TeamRole.TEAM_ADMINISTRATOR}
+    return Access(Person(name, datetime(2026, 1, 1, tzinfo=UTC), roles=roles, teams=teams), frozenset(TokenScope))
+
+
+def named(route: ApiRoute) -> str:
+    return f"{route.method} {route.path}"
+
+
+def test_no_route_lies_outside_of_the_table(seen_world: Company) -> None:
+    routes: list[Any] = list(seen_world.app.routes)
+    served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
+    known = {(route.method, route.whole_path) for route in ROUTES} | {("GET", path) for path in PUBLIC}
+    assert served == known
+    assert [route for route in ROUTES if route.permission is None] == [ROUTES[0]], "only /me is for any token"
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize(("route", "which"), list(product(OF_A_JOB, TEAMS)), ids=lambda one: getattr(one, "path", one))
+def test_a_role_ends_at_the_border_of_its_team(seen_world: Company, route: ApiRoute, which: str, who: str) -> None:
+    id, access = getattr(seen_world, which), access_of(who)
+    assert route.permission is not None
+    answer = seen_world.get(route.path.format(id=id), who)
+    if not access.anywhere(route.permission):
+        expected = 403
+    elif not access.may(Permission.SEE_JOBS, TEAMS[which]):
+        expected = 404  # as if it were not there
+    else:
+        expected = 200 if access.may(route.permission, TEAMS[which]) else 403
+    assert answer.status_code == expected, answer.text
+    if expected == 404:
+        unknown = seen_world.get(route.path.format(id="unknown"), who)
+        told, other = answer.json() | {"request_id": ""}, unknown.json() | {"request_id": ""}
+        assert str(told).replace(id, "unknown") == str(other), "nothing tells that it is there"
+    if expected != 200:
+        assert "vision" not in answer.text or who == STRANGER
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("route", OTHERS, ids=named)
+def test_lists_are_for_whoever_has_the_permission_somewhere(seen_world: Company, route: ApiRoute, who: str) -> None:
+    allowed = route.permission is None or access_of(who).anywhere(route.permission)
+    assert seen_world.get(route.path, who).status_code == (200 if allowed else 403)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+def test_no_route_answers_without_a_token(seen_world: Company, route: ApiRoute) -> None:
+    answer = seen_world.client.request(route.method, route.whole_path.format(id=seen_world.mine))
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.json()["kind"] == "sign_in_needed"
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.permission], ids=named)
+def test_a_too_narrow_token_is_refused_on_every_route(seen_world: Company, route: ApiRoute) -> None:
+    assert route.permission is not None
+    needed = SCOPES[route.permission]
+    others = [scope for scope in TokenScope if scope is not needed]
+    headers = bearer(seen_world.token("adam", *others))
+    answer = seen_world.client.request(route.method, route.whole_path.format(id=seen_world.mine), headers=headers)
+    assert (answer.status_code, answer.json()["kind"]) == (403, "role_missing")
+    assert f"needs the scope {needed}" in answer.json()["detail"]
+
+
+def test_whoever_has_no_role_sees_nothing(seen_world: Company) -> None:
+    assert seen_world.get("/me", NOBODY).json()["permissions"] == {}

@@ -1,0 +1,127 @@
+"""A small company behind a server: two teams, somebody in each role, jobs of both teams and of none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from broker.app.access import people, tokens
+from broker.app.jobs import submit
+from broker.app.service.health import Pulses
+from broker.app.service.metrics import ServiceAnswers
+from broker.app.wiring import Broker
+from broker.core.access.people import TeamRole
+from broker.core.access.permissions import TokenScope
+from broker.core.actors import Actor, Role
+from broker.core.job.file import parse_job
+from broker.server.application import Envelope, api
+from broker.server.wrong_tokens import WrongTokens
+from broker.settings import Settings
+from cli import registries
+from tests.actors import EVERYBODYS, ROOT
+from tests.empty_store import empty_store
+
+POLICY = """\
+version: 1
+policy: test
+budgets:
+  - {name: nlp, amount: $100, period: month, scope: {team: [nlp]}, counts: [sandbox]}
+  - {name: vision, amount: $100, period: month, scope: {team: [vision]}, counts: [sandbox]}
+  - {name: both, amount: $100, period: month, scope: {team: [nlp, vision]}, counts: [sandbox]}
+  - {name: all, amount: $100, period: month, counts: [sandbox]}
+guardrails:
+  - {name: big, approve_above: {cost: $4, approvers: [apple, adam, mia], expires: 6h}}
+"""
+JOB = """\
+name: {name}
+{team}
+resources: {{accelerators: "L4:1"}}
+constraints: {{providers: [sandbox]}}
+run: echo hello
+work: 30m
+max_duration: {most}
+checkpoint: {{every: 5m, size: 1MB, restart: 2m}}
+"""
+# Who is what: in nlp, the team of the jobs that the tests are about, or over everything.
+IN_TEAM = {
+    "vic": TeamRole.VIEWER,
+    "mia": TeamRole.MEMBER,
+    "apple": TeamRole.APPROVER,
+    "tara": TeamRole.TEAM_ADMINISTRATOR,
+}
+OVER_ALL = {"fay": Role.FINOPS, "adam": Role.ADMINISTRATOR}
+STRANGER = "otto"  # of vision alone, its administrator
+NOBODY = "nora"  # on record without a role
+EVERYBODY = (*IN_TEAM, *OVER_ALL, STRANGER, NOBODY)
+DAY = timedelta(days=1)
+ALL_SCOPES = tuple(TokenScope)
+
+
+@dataclass(frozen=True)
+class Company:
+    """``mine``: a job of mia in nlp, ``asking``: one that waits for approval, ``foreign``: one of otto in vision,
+    ``nobodys``: one without a team; their ids."""
+
+    broker: Broker
+    app: FastAPI
+    client: TestClient
+    wrong: WrongTokens
+    mine: str
+    asking: str
+    foreign: str
+    nobodys: str
+
+    def token(self, person: str, *scopes: TokenScope, expires: timedelta = DAY) -> str:
+        return tokens.create(self.broker, person, "", scopes or ALL_SCOPES, expires, by=ROOT).text
+
+    def get(self, path: str, by: str, **parameters: Any) -> Any:
+        """What somebody with a good token is answered."""
+        return self.client.get(f"/api/v1{path}", params=parameters, headers=bearer(self.token(by)))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def new_broker(folder: Path) -> Broker:
+    """A broker with everybody on record and the policy in force."""
+    settings = Settings(home=folder, store=empty_store(folder / "store.db"), runs=(folder / "runs").as_uri())
+    broker = Broker(settings, registries(), EVERYBODYS)
+    people.add(broker, "adam", by=ROOT, administrator=True)
+    for name in EVERYBODY:
+        if name != "adam":
+            people.add(broker, name, by=ROOT)
+    for name, role in IN_TEAM.items():
+        people.give_role(broker, name, role, "nlp", by=ROOT)
+    people.give_role(broker, "fay", Role.FINOPS, by=ROOT)
+    people.give_role(broker, STRANGER, TeamRole.TEAM_ADMINISTRATOR, "vision", by=ROOT)
+    broker.store.activate_policy({"test.yaml": POLICY}, by="adam")
+    return broker
+
+
+def submitted(broker: Broker, name: str, user: str, team: str | None, most: str = "2h") -> str:
+    """A job in the sandbox; its id. One of six hours waits for approval."""
+    text = JOB.format(name=name, team=f"team: {team}" if team else "", most=most)
+    job = parse_job(text, file=f"{name}.yaml", now=broker.clock.now())
+    return submit.submit(broker, job, by=Actor(user)).id
+
+
+def new_world(folder: Path) -> Company:
+    broker = new_broker(folder)
+    wrong = WrongTokens()
+    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), wrong)
+    return Company(
+        broker,
+        app,
+        TestClient(Envelope(app), raise_server_exceptions=False),
+        wrong,
+        mine=submitted(broker, "mine", "mia", "nlp"),
+        asking=submitted(broker, "asking", "mia", "nlp", most="6h"),
+        foreign=submitted(broker, "foreign", STRANGER, "vision"),
+        nobodys=submitted(broker, "nobodys", "mia", None),
+    )
