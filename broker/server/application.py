@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from http import HTTPStatus
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -94,4 +95,15 @@ class Envelope:
                 message["headers"] = [*headers, *_HEADERS.items(), (b"x-request-id", id.encode())]
             await send(message)
 
+        if _declared_size(scope) > MOST_BODY:
+            said = f"a request has at most {MOST_BODY:,} bytes"
+            answer = problems.response_of(problems.plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", said, id))
+            await answer(scope, receive, sent)
+            return
         await self._app(scope, receive, sent)
+
+
+def _declared_size(scope: Scope) -> int:
+    """What a request says of the size of its body; of one that does not, the application counts."""
+    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(said) if said.isdigit() else 0

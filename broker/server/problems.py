@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
+from broker.app.access.once import ChangeUnderWay
 from broker.app.jobs.submit import DearerNow, NoFeasibleCapacity
 from broker.app.results.errors import ErrorDetails, ProblemResult
 from broker.app.results.values import Result, is_none
@@ -26,7 +27,7 @@ from broker.core.errors import (
     UnknownName,
     UnreadableJob,
 )
-from broker.server.callers import SignInNeeded, TooManyWrongTokens
+from broker.server.callers import RoleMissing, SignInNeeded, TooManyWrongTokens
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ _STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
     (NoFeasibleCapacity, HTTPStatus.CONFLICT),
     (DearerNow, HTTPStatus.CONFLICT),
     (UnreadableJob, HTTPStatus.CONFLICT),
+    (ChangeUnderWay, HTTPStatus.CONFLICT),
     (TooManyWrongTokens, HTTPStatus.TOO_MANY_REQUESTS),
     (MissingExtra, HTTPStatus.NOT_IMPLEMENTED),
     (StoreProblem, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -74,7 +76,7 @@ def problem_of(error: BrokerError, request_id: str) -> HttpProblem:
     status, told = status_of(error), ErrorDetails.of(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, MissingExtra):
         log.error("request %s: %s (%s)", request_id, error, error.hint)
-        return _plain(status, told.kind, "the server cannot answer this now", request_id)
+        return plain(status, told.kind, "the server cannot answer this now", request_id)
     return HttpProblem(
         type=_type(told.kind),
         title=told.kind.replace("_", " "),
@@ -108,6 +110,8 @@ def install(app: FastAPI) -> None:
 
 def _of_broker(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrokerError)
+    if isinstance(error, RoleMissing):  # the route as it is written in the table: what was sent stays out of the log
+        log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
     after = error.after if isinstance(error, TooManyWrongTokens) else None
     return response_of(problem_of(error, request.state.request_id), after)
 
@@ -127,14 +131,14 @@ def _of_request(request: Request, error: Exception) -> Response:
         for one in error.errors()
     ]
     said = "; ".join(f"{one.key}: {one.message}" for one in found)
-    problem = _plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request.state.request_id, exit_code=2)
+    problem = plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request.state.request_id, exit_code=2)
     return response_of(problem.model_copy(update={"problems": found}))
 
 
 def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = HTTPStatus(error.status_code).name.lower()
-    answer = response_of(_plain(error.status_code, kind, str(error.detail), request.state.request_id))
+    answer = response_of(plain(error.status_code, kind, str(error.detail), request.state.request_id))
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
     return answer
@@ -143,10 +147,11 @@ def _of_http(request: Request, error: Exception) -> Response:
 def _of_fault(request: Request, error: Exception) -> Response:
     log.error("request %s broke off", request.state.request_id, exc_info=error)
     status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return response_of(_plain(status, "unexpected", "unexpected error", request.state.request_id, exit_code=1))
+    return response_of(plain(status, "unexpected", "unexpected error", request.state.request_id, exit_code=1))
 
 
-def _plain(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:
+def plain(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:
+    """A problem that no error of the broker stands behind."""
     return HttpProblem(
         type=_type(kind),
         title=kind.replace("_", " "),

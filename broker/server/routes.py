@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from broker.app.results.access import CallerIdentity
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.budgets import BudgetList
-from broker.app.results.jobs import AttemptList, JobHistory, JobLogs
+from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.queue import QueueResult
 from broker.app.results.values import Result
 from broker.core.access.permissions import Permission
-from broker.server import looking
+from broker.server import changing, looking
 from broker.server.pages import JobPage, OfferPage
 
 VERSION = "/api/v1"
@@ -46,6 +46,10 @@ ROUTES = (
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
+    ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changing.cancel_job, JobDetails),
+    ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changing.extend_job, JobDetails),
+    ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changing.grant_approval, JobDetails),
+    ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )
 OPENAPI = f"{VERSION}/openapi.json"
 PUBLIC = frozenset({OPENAPI, "/healthz", "/metrics"})

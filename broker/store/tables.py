@@ -516,6 +516,20 @@ class ApiTokenRow(Row, table=True):
     used_at: int | None = Field(sa_type=BigInteger)
 
 
+class ApiRequestRow(Row, table=True):
+    """A change that was asked over the network. ``status``: None until it is answered; ``body``: the answer."""
+
+    __tablename__: ClassVar[str] = "api_request"
+    __table_args__ = (Index("api_request_at", "at"),)
+
+    person: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    digest: str
+    at: int = Field(sa_type=BigInteger)
+    status: int | None
+    body: str
+
+
 class AuditRow(Row, table=True):
     """One line of the audit log. Append-only."""
 
@@ -573,6 +587,7 @@ PURCHASE_EVENT = table_of(PurchaseEventRow)
 QUOTE = table_of(PurchaseQuoteRow)
 PERSON = table_of(PersonRow)
 API_TOKEN = table_of(ApiTokenRow)
+API_REQUEST = table_of(ApiRequestRow)
 AUDIT = table_of(AuditRow)
 # The conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``, in their very words. SQLite uses a partial
 # index only for a query that repeats the condition of the index, without parameters; SQLAlchemy would write

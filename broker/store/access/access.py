@@ -16,6 +16,8 @@ from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
+from broker.store.access import requests
+from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables import API_TOKEN, AUDIT, PERSON
@@ -47,6 +49,10 @@ class AccessReading:
         if person is not None:
             query = query.where(API_TOKEN.c.person == person)
         return [_token(row) for row in self._connection.execute(query)]
+
+    def request(self, person: str, key: str) -> KeptRequest | None:
+        """What that person asked under that idempotency key."""
+        return requests.read(self._connection, person, key)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -102,6 +108,18 @@ class AccessWriting(AccessReading):
     def token_used(self, id: str, at: datetime) -> None:
         """It came in."""
         self._connection.execute(API_TOKEN.update().where(API_TOKEN.c.id == id).values(used_at=to_micros(at)))
+
+    def begin_request(self, person: str, key: str, digest: str, at: datetime) -> None:
+        """A change is asked, and nothing is changed yet."""
+        requests.begin(self._connection, person, key, digest, at)
+
+    def finish_request(self, person: str, key: str, status: int, body: str) -> None:
+        """It was made, and this was answered."""
+        requests.finish(self._connection, person, key, status, body)
+
+    def forget_request(self, person: str, key: str) -> None:
+        """It changed nothing."""
+        requests.forget(self._connection, person, key)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""

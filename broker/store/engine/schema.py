@@ -27,6 +27,7 @@ REVISIONS = (
     "0015",
     "0016",
     "0017",
+    "0018",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
