@@ -45,8 +45,8 @@ class BuyOrRentInputs:
     ``facility_usd``: once. ``resale_usd``: at the end. ``price_decline``: yearly decline of rents (0 to 1).
     ``lead_time_weeks``: until delivery; the same hours are rented meanwhile. ``obsolete_after_years`` and
     ``new_generation_speedup``: from then on a newer card does the work that many times faster at the same rent, so the
-    same work is rented for that much less. ``peak_to_baseline``: peak demand ÷ steady demand, 1 for steady use. Raises
-    InvalidInput.
+    same work is rented for that much less. ``peak_to_baseline``: peak demand ÷ steady demand, 1 for steady use.
+    ``take_or_pay``: the rent is a commitment, paid for every hour, used or not. Raises InvalidInput.
     """
 
     purchase_usd: float
@@ -65,6 +65,7 @@ class BuyOrRentInputs:
     obsolete_after_years: float | None = None
     new_generation_speedup: float = 1.0
     peak_to_baseline: float = 1.0
+    take_or_pay: bool = False
 
     def __post_init__(self) -> None:
         positive("purchase price", self.purchase_usd, "USD", most=MOST_USD)
@@ -86,6 +87,11 @@ class BuyOrRentInputs:
             )
         if self.obsolete_after_years is not None:
             not_negative("years until obsolete", self.obsolete_after_years)
+
+    @property
+    def billed(self) -> float:
+        """The share of all hours that rent is paid for."""
+        return 1.0 if self.take_or_pay else self.utilisation
 
     @property
     def running_usd_per_hour(self) -> float:
@@ -156,7 +162,7 @@ def buy_or_rent(case: BuyOrRentInputs, rules: RulesOfThumb = DEFAULTS) -> BuyOrR
         verdict=verdict,
         why=why,
         assumptions=_assumptions(case),
-        rules_of_thumb=_rules(break_even, rules),
+        rules_of_thumb=() if case.take_or_pay else _rules(break_even, rules),
         sensitivity=tuple(_with_decline(case, decline, rules) for decline in DECLINES),
     )
 
@@ -171,16 +177,20 @@ class _Flows:
     running: float
     waiting: float
     renting: float
+    take_or_pay: bool
 
     def own(self, utilisation: float) -> float:
         return self.capital + utilisation * (self.running + self.waiting)
 
     def rent(self, utilisation: float) -> float:
-        return utilisation * self.renting
+        return self.renting if self.take_or_pay else utilisation * self.renting
 
     @property
     def break_even_utilisation(self) -> float | None:
-        """Both are straight lines in the utilisation: where they cross."""
+        """Both are straight lines in the utilisation: where they cross. None for a commitment: it costs the same at any
+        use, so that more use never makes owning pay."""
+        if self.take_or_pay:
+            return None
         saved = self.renting - self.running - self.waiting
         return max(0.0, self.capital) / saved if saved > 0 else None
 
@@ -198,7 +208,7 @@ def _flows(case: BuyOrRentInputs, discount_rate: float) -> _Flows:
         else:
             running += hours * case.running_usd_per_hour
     resale = case.resale_usd / (1 + discount_rate) ** case.years
-    return _Flows(case.purchase_usd + case.facility_usd - resale, running, waiting, renting)
+    return _Flows(case.purchase_usd + case.facility_usd - resale, running, waiting, renting, case.take_or_pay)
 
 
 def _months(case: BuyOrRentInputs) -> Iterator[tuple[float, float]]:
@@ -220,8 +230,8 @@ def _rent_at(case: BuyOrRentInputs, year: float) -> float:
 
 def _break_even_rent(case: BuyOrRentInputs, flows: _Flows) -> float:
     """Rents scale as one, and the owner pays them too while waiting: today's rent at which both cost the same."""
-    used = flows.renting - flows.waiting
-    return case.rent_usd_per_hour * (flows.capital / case.utilisation + flows.running) / used
+    billed = case.billed * flows.renting - case.utilisation * flows.waiting
+    return case.rent_usd_per_hour * (flows.capital + case.utilisation * flows.running) / billed
 
 
 def _payback(case: BuyOrRentInputs) -> float | None:
@@ -232,7 +242,8 @@ def _payback(case: BuyOrRentInputs) -> float | None:
         middle = (start + end) / 2
         if middle < delivered:
             continue
-        saved_per_year = case.utilisation * HOURS_PER_YEAR * (_rent_at(case, middle) - case.running_usd_per_hour)
+        rent, running = case.billed * _rent_at(case, middle), case.utilisation * case.running_usd_per_hour
+        saved_per_year = HOURS_PER_YEAR * (rent - running)
         if saved_per_year * (end - start) >= missing - 1e-9:
             return 12 * (start + (missing / saved_per_year if missing > 0 else 0.0))
         missing -= saved_per_year * (end - start)
@@ -267,6 +278,8 @@ def _assumptions(case: BuyOrRentInputs) -> tuple[str, ...]:
         notes.append("obsolescence: none within the time")
     if case.utilisation == 1:
         notes.append("utilisation: every hour of the day")
+    if case.take_or_pay:
+        notes.append("rent: a commitment, paid for every hour, used or not")
     notes.append(f"in use {24 * case.utilisation:.1f} h/day for {case.years:g} years; a year is 8,760 hours")
     return tuple(notes)
 
@@ -303,5 +316,7 @@ def _with_decline(case: BuyOrRentInputs, decline: float, rules: RulesOfThumb) ->
 
 def monthly_usd(case: BuyOrRentInputs) -> tuple[float, float]:
     """An average month's running cost owned, and its rent at today's price, at the planned hours (USD)."""
-    hours = case.utilisation * HOURS_PER_MONTH
-    return hours * case.running_usd_per_hour, hours * case.rent_usd_per_hour
+    return (
+        case.utilisation * HOURS_PER_MONTH * case.running_usd_per_hour,
+        case.billed * HOURS_PER_MONTH * case.rent_usd_per_hour,
+    )

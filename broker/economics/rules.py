@@ -96,6 +96,7 @@ class RulesOfThumb:
     max_cost_margin: float = 0.25  # margin of a job's maximum over its expected cost
     least_maturity: int = 4  # of a card's software, without porting work
     server_per_card_price: float = 1.4  # a server with its cards, per price of the cards
+    server_watts_per_card_watt: float = 1.6  # a server in use, per board power of its cards (DGX H100: 1.8)
     resale_share: float = 0.15  # of the price, at the end of its life
     lead_time_weeks: float = 20  # in a tight market
     # Targets

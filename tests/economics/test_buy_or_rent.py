@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -180,7 +181,7 @@ def test_a_higher_rent_never_speaks_for_renting(case: BuyOrRentInputs, factor: f
         ({"lead_time_weeks": 200}, "longer than"),
     ],
 )
-def test_bad_input_is_refused(wrong: dict[str, float], says: str) -> None:
+def test_bad_input_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         replace(A100, **wrong)
 
@@ -205,3 +206,14 @@ def test_a_day_has_24_hours(hours: float) -> None:
 )
 def test_rules_of_thumb_about_sourcing(situation: SourcingNeed, says: set[str]) -> None:
     assert {opinion.says for opinion in opinions(situation)} == says
+
+
+def test_a_commitment_is_paid_for_every_hour() -> None:
+    used = BuyOrRentInputs(purchase_usd=30_000, rent_usd_per_hour=4.858, years=3, utilisation=0.5)
+    found = buy_or_rent(replace(used, take_or_pay=True))
+    assert round(found.rent_total_usd) == 127_668
+    assert found.rent_total_usd == pytest.approx(2 * buy_or_rent(used).rent_total_usd)
+    assert found.break_even_utilisation is None
+    assert found.rules_of_thumb == (), "rules on hours of use say nothing of a commitment"
+    assert found.break_even_rent_usd_per_hour == pytest.approx(30_000 / (3 * 8760))
+    assert found.payback_months == pytest.approx(12 * 30_000 / (4.858 * 8760))

@@ -124,6 +124,17 @@ def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> Curren
     return CurrentPrices(_summed_up(opened.store.offers(), opened.clock.now()))
 
 
+def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
+    """Every offer that `known` sums up."""
+    opened = broker()
+    if is_missing(store_url):
+        return list(_listed(opened))
+    from broker.app.market.market import freshen
+
+    freshen(opened)
+    return [offer for offer in opened.store.offers() if _for_rent(offer)]
+
+
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
     total = row.micros * machines / MICROS_PER_USD
     return Quote(

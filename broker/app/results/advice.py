@@ -94,6 +94,7 @@ class BuyOrRentCase(Result):
     obsolete_after_years: Figure | None
     new_generation_speedup: Figure
     peak_to_baseline: Figure
+    take_or_pay: bool
 
 
 class BuyOrRentSensitivity(Result):
@@ -129,6 +130,38 @@ class BuyOrRentAdvice(Advice):
     rent_usd_per_month: Usd
     opinions: list[RuleCheck]
     usage: PastUse | None
+
+
+class WayCostResult(Result):
+    """One capacity type: the sum of what is paid, its present value, and that per GPU-hour in use."""
+
+    way: CapacityType
+    total_usd: Usd
+    npv_usd: Usd
+    npv_usd_per_used_gpu_hour: Usd
+
+
+class FlipPointResult(Result):
+    """An input, its value, and the nearest value at which another capacity type is cheapest, all else equal."""
+
+    name: str
+    value: Figure
+    flips_at: Figure
+    then: CapacityType
+
+
+class CapacityAdvice(Advice):
+    """Capacity types for the same use, cheapest first. ``flips``: inputs that alone change the answer, the smallest
+    change first; ``steady``: inputs that do not within a tenth to ten times their value."""
+
+    gpu: str | None
+    provider: str | None
+    machines: int
+    gpus_per_machine: int
+    used_gpu_hours: Figure
+    ways: list[WayCostResult]
+    flips: list[FlipPointResult]
+    steady: list[str]
 
 
 class ClusterCostAdvice(Advice):
@@ -518,6 +551,7 @@ class UnitCostAdvice(Advice):
 
 KINDS: Mapping[str, type[Advice]] = {
     "buy-or-rent": BuyOrRentAdvice,
+    "capacity": CapacityAdvice,
     "cluster-cost": ClusterCostAdvice,
     "deploy": DeployAdvice,
     "eco": EcoAdvice,

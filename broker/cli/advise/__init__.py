@@ -20,6 +20,7 @@ COMMANDS = (
     "run-cost",
     "cluster-cost",
     "buy-or-rent",
+    "capacity",
     "serve",
     "hardware",
     "eco",

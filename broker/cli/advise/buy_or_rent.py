@@ -141,6 +141,7 @@ def buy_or_rent(
         obsolete_after_years=after,
         new_generation_speedup=faster,
         peak_to_baseline=used.peak_to_baseline if used else peak_to_baseline,
+        take_or_pay=rented_as is CapacityType.RESERVED,
     )
     found = answer_of(case, thumb)
     opinions = _opinions(case, found.verdict, thumb)

@@ -33,7 +33,7 @@ def screen(
                 ("renting", f"{view.dollars(found.rent_npv_usd)} present value, "
                  f"{view.dollars(found.rent_total_usd)} in total"),
                 ("average month", f"{view.dollars(running)} running cost when owned, {view.dollars(rent)} rent"),
-                ("break-even use", _break_even(found)),
+                ("break-even use", _break_even(case, found)),
                 ("break-even rent", f"{view.dollars(found.break_even_rent_usd_per_hour)}/h at these hours"),
                 ("payback", "not within the period" if found.payback_months is None
                  else f"{found.payback_months:.1f} months"),
@@ -50,7 +50,7 @@ def screen(
     rows = [
         (
             f"{one.price_decline:.0%}", view.dollars(one.own_npv_usd), view.dollars(one.rent_npv_usd),
-            "never" if one.break_even_utilisation is None else view.share(one.break_even_utilisation),
+            "" if case.take_or_pay else _share(one.break_even_utilisation),
             one.verdict.value,
         )
         for one in found.sensitivity
@@ -62,7 +62,13 @@ def screen(
     return parts
 
 
-def _break_even(found: BuyOrRentTotals) -> str:
+def _share(break_even: float | None) -> str:
+    return "never" if break_even is None else view.share(break_even)
+
+
+def _break_even(case: BuyOrRentInputs, found: BuyOrRentTotals) -> str:
+    if case.take_or_pay:
+        return "none: the commitment costs the same at any use"
     if found.break_even_utilisation is None or found.break_even_hours_per_day is None:
         return "never: an hour costs more to run owned than to rent"
     if found.break_even_utilisation > 1:
@@ -74,6 +80,7 @@ def costs_by_hours(case: BuyOrRentInputs, found: BuyOrRentTotals) -> Chart:
     """Both present values over the hours in use per day."""
     hours = [1.0, *range(2, 25)]
     answers = [buy_or_rent(replace(case, utilisation=hour / 24)) for hour in hours]
+    priced = f"purchase ${case.purchase_usd:,.0f}, rent ${case.rent_usd_per_hour:g}/h"
     return Chart(
         title=f"Owning and renting for {case.years:g} years",
         x_label="hours in use per day",
@@ -82,5 +89,5 @@ def costs_by_hours(case: BuyOrRentInputs, found: BuyOrRentTotals) -> Chart:
             Line("owning", hours, [one.own_npv_usd for one in answers]),
             Line("renting", hours, [one.rent_npv_usd for one in answers]),
         ),
-        note=f"purchase ${case.purchase_usd:,.0f}, rent ${case.rent_usd_per_hour:g}/h; break-even {_break_even(found)}",
+        note=f"{priced}; break-even {_break_even(case, found)}",
     )

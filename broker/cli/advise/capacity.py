@@ -1,0 +1,265 @@
+"""`gpubroker advise capacity`: the same GPUs owned, reserved, on demand and on spot, by the same rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from broker.economics.rules import RulesOfThumb
+    from broker.economics.ways import WaysCompared, WaysInputs
+
+EXAMPLES = examples(
+    "gpubroker advise capacity --gpu H100 --hours-per-day 12 --years 3",
+    "gpubroker advise capacity --gpu H100 --gpus 16 --utilisation 0.6 --years 3 --provider aws --price-decline 0.2",
+    "gpubroker advise capacity --gpus 8 --server-usd 300000 --on-demand-usd-per-hour 24 --reserved-usd-per-hour 15 "
+    "--json",
+)
+
+
+def capacity(
+    context: typer.Context,
+    gpu: inputs.Gpu = None,
+    gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs needed.")] = 8,
+    per_machine: Annotated[
+        int, typer.Option("--gpus-per-machine", help="GPUs of a server and of a rented machine.")
+    ] = 8,
+    years: Annotated[float, typer.Option("--years", help="Period of use in years.")] = 3.0,
+    hours_per_day: Annotated[float | None, typer.Option("--hours-per-day", help="Hours in use per day.")] = None,
+    utilisation: Annotated[float | None, typer.Option("--utilisation", help="Share of all hours in use.")] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="Rent at this provider. Default: who has the most capacity types.")
+    ] = None,
+    server_usd: Annotated[
+        float | None,
+        typer.Option("--server-usd", parser=inputs.dollars, metavar="USD", help="Price of a server with its GPUs."),
+    ] = None,
+    reserved: Annotated[
+        float | None,
+        typer.Option(
+            "--reserved-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Reserved machine, per hour."
+        ),
+    ] = None,
+    on_demand: Annotated[
+        float | None,
+        typer.Option(
+            "--on-demand-usd-per-hour", parser=inputs.dollars, metavar="USD", help="On-demand machine, per hour."
+        ),
+    ] = None,
+    spot: Annotated[
+        float | None,
+        typer.Option("--spot-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Spot machine, per hour."),
+    ] = None,
+    term_years: Annotated[float, typer.Option("--term-years", help="Term of a reservation in years.")] = 1.0,
+    kwh_usd: Annotated[
+        float | None, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
+    ] = None,
+    pue: Annotated[float | None, typer.Option("--pue", help="Power usage effectiveness.")] = None,
+    staff: Annotated[
+        float,
+        typer.Option(
+            "--staff-usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Staff of owning, all hours."
+        ),
+    ] = 0.0,
+    resale_share: Annotated[
+        float | None, typer.Option("--resale-share", help="Resale price at the end, as a share. Default: 0.15.")
+    ] = None,
+    discount_rate: Annotated[float, typer.Option("--discount-rate", help="Per year; 0.08 is 8 %.")] = 0.0,
+    price_decline: Annotated[float, typer.Option("--price-decline", help="Yearly decline of rents.")] = 0.0,
+    spot_overhead: Annotated[
+        float | None, typer.Option("--spot-overhead", help="Hours redone and waited for, as a share. Default: 0.1.")
+    ] = None,
+    lead_time_weeks: Annotated[
+        float, typer.Option("--lead-time-weeks", help="Weeks until delivery; rented on demand meanwhile.")
+    ] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the same GPUs owned, reserved, on demand and on spot, and tell which input changes the answer.
+
+    Reservations are paid for every hour (take-or-pay), the others for the hours in use; servers and machines are whole.
+    With --gpu, missing prices are those of one machine at one provider.
+    """
+    from broker.economics.ways import WaysInputs, compare
+
+    terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
+    notes: list[str] = []
+    prices = {CapacityType.RESERVED: reserved, CapacityType.ON_DEMAND: on_demand, CapacityType.SPOT: spot}
+    watts = 0.0
+    if gpu is not None:
+        server_usd, watts = _server(gpu, per_machine, server_usd, thumb, notes)
+        provider, term_years = _rents(terminal, gpu, per_machine, provider, prices, (term_years, years), notes)
+    case = WaysInputs(
+        gpus=gpus,
+        gpus_per_machine=per_machine,
+        years=years,
+        utilisation=_share(hours_per_day, utilisation),
+        server_usd=server_usd,
+        reserved_usd_per_hour=prices[CapacityType.RESERVED],
+        on_demand_usd_per_hour=prices[CapacityType.ON_DEMAND],
+        spot_usd_per_hour=prices[CapacityType.SPOT],
+        term_years=term_years,
+        server_watts=watts,
+        kwh_usd=thumb.kwh_usd if kwh_usd is None else kwh_usd,
+        pue=thumb.pue if pue is None else pue,
+        staff_usd_per_gpu_hour=staff,
+        resale_share=thumb.resale_share if resale_share is None else resale_share,
+        discount_rate=discount_rate,
+        price_decline=price_decline,
+        spot_overhead=thumb.spot_overhead if spot_overhead is None else spot_overhead,
+        lead_time_weeks=lead_time_weeks,
+    )
+    found = compare(case)
+    notes += _assumed(case)
+    if as_json:
+        from broker.app.results.advice import CapacityAdvice
+
+        terminal.answer(
+            CapacityAdvice.of(found, gpu=gpu, provider=provider, gpus_per_machine=per_machine, assumptions=notes)
+        )
+    else:
+        terminal.show(*_screen(terminal, case, found, notes))
+
+
+def _share(hours_per_day: float | None, utilisation: float | None) -> float:
+    from broker.economics.buy_or_rent import utilisation_of
+
+    if hours_per_day is not None and utilisation is not None:
+        raise InvalidInput("--hours-per-day and --utilisation say the same: give one of them")
+    if hours_per_day is not None:
+        return utilisation_of(hours_per_day)
+    return 1.0 if utilisation is None else utilisation
+
+
+def _server(
+    gpu: str, per_machine: int, server_usd: float | None, thumb: RulesOfThumb, notes: list[str]
+) -> tuple[float | None, float]:
+    """The price of a server with the cards, where it is missing and known, and its power in use."""
+    from broker.core.values.accelerators import lookup
+
+    card = lookup(gpu)
+    watts = (card.tdp_w or 0.0) * per_machine * thumb.server_watts_per_card_watt
+    if server_usd is None and card.street_price:
+        cards = sum(card.street_price) / 2 * per_machine
+        server_usd = cards * thumb.server_per_card_price
+        notes.append(
+            f"server: ${server_usd:,.0f}, {per_machine} × the middle of street prices of {card.name}, "
+            f"× {thumb.server_per_card_price:g} for the rest of it"
+        )
+    notes.append(f"power of a server in use: {watts:,.0f} W")
+    return server_usd, watts
+
+
+def _rents(
+    terminal: Terminal,
+    gpu: str,
+    per_machine: int,
+    provider: str | None,
+    prices: dict[CapacityType, float | None],
+    times: tuple[float, float],
+    notes: list[str],
+) -> tuple[str | None, float]:
+    """Fills in the prices that are missing; the provider, and the term of its reservation in years."""
+    from broker.app.advise.prices import current_offers
+    from broker.app.advise.same_machine import cheapest_elsewhere, same_machine
+    from broker.core.values.accelerators import canonical
+
+    term_years, years = times
+    if all(price is not None for price in prices.values()):
+        return provider, term_years
+    opened: Callable[[], object] = lambda: terminal.broker(look_after=False)  # noqa: E731
+    offers = current_offers(terminal.settings().store_url, opened)  # type: ignore[arg-type]
+    name = canonical(gpu)
+    try:
+        machine = same_machine(offers, name, per_machine, provider=provider, most_term_months=12 * years)
+    except InvalidInput:
+        if any(price is not None for price in prices.values()):
+            return provider, term_years
+        raise
+    for way, price in machine.prices.items():
+        if prices[way] is None:
+            prices[way] = price.usd_per_hour
+            kind = "list price" if price.reference else "price"
+            term = f", term {price.term_months} months" if price.term_months else ""
+            notes.append(
+                f"{way.value.replace('_', '-')}: ${price.usd_per_hour:,.2f}/h of {name}:{per_machine}, "
+                f"{machine.provider}/{price.region}, {kind} of {price.as_of:%Y-%m-%d}{term}"
+            )
+            if price.term_months:
+                term_years = price.term_months / 12
+    elsewhere = cheapest_elsewhere(offers, machine)
+    if elsewhere is not None:
+        name_there, usd = elsewhere
+        notes.append(f"{name_there} rents such a machine on demand for ${usd:,.2f}/h (--provider {name_there})")
+    missing = [way.value.replace("_", "-") for way, price in prices.items() if price is None]
+    if missing:
+        notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: left out")
+    return machine.provider, term_years
+
+
+def _assumed(case: WaysInputs) -> list[str]:
+    """What was taken, and what counts as 0."""
+    zero = {
+        "staff": case.staff_usd_per_gpu_hour,
+        "discount rate": case.discount_rate,
+        "price decline": case.price_decline,
+        "lead time": case.lead_time_weeks,
+    }
+    return [
+        f"in use {24 * case.utilisation:.1f} h/day for {case.years:g} years; a year is 8,760 hours",
+        f"owning: ${case.kwh_usd:g}/kWh, PUE {case.pue:g}, resale {case.resale_share:.0%}; no building, no network",
+        f"reserved: every hour is paid, in terms of {case.term_years:g} years",
+        f"spot: {case.spot_overhead:.0%} of hours redone or waited for",
+        *(f"{name}: 0" for name, value in zero.items() if not value),
+    ]
+
+
+def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: list[str]) -> list[RenderableType]:
+    from broker.cli.advise import view
+    from broker.cli.render.tables import Column
+
+    best = found.ways[0]
+    machines = f"{found.machines} machine{'s' * (found.machines != 1)}"
+    named = best.way.value.replace("_", "-")
+    parts: list[RenderableType] = [
+        view.heading(
+            f"{named.capitalize()} is cheapest",
+            f": {view.dollars(best.npv_usd)} for {case.gpus} GPUs in {machines}, "
+            f"{found.used_gpu_hours:,.0f} GPU-hours in use",
+        )
+    ]
+    columns = (
+        Column("capacity type"), Column("in total", 2, align="right"), Column("present value", align="right"),
+        Column("per used GPU-hour", align="right"), Column("over the cheapest", 1, align="right"),
+    )  # fmt: skip
+    rows = [
+        (
+            one.way.value, view.dollars(one.total_usd), view.dollars(one.npv_usd),
+            view.dollars(one.npv_usd_per_used_gpu_hour), f"{one.npv_usd / best.npv_usd - 1:+.0%}",
+        )
+        for one in found.ways
+    ]  # fmt: skip
+    parts += view.table(terminal.out, columns, rows)
+    if found.flips:
+        parts.append(view.heading("What changes the answer", ", each input alone"))
+        heads = (Column("input"), Column("now", align="right"), Column("changes at", align="right"), Column("to"))
+        cells = [
+            (one.name.replace("_", " "), f"{one.value:,.4g}", f"{one.flips_at:,.4g}", one.then.value)
+            for one in found.flips
+        ]
+        parts += view.table(terminal.out, heads, cells)
+    if found.steady:
+        names = ", ".join(name.replace("_", " ") for name in found.steady)
+        parts.append(view.heading("", f"the answer stays from a tenth to ten times of: {names}"))
+    return [*parts, *view.assumptions(notes)]
