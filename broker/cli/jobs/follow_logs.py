@@ -13,29 +13,41 @@ from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.terminal import Terminal
 from broker.core.events.views import JobView
 
+_LOT = 5000  # lines that are written at once: there may be millions
+
 
 def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int | None, tail: int | None) -> None:
     """Print the last ``tail`` lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
-    shown = 0
+    shown, lot = 0, list[str]()
 
     def show(line: LogLine) -> None:
         nonlocal shown
         if line.attempt != shown:
+            flush()
             if shown or line.attempt > 1:
                 terminal.say(f"--- attempt {line.attempt}")
             shown = line.attempt
-        print_output(sys.stdout, [line_of_job(line)])
+        lot.append(line_of_job(line))
+        if len(lot) >= _LOT:
+            flush()
+
+    def flush() -> None:
+        print_output(sys.stdout, lot)
+        sys.stdout.flush()
+        lot.clear()
 
     lines = follow(broker, view.id, attempt)
     try:
         before = iter(lines.__next__, None)  # up to None, which marks the start of new output
         for line in before if tail is None else deque(before, maxlen=tail):
             show(line)
-        sys.stdout.flush()
+        flush()
         for new in lines:
             if new is None:
-                sys.stdout.flush()  # after each look, not after each line: there may be millions
+                flush()
             else:
                 show(new)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    finally:
+        flush()
