@@ -19,7 +19,8 @@ def offer(provider: str, usd: str, kind: CapacityType = CapacityType.ON_DEMAND, 
     return Offer(
         **{
             "provider": provider, "region": "r1", "zone": None, "accelerator": "H100", "count": 8,
-            "instance_type": "big", "capacity_type": kind, "price": Money.usd(usd), "as_of": NOW, "source": "test", **more,
+            "instance_type": "big", "capacity_type": kind, "price": Money.usd(usd), "as_of": NOW,
+            "source": "test", **more,
         }
     )  # fmt: skip
 

@@ -87,9 +87,25 @@ def test_the_quoted_sum_is_shown_beside_the_arithmetic() -> None:
         inference=True, parameters=70e9, interruptible=True, utilisation=0.2, spare_hours_share=0.5
     )
     check = check_together(ladder(everything))
-    assert not check.holds
+    assert check.holds, "within reach of the steps, which rarely all succeed"
     assert "30%-40%" in check.rule
-    assert "%" in check.says
+    assert "rarely" in check.says
+    nothing = WorkloadDescription(inference=True, parameters=1e9, exact_output=True, batched=True)
+    assert not check_together(ladder(nothing)).holds
+
+
+def test_alternatives_do_not_multiply() -> None:
+    """INT8 or INT4 weights, a smaller model or a student, spot or a reservation: one of each."""
+    seen = by_name(
+        WorkloadDescription(inference=True, parameters=7e9, interruptible=True, steady_share=0.5, utilisation=0.9)
+    )
+    assert seen["INT4 quantisation"].remaining_low == pytest.approx(0.2 * 0.2)
+    assert seen["INT4 quantisation"].remaining_high == pytest.approx(0.7 * 0.5)
+    assert seen["pruning"].remaining_low == seen["INT4 quantisation"].remaining_low
+    assert seen["INT4 quantisation"].why.endswith("instead of INT8 quantisation")
+    last = seen["egress and storage"]
+    assert last.remaining_low == pytest.approx(0.2 * 0.2 * 0.4 * 0.1), "model, weights, batching, spot"
+    assert last.remaining_high == pytest.approx(0.6 * 0.5 * 0.8 * 0.4)
 
 
 def test_quoted_factors() -> None:
