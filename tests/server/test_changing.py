@@ -23,7 +23,7 @@ BODIES: dict[str, Any] = {"extend_job": {"max_duration": "8h"}}
 
 
 def ask(world: Company, path: str, by: str, body: Any = None, key: str | None = None, token: str = "") -> Any:
-    headers = bearer(token or world.token(by)) | {"Idempotency-Key": key or str(uuid4())}
+    headers = bearer(token or world.usual(by)) | {"Idempotency-Key": key or str(uuid4())}
     return world.client.post(f"/api/v1{path}", json={} if body is None else body, headers=headers)
 
 
