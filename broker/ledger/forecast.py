@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.policy.policy import BudgetUse
@@ -19,22 +19,37 @@ _TOO_EARLY = 10  # one tenth
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A job's further draw: its hold, and the current cost of its machines per hour (USD); None if it has none."""
+    """A job's further draw: its hold, the current cost of its machines per hour (USD; None if it has none), and what
+    it is expected to cost from now on, however much it holds (USD; None if that is unknown)."""
 
     hold: Burn
     rate: Money | None = None
+    expected: Money | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingPace:
+    """What daily spending so far lets expect of the rest of a period (USD), and between which bounds it will be in four
+    of five cases."""
+
+    rest: Money
+    low: Money
+    high: Money
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The forecast for the end of a period (USD). ``committed``: spent, plus the draws of running and waiting jobs
-    within their holds. ``trend``: extrapolation of the spend so far; None early in the period. ``used_up_at``: when the
-    trend reaches the limit (UTC), if within the period.
+    """The forecast for the end of a period (USD). ``committed``: spent, plus what running and waiting jobs are expected
+    to draw, at most what they hold. ``trend``: the spend so far continued, by its `SpendingPace` where there is one; None early
+    in the period without. ``used_up_at``: when the trend reaches the limit (UTC), if within the period. ``low`` and
+    ``high``: the bounds of ``expected`` by the pace; None without.
     """
 
     committed: Money
     trend: Money | None
     used_up_at: datetime | None
+    low: Money | None = None
+    high: Money | None = None
 
     @property
     def expected(self) -> Money:
@@ -42,11 +57,14 @@ class Forecast:
         return self.committed if self.trend is None else max(self.committed, self.trend)
 
 
-def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime) -> Forecast:
+def forecast(
+    use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime, pace: SpendingPace | None = None
+) -> Forecast:
     """The forecast for the period of ``use`` at ``now`` (UTC). ``draws``: the open holds that count under the budget.
 
-    A running job spends at its rate until the period or its hold ends; a waiting one spends its hold at the judged
-    rate. A past period ends at what was spent.
+    A running job spends at its rate until the period, its hold or what is expected of it ends; a waiting one spends its
+    hold at the judged rate, or as much of it as is expected. Without a ``pace`` the trend is the average of the period.
+    A past period ends at what was spent.
     """
     period = (use.period_start, use.period_end)
     if now >= use.period_end:
@@ -54,9 +72,12 @@ def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime)
     committed = use.spent
     for draw in draws:
         if draw.rate is not None and now >= use.period_start:
-            committed += min(draw.hold.amount, draw.rate.for_duration(use.period_end - now))
+            committed += _at_most(draw.expected, min(draw.hold.amount, draw.rate.for_duration(use.period_end - now)))
         else:
-            committed += draw.hold.seen(now).share(period)
+            hold = draw.hold.seen(now)
+            committed += replace(hold, amount=_at_most(draw.expected, hold.amount)).share(period)
+    if pace is not None and now >= use.period_start:
+        return _paced(use, limit, committed, now, pace)
     whole, elapsed = use.period_end - use.period_start, now - use.period_start
     if elapsed * _TOO_EARLY < whole:
         return Forecast(committed, None, None)
@@ -66,6 +87,20 @@ def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime)
         left = (limit - use.spent).micros * in_microseconds(elapsed) // use.spent.micros
         used_up_at = now + timedelta(microseconds=left)
     return Forecast(committed, trend, used_up_at)
+
+
+def _at_most(expected: Money | None, amount: Money) -> Money:
+    return amount if expected is None else min(expected, amount)
+
+
+def _paced(use: BudgetUse, limit: Money, committed: Money, now: datetime, pace: SpendingPace) -> Forecast:
+    trend, used_up_at = use.spent + pace.rest, None
+    if trend > limit >= use.spent:
+        left, rest = in_microseconds(use.period_end - now), pace.rest.micros
+        used_up_at = now + timedelta(microseconds=(limit - use.spent).micros * left // rest)
+    expected = max(committed, trend)
+    low, high = min(expected, use.spent + pace.low), max(expected, use.spent + pace.high)
+    return Forecast(committed, trend, used_up_at, low, high)
 
 
 def passed(alerts: Iterable[str], limit: Money, use: BudgetUse, expected: Money) -> list[str]:

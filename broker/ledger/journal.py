@@ -120,6 +120,11 @@ class Reading(Protocol):
         """The spend that counts under that budget in the half-open time, entries across an edge pro rata."""
         ...
 
+    def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
+        """What attempts spent under that budget on each whole day between two midnights (UTC), oldest first. Purchases
+        and what covers more than a day, such as a commitment, are planned and left out."""
+        ...
+
     def spent_until(self, budget: BudgetSpec) -> datetime:
         """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
         ...

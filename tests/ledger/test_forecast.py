@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.policy.policy import BudgetUse
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.forecast import Draw, forecast, passed
+from broker.ledger.forecast import Draw, SpendingPace, forecast, passed
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -112,6 +112,33 @@ def test_never_less_than_spent_nor_more_committed_than_held(
         assert Money(spent) <= ahead.committed <= Money(spent + holds)
         assert ahead.expected >= ahead.committed
         assert ahead.used_up_at is None or now <= ahead.used_up_at <= END
+
+
+def test_what_is_expected_of_a_job_counts_and_not_what_it_holds() -> None:
+    now = END - 10 * HOUR
+    runs = Draw(held(500, now, END + 90 * HOUR), Money.usd(2), expected=Money.usd(6))
+    waits = Draw(held(40, now, now + 5 * HOUR), expected=Money.usd(10))
+    assert forecast(use("100"), LIMIT, [runs], now).committed == Money.usd(106)
+    assert forecast(use("100"), LIMIT, [waits], now).committed == Money.usd(110)
+    more_than_held = Draw(held(3, now, END), Money.usd(2), expected=Money.usd(60))
+    assert forecast(use("100"), LIMIT, [more_than_held], now).committed == Money.usd(103)
+
+
+def test_the_pace_of_daily_spending_goes_before_the_average() -> None:
+    """$400 by a third of the period; the last days were quieter than the average of $40."""
+    third = START + timedelta(days=10)
+    ahead = forecast(use("400"), LIMIT, [], third, SpendingPace(Money.usd(200), Money.usd(150), Money.usd(300)))
+    assert (ahead.trend, ahead.expected) == (Money.usd(600), Money.usd(600))
+    assert (ahead.low, ahead.high, ahead.used_up_at) == (Money.usd(550), Money.usd(700), None)
+    dear = forecast(use("400"), LIMIT, [], third, SpendingPace(Money.usd(1000), Money.usd(900), Money.usd(1100)))
+    assert dear.used_up_at == START + timedelta(days=20), "half of what is to come is the half that is left"
+
+
+def test_jobs_that_cost_more_than_the_pace_raise_what_is_expected_within_its_bounds() -> None:
+    now = END - 10 * HOUR
+    runs = Draw(held(500, now, END + 90 * HOUR), Money.usd(20))
+    ahead = forecast(use("100"), LIMIT, [runs], now, SpendingPace(Money.usd(5), Money.usd(2), Money.usd(9)))
+    assert (ahead.expected, ahead.low, ahead.high) == (Money.usd(300), Money.usd(102), Money.usd(300))
 
 
 def test_marks() -> None:

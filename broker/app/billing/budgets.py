@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
+from math import ceil
 from typing import Protocol, cast
 
 from broker.app.alerts import approvers, notify
@@ -17,8 +18,9 @@ from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money, alike
+from broker.finops.expectation import expect
 from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
-from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, forecast, passed
+from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, SpendingPace, forecast, passed
 from broker.ledger.holds import ledger_rate
 from broker.ledger.journal import OpenHold, Reading
 from broker.ledger.shares import BudgetShare, budget_shares
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY = timedelta(seconds=15)  # of the wall clock
 _OVER_EVERY = timedelta(seconds=5)
+_DAY = timedelta(days=1)
+_LOOK_BACK = 42 * _DAY  # of daily spending: six weeks
 
 
 class _BudgetTerms(Protocol):
@@ -93,8 +97,8 @@ def budgets(broker: Broker) -> list[BudgetLine]:
     """Every budget of the active set in its current period, in file order."""
     rules, now = rules_of(broker.policy()), broker.clock.now()
     with broker.store.reading() as look:
-        rates = _rates(look)
-        found = [_line(look, rule, rates, now) for rule in rules]
+        machines = _running(look)
+        found = [_line(look, rule, machines, now) for rule in rules]
     since = broker.store.budget_marks.since
     return [replace(line, marks=since(line.spec.id, line.use.period_start, line.limit)) for line in found]
 
@@ -107,25 +111,58 @@ def visible(lines: Sequence[BudgetLine], teams: Collection[str] | None) -> list[
     return [line for line in lines if line.spec.teams and set(line.spec.teams) <= set(teams)]
 
 
-def _rates(look: Reading) -> Mapping[tuple[str, str], Money]:
-    """What the machines of each job cost an hour now (USD), by job and kind of money."""
-    rates: dict[tuple[str, str], Money] = {}
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What a job's machines cost an hour now (USD), and when they are expected to be done (UTC; None: unknown)."""
+
+    rate: Money
+    finish: datetime | None
+
+
+def _running(look: Reading) -> Mapping[tuple[str, str], _Running]:
+    """The jobs that have machines, by job and kind of money."""
+    found: dict[tuple[str, str], _Running] = {}
     running = {attempt.job_id for attempt in look.live_attempts()}
     for view in look.views(sorted(running)):
         for attempt in view.attempts:
             if not attempt.over and attempt.up_since is not None:
                 placement = attempt.placement
                 key = (view.id, placement.money.value)
-                rates[key] = rates.get(key, Money.ZERO) + ledger_rate(placement.offer) * placement.nodes
-    return rates
+                known = found.get(key, _Running(Money.ZERO, placement.finish))
+                rate = known.rate + ledger_rate(placement.offer) * placement.nodes
+                found[key] = _Running(rate, placement.finish and known.finish and max(placement.finish, known.finish))
+    return found
 
 
-def _line(look: Reading, rule: BudgetRule, rates: Mapping[tuple[str, str], Money], now: datetime) -> BudgetLine:
+def _draw(hold: OpenHold, machines: Mapping[tuple[str, str], _Running], now: datetime) -> Draw:
+    """What a job is going to draw. One that should be done by now may go on: nothing is expected of it but its hold."""
+    running = machines.get((hold.job_id, hold.money))
+    if running is None:
+        return Draw(hold.burn)
+    if running.finish is None or running.finish <= now:
+        return Draw(hold.burn, running.rate)
+    return Draw(hold.burn, running.rate, running.rate.for_duration(running.finish - now))
+
+
+def _pace(look: Reading, spec: BudgetSpec, use: BudgetUse, now: datetime) -> SpendingPace | None:
+    """What the days before today (UTC) let expect of the rest of the period; None where they are too few."""
+    today = datetime.combine(now.astimezone(UTC), time(), UTC)
+    days = [float(day.dollars) for day in look.daily_spending(spec, today - _LOOK_BACK, today)]
+    ahead = (use.period_end - now) / _DAY
+    began = next((number for number, day in enumerate(days) if day), len(days))
+    found = expect(days[began:], ceil(ahead)) if ahead > 0 else None
+    if found is None:
+        return None
+    part = ahead / ceil(ahead)
+    return SpendingPace(*(Money(round(amount * part * 1_000_000)) for amount in (found.amount, found.low, found.high)))
+
+
+def _line(look: Reading, rule: BudgetRule, machines: Mapping[tuple[str, str], _Running], now: datetime) -> BudgetLine:
     spec, limit = rule.spec, rule.config.amount
     use = state(look, spec, now)
     holds = look.open_holds(spec)
-    draws = [Draw(hold.burn, rates.get((hold.job_id, hold.money))) for hold in holds]
-    ahead = forecast(use, limit, draws, now)
+    draws = [_draw(hold, machines, now) for hold in holds]
+    ahead = forecast(use, limit, draws, now, _pace(look, spec, use, now))
     return BudgetLine(spec, limit, rule.source, rule.config.action, rule.config.alerts, use, ahead, {}, holds, now)
 
 

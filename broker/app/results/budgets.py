@@ -14,12 +14,15 @@ from broker.store.outbox import Dispatch
 
 
 class BudgetForecast(Result):
-    """What a budget will have been charged at the end of its period (USD): with running and waiting jobs, at the
-    present pace (null where there is none yet), and the larger of both."""
+    """What a budget will have been charged at the end of its period (USD): with what running and waiting jobs are
+    expected to cost, at the present pace (null where there is none yet), and the larger of both. ``low`` and ``high``:
+    between them it will be in four of five cases (null with fewer than five days of spending)."""
 
     committed: Money
     trend: Money | None
     expected: Money
+    low: Money | None
+    high: Money | None
     used_up_at: Moment | None
 
 
@@ -72,7 +75,12 @@ class BudgetResult(Result):
             action=line.action,
             alerts=list(line.alerts),
             forecast=BudgetForecast(
-                committed=ahead.committed, trend=ahead.trend, expected=ahead.expected, used_up_at=ahead.used_up_at
+                committed=ahead.committed,
+                trend=ahead.trend,
+                expected=ahead.expected,
+                low=ahead.low,
+                high=ahead.high,
+                used_up_at=ahead.used_up_at,
             ),
             passed=dict(line.marks),
             notices=[NoticeResult.of(one) for one in told],

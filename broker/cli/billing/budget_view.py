@@ -69,6 +69,7 @@ def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
         f"  launches beyond the limit: {beyond.get(line.action, stops)}; alerts at: {', '.join(line.alerts) or 'none'}",
         f"  forecast for {line.period_name}: {formats.money(ahead.committed)} with running and waiting jobs"
         + (f", {formats.money(ahead.trend)} at the present pace" if ahead.trend is not None else "")
+        + (f" ({formats.money(ahead.low)} to {formats.money(ahead.high)} in four of five cases)" if ahead.high else "")
         + (f" (used up on {formats.moment(ahead.used_up_at)})" if ahead.used_up_at else ""),
     ]
     if line.marks:

@@ -202,6 +202,10 @@ class StoreReading:
         """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
         return spent_sums.spent(self._connection, budget, start, end)
 
+    def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
+        """What attempts spent under that budget on each whole day between two midnights (UTC), oldest first."""
+        return spent_sums.daily(self._connection, budget, since, until)
+
     def spent_until(self, budget: BudgetSpec) -> datetime:
         """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
         return spent_sums.spent_until(self._connection, budget)

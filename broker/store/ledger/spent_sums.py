@@ -111,6 +111,24 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     return Money(total)
 
 
+def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: datetime) -> list[Money]:
+    """What was spent under the budget on each day between two midnights (UTC), oldest first. What nobody works on is
+    left out, as purchases are, and so is what covers more than a day."""
+    first, after = to_micros(since) // DAY, to_micros(until) // DAY
+    query = question(_daily_query, connection, budget, looks_up=has_patterns(budget))
+    found = {row.slot: int(row.micros) for row in connection.execute(query, {"first": first, "after": after})}
+    return [Money(found.get(slot, 0)) for slot in range(first, after)]
+
+
+def _daily_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
+    c = SUM.c
+    groups = select(GROUP.c.id).where(
+        GROUP.c.workload.is_not(None), one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget)
+    )
+    within = (c.size == DAY, c.slot >= bindparam("first"), c.slot < bindparam("after"), c.group_id.in_(groups))
+    return select(c.slot, func.sum(c.micros).label("micros")).where(*within).group_by(c.slot)
+
+
 def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
     """A time after which nothing was spent under the budget: the end of the last slot, and of what is longer than a
     day, whosever it is."""

@@ -27,7 +27,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.notices import Notice
 from broker.core.values.money import Money
-from broker.ledger.entries import Movement, move
+from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.settlement.settlement import tags_of
 from tests.actors import ANN
@@ -191,3 +191,40 @@ def test_the_days_of_a_period_add_up(broker: Broker) -> None:
     assert found[0].total == Money.ZERO
     later: Any = [day.until for day in found]
     assert later == sorted(set(later))
+
+
+def spent_daily(broker: Broker, amounts: list[str], *, workload: str | None = "training") -> None:
+    """What attempts spent on each of the last days (UTC), the last of them yesterday."""
+    today = broker.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    with broker.store.writing() as tx:
+        for number, amount in enumerate(reversed(amounts), start=1):
+            noon = today - timedelta(days=number, hours=-12)
+            tx.post(
+                move(
+                    Movement.SETTLE, Money.usd(amount), movement_id=f"past/{workload}/{number}", at=noon,
+                    money=MoneyKind.SANDBOX, covers=(noon, noon + timedelta(hours=1)),
+                    tags=Tags("past", "ann", workload=workload),
+                )
+            )  # fmt: skip
+
+
+def test_the_days_before_say_what_a_period_will_come_to(broker: Broker) -> None:
+    grant(broker, amount="$100000")
+    spent_daily(broker, ["24"] * 30)
+    spent_daily(broker, ["0"] * 29 + ["5000"], workload=None)  # a purchase is planned: it is no pace
+    (line,) = lines(broker)
+    ahead, left = line.forecast, line.use.period_end - line.at
+    assert ahead.trend is not None
+    assert ahead.low is not None
+    assert ahead.high is not None
+    rest = float((ahead.trend - line.use.spent).dollars)
+    assert rest == pytest.approx(24 * (left / timedelta(days=1)), rel=1e-4)
+    assert ahead.low <= ahead.expected <= ahead.high
+    shown = BudgetResult.of(line).forecast
+    assert (shown.low, shown.high) == (ahead.low, ahead.high)
+
+
+def test_a_few_days_of_spending_are_no_pace(broker: Broker) -> None:
+    grant(broker, amount="$100000")
+    spent_daily(broker, ["24"] * 4)
+    assert lines(broker)[0].forecast.high is None
