@@ -40,9 +40,9 @@ class SpendingPace:
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """The forecast for the end of a period (USD). ``committed``: spent, plus what running and waiting jobs are expected
-    to draw, at most what they hold. ``trend``: the spend so far continued, by its `SpendingPace` where there is one; None early
-    in the period without. ``used_up_at``: when the trend reaches the limit (UTC), if within the period. ``low`` and
-    ``high``: the bounds of ``expected`` by the pace; None without.
+    to draw, at most what they hold. ``trend``: the spend so far continued, by its `SpendingPace` where there is one;
+    None early in the period without. ``used_up_at``: when the trend reaches the limit (UTC), if within the period.
+    ``low`` and ``high``: the bounds of ``expected`` by the pace; None without.
     """
 
     committed: Money

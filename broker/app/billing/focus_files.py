@@ -24,6 +24,13 @@ _MICROS = 10**6
 Row = Mapping[str, Value]
 
 
+def check_ending(out: Path) -> None:
+    """Raises `InvalidInput` for a name that ends in none of `FORMATS`."""
+    if out.suffix.lower() not in FORMATS:
+        hint = f"end in {' or '.join(FORMATS)}"
+        raise InvalidInput(f"cannot write {out.suffix or 'a file without an ending'}", where=str(out), hint=hint)
+
+
 class FocusWriter(Protocol):
     """Takes rows by the column names of 1.2."""
 
@@ -35,18 +42,20 @@ def writing(out: Path, version: str) -> Iterator[FocusWriter]:
     """A writer of the file, in the format that its name ends with. After an exception there is no file, and one that
     was there before is as it was. Raises `InvalidInput` for another ending or a place that cannot be written, and
     `MissingExtra`."""
-    if out.suffix.lower() not in FORMATS:
-        raise InvalidInput(
-            f"cannot write {out.suffix or 'a file without an ending'}",
-            where=str(out),
-            hint=f"end in {' or '.join(FORMATS)}",
-        )
+    check_ending(out)
     open_writer = _csv_writer if out.suffix.lower() == ".csv" else _parquet_writer
+    with drafted(out) as draft, open_writer(draft, version) as writer:
+        yield writer
+
+
+@contextmanager
+def drafted(out: Path) -> Iterator[Path]:
+    """A private file that takes the name ``out`` once it is complete; after an exception it is gone. Raises
+    `InvalidInput` for a place that cannot be written."""
     draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        with open_writer(draft, version) as writer:
-            yield writer
+        yield draft
         draft.replace(out)
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(out)) from error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.wiring import Broker
-from broker.core.errors import UnknownName
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
+from broker.ledger.budgets import period_containing, periods_touching
 from broker.ledger.entries import Balance, faults
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """One group's spend: cash and amortised (or sandbox) in USD, machine and GPU time in hours, jobs and attempts.
+    """One group's spend, by its ``values`` in the dimensions asked for: cash and amortised (or sandbox) in USD, machine
+    and GPU time in hours, jobs and attempts.
 
     Machine and GPU time, and the attempts, are those of the time asked about; an attempt counts once its machines have
     come up. ``held``: what is set aside now for jobs of the group, waiting ones included, whatever pays for the
@@ -29,7 +31,7 @@ class SpendRow:
     held, so it is zero in reports that end before now.
     """
 
-    group: str
+    values: tuple[str, ...]
     cash: Money
     amortised: Money
     sandbox: Money
@@ -38,6 +40,11 @@ class SpendRow:
     machine_hours: float
     attempts: int
     jobs: int
+
+    @property
+    def group(self) -> str:
+        """``nlp``; of several dimensions ``nlp, ann``."""
+        return ", ".join(self.values)
 
 
 _OF_JOB: dict[str, Callable[[JobView], str | None]] = {
@@ -55,30 +62,83 @@ _OF_OFFER: dict[str, Callable[[Offer], str]] = {
     "accelerator": lambda offer: offer.accelerator or "cpu",
     "instance_type": lambda offer: offer.instance_type,
 }
-DIMENSIONS = (*_OF_JOB, *_OF_OFFER)
+MONTH = "month"
+DIMENSIONS = (*_OF_JOB, *_OF_OFFER, MONTH)
+_MOMENT = timedelta(microseconds=1)
+_MONTHS = 12  # without a start, so many are reported by month
+
+
+def months_before(now: datetime) -> datetime:
+    """Where a report by month begins if nobody says: the month eleven before this one (UTC)."""
+    start = _month_start(now)
+    for _ in range(_MONTHS - 1):
+        start = _month_start(start - _MOMENT)
+    return start
+
+
+def _month_start(at: datetime) -> datetime:
+    return period_containing(MONTH, "UTC", at)[0]
+
+
+PERIODS = ("month", "last-month", "quarter", "last-quarter")
+
+
+def named_period(name: str, now: datetime) -> tuple[datetime, datetime]:
+    """The times (UTC, half-open) of one of `PERIODS`, or of a month such as ``2026-11``. Raises `UnknownName`."""
+    if name in PERIODS:
+        kind = name.removeprefix("last-")
+        this = period_containing(kind, "UTC", now)
+        return this if name == kind else period_containing(kind, "UTC", this[0] - _MOMENT)
+    try:
+        return period_containing(MONTH, "UTC", datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC))
+    except ValueError:
+        raise UnknownName("period", name, (*PERIODS, f"{now:%Y-%m}")) from None
 
 
 def spend(
     broker: Broker, by: str, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
 ) -> list[SpendRow]:
-    """Spend by one of `DIMENSIONS`, dearest first, of what was incurred in the half-open time (UTC; None: no bound).
+    """Spend by one of `DIMENSIONS`, or by several (``team,user,month``), dearest first, of what was incurred in the
+    half-open time (UTC; None: no bound; by month: `months_before` until now).
 
     Sandbox money and machine time appear only with ``sandbox``, and then alone. Raises `UnknownName` for another
-    dimension.
+    dimension, and `InvalidInput` for one that is named twice.
     """
-    if by not in DIMENSIONS:
-        raise UnknownName("dimension", by, DIMENSIONS)
-    from broker.store.ledger.spending import SpendingPeriod, Spent  # most commands do without
+    names = by.split(",")
+    for name in names:
+        if name not in DIMENSIONS:
+            raise UnknownName("dimension", name, DIMENSIONS)
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"a dimension is named twice: {by}", where="--by")
+    from broker.store.ledger.spending import SpendingPeriod  # most commands do without
 
     now = broker.clock.now()
-    period = SpendingPeriod(since, until, now, sandbox)
+    others = [name for name in names if name != MONTH]
+    if MONTH not in names:
+        rows = _rows(broker, by, SpendingPeriod(since, until, now, sandbox))
+    else:
+        place, rows = names.index(MONTH), []
+        for start, end in periods_touching(MONTH, "UTC", (since or months_before(now), until or now + _MOMENT)):
+            first, last = max(start, since or start), min(end, until or end)
+            for row in _rows(broker, ",".join(others), SpendingPeriod(first, last, now, sandbox)):
+                rows.append(replace(row, values=(*row.values[:place], f"{start:%Y-%m}", *row.values[place:])))
+    return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
+
+
+def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:
+    """By dimensions of jobs and offers; by none, one row of all."""
+    from broker.store.ledger.spending import SEPARATOR, Spent  # most commands do without
+
+    now, until = period.now, period.until
     held: dict[str, Money] = {}
     with broker.store.reading() as look:
         found = dict(look.spent_by(by, period))
         if until is None or until > now:
             held = _held(look, by, period, found)
-    rows = [_row(group, found.get(group) or Spent(), held.get(group, Money.ZERO)) for group in {*found, *held}]
-    return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.group))
+    return [
+        _row(tuple(group.split(SEPARATOR)) if by else (), found.get(group) or Spent(), held.get(group, Money.ZERO))
+        for group in {*found, *held}
+    ]
 
 
 def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, Spent]) -> dict[str, Money]:
@@ -99,6 +159,12 @@ def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, 
 
 
 def _group(by: str, view: JobView) -> str:
+    from broker.store.ledger.spending import SEPARATOR
+
+    return SEPARATOR.join(_value(name, view) for name in by.split(",")) if by else ""
+
+
+def _value(by: str, view: JobView) -> str:
     if by in _OF_JOB:
         return _OF_JOB[by](view) or "(none)"
     return _OF_OFFER[by](view.latest.placement.offer) if view.latest else "(none)"
@@ -109,9 +175,9 @@ def _amount(balance: Mapping[MoneyKind, Balance], sandbox: bool) -> Money:
     return sum((balance[kind].held for kind in kinds), Money.ZERO)
 
 
-def _row(group: str, spent: Spent, held: Money) -> SpendRow:
+def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendRow:
     return SpendRow(
-        group=group,
+        values=values,
         cash=spent.money.get(MoneyKind.CASH, Money.ZERO),
         amortised=spent.money.get(MoneyKind.AMORTISED, Money.ZERO),
         sandbox=spent.money.get(MoneyKind.SANDBOX, Money.ZERO),

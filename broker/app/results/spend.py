@@ -12,9 +12,11 @@ from broker.core.values.money import Money
 
 
 class SpendGroup(Result):
-    """One group's spend: money in USD by kind, machine and GPU time in hours. ``held``: set aside now for its jobs."""
+    """One group's spend: money in USD by kind, machine and GPU time in hours. ``values``: what the group is in each
+    dimension, in their order. ``held``: set aside now for its jobs."""
 
     group: str
+    values: list[str]
     cash: Money
     amortised: Money
     sandbox: Money
@@ -35,7 +37,8 @@ class SpendTotal(Result):
 
 
 class SpendReport(Result):
-    """Spend by one dimension, the most expensive group first; times null where the period is open."""
+    """Spend by one or several dimensions (separated by commas), the most expensive group first; times null where the
+    period is open."""
 
     by: str
     since: Moment | None
@@ -56,6 +59,7 @@ class SpendReport(Result):
             rows=[
                 SpendGroup(
                     group=row.group,
+                    values=list(row.values),
                     cash=row.cash,
                     amortised=row.amortised,
                     sandbox=row.sandbox,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ def report() -> None:
         "gpubroker report spend",
         "gpubroker report spend --by provider --since 30d",
         "gpubroker report spend --by user --since 2026-11-01 --until 2026-12-01 --json",
+        "gpubroker report spend --by team,user,month --period quarter --out spend.csv",
         "gpubroker report spend --sandbox",
     )
 )
@@ -39,25 +41,46 @@ def spend(
         typer.Option(
             "--by",
             metavar="DIM",
-            help="team, project, user, workload, environment, job, provider, region, capacity_type, accelerator or"
-            " instance_type.",
+            help="team, project, user, workload, environment, job, provider, region, capacity_type, accelerator,"
+            " instance_type or month; or several of them: team,user,month.",
         ),
     ] = "team",
     since: Annotated[
         str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
     ] = None,
     until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive.")] = None,
+    period: Annotated[
+        str | None,
+        typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
+    ] = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write all rows to a new .csv or .parquet file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show spending from the ledger by team, project, provider or another dimension, most expensive first."""
+    """Show spending from the ledger by team, project, provider or other dimensions, most expensive first.
+
+    By month without a period, the last twelve months are shown. Parquet needs the extra: gpubroker[parquet].
+    """
+    from broker.app.billing.report import MONTH, months_before, named_period
     from broker.app.billing.report import spend as spent
+    from broker.app.billing.spend_files import write_spend
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
     start, end = _when("--since", since, now), _when("--until", until, now)
-    rows = spent(broker, by.replace("-", "_"), since=start, until=end, sandbox=sandbox)
+    if period is not None:
+        if start or end:
+            raise InvalidInput("a period says both times", where="--period", hint="leave out --since and --until")
+        start, end = named_period(period, now)
+    by = ",".join(name.strip().replace("-", "_") for name in by.split(","))
+    if MONTH in by.split(",") and start is None:
+        start = months_before(now)
+    rows = spent(broker, by, since=start, until=end, sandbox=sandbox)
+    if out is not None:
+        write_spend(out, by.split(","), rows)
     if as_json:
         from broker.app.results.spend import SpendReport
 
@@ -90,7 +113,7 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
     if not rows:
         return ["nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")]
     columns = (
-        Column(by),
+        *(Column(name) for name in by.split(",")),
         *((Column("simulated", align="right"),) if sandbox else ()),
         *(() if sandbox else (Column("cash", align="right"), Column("amortised", 2, align="right"))),
         Column("held", 1, align="right"),
@@ -103,7 +126,7 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
     def cells(row: SpendRow) -> list[str | Text]:
         kinds = [row.sandbox] if sandbox else [row.cash, row.amortised]
         return [
-            row.group,
+            *row.values,
             *(formats.money(amount) for amount in (*kinds, row.held)),
             f"{row.gpu_hours:,.2f}",
             f"{row.machine_hours:,.2f}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, not_, select
@@ -24,6 +25,7 @@ from broker.store.tables import BALANCE, ENTRY, MACHINE_TIME, STILL_HELD, STILL_
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
+SEPARATOR = "\x1f"  # between the values of several dimensions; no name has it
 _SPENT = [movement.value for movement, (_, target) in ROUTES.items() if target is Account.SPENT]
 _T = MACHINE_TIME.c
 # How machine time is grouped; `broker.app.billing.report` says what each means.
@@ -69,7 +71,8 @@ class Spent:
 
 
 def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
-    """By the values of one of `DIMENSIONS`, of the attempts whose machines were there in the period."""
+    """By the values of one of `DIMENSIONS`, or of several (`_group`), of the attempts whose machines were there in the
+    period."""
     group = _group(dimension)
     left, right = _edges(period)
     within = _within(period, left, right)
@@ -128,7 +131,11 @@ def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
 
 
 def _group(dimension: str) -> ColumnElement[str]:
-    return func.coalesce(func.nullif(DIMENSIONS[dimension], ""), NONE)
+    """The value of a dimension, or the values of several (``team,user``) with `SEPARATOR` between."""
+    if not dimension:
+        return literal("")  # all of it is one group
+    first, *others = (func.coalesce(func.nullif(DIMENSIONS[name], ""), NONE) for name in dimension.split(","))
+    return reduce(lambda joined, column: joined.concat(SEPARATOR).concat(column), others, first)
 
 
 def _edges(period: SpendingPeriod) -> tuple[int, int]:

@@ -1,0 +1,48 @@
+"""A spending report as a file: CSV, or Parquet with the extra ``parquet``. A column for each dimension, then money
+(USD, decimal), hours and counts."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from broker.app.billing.focus_files import check_ending, drafted, load_parquet
+from broker.app.billing.report import SpendRow
+from broker.core.errors import InvalidInput
+
+_MONEY = ("cash", "amortised", "sandbox", "held")
+_HOURS = ("gpu_hours", "machine_hours")
+_COUNTS = ("attempts", "jobs")
+
+
+def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) -> None:
+    """Write every row. Raises `InvalidInput` for another ending, for a file that there is already and for a place that
+    cannot be written, and `MissingExtra`."""
+    check_ending(out)
+    if out.exists():
+        raise InvalidInput("there is such a file", where=str(out), hint="write to another one")
+    header = [*dimensions, *_MONEY, *_HOURS, *_COUNTS]
+    if out.suffix.lower() == ".csv":
+        with drafted(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(header)
+            lines.writerows(_cells(row) for row in rows)
+        return
+    arrow, parquet = load_parquet()
+    kinds = [
+        *(arrow.string() for _ in dimensions),
+        *(arrow.decimal128(38, 6) for _ in _MONEY),
+        *(arrow.float64() for _ in _HOURS),
+        *(arrow.int64() for _ in _COUNTS),
+    ]
+    columns = list(zip(*(_cells(row) for row in rows), strict=True)) or [()] * len(header)
+    arrays = [arrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+    with drafted(out) as draft:
+        parquet.write_table(arrow.table(arrays, names=header), draft)
+
+
+def _cells(row: SpendRow) -> list[str | Decimal | float | int]:
+    money = [Decimal(getattr(row, name).micros).scaleb(-6) for name in _MONEY]
+    return [*row.values, *money, *(round(getattr(row, name), 6) for name in _HOURS), row.attempts, row.jobs]

@@ -1,0 +1,118 @@
+"""Spending by several dimensions and by named periods, in files too."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.app.billing.report import DIMENSIONS, PERIODS, SpendRow, months_before, named_period, spend
+from broker.app.billing.spend_files import write_spend
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.money import Money
+from tests.past import finished, started
+
+NOW = datetime.now(UTC)
+HOUR = timedelta(hours=1)
+OVER_A_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - HOUR
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker]) -> Broker:
+    """Six jobs of $18.33 each: some an hour before a month's end until an hour after it, some 40 days before."""
+    made = new_broker()
+    for number in range(6):
+        finished(made.store, number, OVER_A_MONTH if number % 2 else OVER_A_MONTH - timedelta(days=40))
+    return made
+
+
+def total(rows: list[SpendRow]) -> Money:
+    return sum((row.cash for row in rows), Money.ZERO)
+
+
+def test_several_dimensions_add_up_to_each_of_them(broker: Broker) -> None:
+    since, until = OVER_A_MONTH - timedelta(days=60), NOW + HOUR
+    by_both = spend(broker, "team,user", since=since, until=until)
+    assert {row.values for row in by_both} == {(f"team-{n % 5}", f"user-{n}") for n in range(6)}
+    for place, name in enumerate(("team", "user")):
+        for row in spend(broker, name, since=since, until=until):
+            parts = [one for one in by_both if one.values[place] == row.values[0]]
+            assert total(parts) == row.cash
+            assert sum(one.jobs for one in parts) == row.jobs
+
+
+def test_months_add_up_to_the_whole_in_any_place(broker: Broker) -> None:
+    since, until = OVER_A_MONTH - timedelta(days=60), NOW + HOUR
+    whole = total(spend(broker, "team", since=since, until=until))
+    first = spend(broker, "month,team", since=since, until=until)
+    last = spend(broker, "team,month", since=since, until=until)
+    assert total(first) == total(last) == whole > Money.ZERO
+    assert {row.values for row in first} == {(row.values[1], row.values[0]) for row in last}
+    (split,) = [row for row in last if row.values == ("team-1", f"{OVER_A_MONTH:%Y-%m}")]
+    (rest,) = [row for row in last if row.values == ("team-1", f"{OVER_A_MONTH + 2 * HOUR:%Y-%m}")]
+    assert split.cash > Money.ZERO
+    assert rest.cash > Money.ZERO
+    alone = spend(broker, "month", since=since, until=until)
+    assert total(alone) == whole
+
+
+def test_what_jobs_hold_is_counted_by_all_dimensions(broker: Broker) -> None:
+    started(broker.store, 1, NOW - HOUR)
+    held = {row.values: row.held for row in spend(broker, "team,provider") if row.held}
+    assert held == {("team-1", "cloud"): Money.usd(40)}
+    by_month = {row.values: row.held for row in spend(broker, "month,team") if row.held}
+    assert by_month == {(f"{NOW:%Y-%m}", "team-1"): Money.usd(40)}
+
+
+@pytest.mark.parametrize(
+    ("by", "error"), [("team,colour", UnknownName), ("team,team", InvalidInput), ("", UnknownName)]
+)
+def test_dimensions_that_make_no_sense_are_refused(broker: Broker, by: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        spend(broker, by)
+
+
+@given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)), st.sampled_from(PERIODS))
+def test_named_periods_begin_at_midnight_and_last_ones_end_where_these_begin(now: datetime, name: str) -> None:
+    start, end = named_period(name, now)
+    assert start.day == end.day == 1
+    assert start.hour == 0
+    if name.startswith("last-"):
+        assert end == named_period(name.removeprefix("last-"), now)[0]
+    else:
+        assert start <= now < end
+    assert (months_before(now).month, months_before(now).day) == (now.month % 12 + 1, 1)
+
+
+def test_a_month_by_its_number_is_a_period() -> None:
+    assert named_period("2026-02", NOW) == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    with pytest.raises(UnknownName):
+        named_period("fortnight", NOW)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_files_have_every_row(broker: Broker, tmp_path: Path, ending: str) -> None:
+    rows, out = spend(broker, "team,user"), tmp_path / f"spend{ending}"
+    write_spend(out, ["team", "user"], rows)
+    if ending == ".csv":
+        with out.open(newline="") as file:
+            found = [(one["team"], one["user"], Decimal(one["cash"])) for one in csv.DictReader(file)]
+    else:
+        import pyarrow.parquet
+
+        found = [(one["team"], one["user"], one["cash"]) for one in pyarrow.parquet.read_table(out).to_pylist()]
+    assert found == [(*row.values, row.cash.dollars) for row in rows]
+    assert out.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(InvalidInput, match="such a file"):
+        write_spend(out, ["team", "user"], rows)
+
+
+def test_every_dimension_can_stand_with_every_other(broker: Broker) -> None:
+    assert {len(row.values) for row in spend(broker, ",".join(DIMENSIONS))} == {len(DIMENSIONS)}

@@ -1,0 +1,56 @@
+"""`gpubroker report spend` by several dimensions, for named periods and into files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.values.clock import SystemClock
+from broker.store import open_store
+from tests.contracts.sweeping import record_jobs
+
+
+@pytest.fixture
+def ran(home: Path) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    with store.writing() as tx:
+        record_jobs(tx, provider="pricebook")
+    store.close()
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_column_for_each_dimension(gpubroker: Any) -> None:
+    found = gpubroker("report", "spend", "--by", "provider,capacity-type", "--json").json
+    assert found["by"] == "provider,capacity_type"
+    assert found["rows"]
+    assert {len(row["values"]) for row in found["rows"]} == {2}
+    assert {row["group"] for row in found["rows"]} == {", ".join(row["values"]) for row in found["rows"]}
+    shown = gpubroker("report", "spend", "--by", "provider,capacity-type").out
+    assert "provider" in shown
+    assert "capacity_type" in shown
+
+
+@pytest.mark.usefixtures("ran")
+def test_by_month_begins_a_year_ago_and_a_file_has_the_rows(gpubroker: Any, tmp_path: Path) -> None:
+    out = tmp_path / "spend.csv"
+    found = gpubroker("report", "spend", "--by", "month,provider", "--out", out, "--json").json
+    assert found["since"].endswith("-01T00:00:00Z")
+    header, *lines = out.read_text().splitlines()
+    assert header.startswith("month,provider,cash,")
+    assert len(lines) == len(found["rows"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--by", "team,colour"),
+        ("--by", "team,team"),
+        ("--period", "fortnight"),
+        ("--period", "month", "--since", "7d"),
+        ("--out", "spend.xlsx"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(gpubroker: Any, arguments: tuple[str, ...]) -> None:
+    assert gpubroker("report", "spend", *arguments).code == 2
