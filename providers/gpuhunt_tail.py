@@ -130,6 +130,8 @@ class Gpuhunt:
         """The item as an offer, None for a machine without accelerators. Raises `Unfit`."""
         machine = name(item.instance_name, "instance_name")
         region = name(item.location, f"{machine}: location")
+        if len(region) == 1:  # of a text where a list of regions was to be, gpuhunt makes a region of each letter
+            raise Unfit("malformed_row", f"{machine}: a region called {short(region)}")
         if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
             return None
         count = whole(_exact(item.gpu_count, "gpu_count"), f"{machine}: gpu_count")

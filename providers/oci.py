@@ -66,8 +66,10 @@ class Oci:
         return {"endpoints": {"cost estimator": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:
-        if _value(row, "subType") != "gpu":
-            return  # a machine without accelerators
+        if (kind := _value(row, "subType")) != "gpu":
+            if not _has_gpus(row):
+                return  # a machine without accelerators
+            raise Unfit("malformed_row", f"{short(row.get('name'))}: GPUs, and yet of the kind {short(kind)}")
         called = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
         machine = name(called, "name")
         if row.get("status") != "ACTIVE" or row.get("hidden") is True:
@@ -76,8 +78,11 @@ class Oci:
         card = _card(machine, row, count)
         total = _sum(row, machine, count, costs)
         yield self._offer(row, machine, card, count, CapacityType.ON_DEMAND, total)
-        if row.get("allowPreemptible") is True:
+        preemptible = row.get("allowPreemptible")
+        if preemptible is True:
             yield self._offer(row, machine, card, count, CapacityType.SPOT, total)
+        elif preemptible is not None and preemptible is not False:
+            raise Unfit("malformed_row", f"{machine}: allowPreemptible is {short(preemptible)}")
 
     def _offer(self, row: Row, machine: str, card: str, count: int, kind: CapacityType, total: Decimal) -> Offer:
         spot = kind is CapacityType.SPOT
@@ -100,6 +105,12 @@ class Oci:
             billing=Billing(minimum=timedelta(hours=1) if bare_metal else timedelta(minutes=1)),
             max_age=_MAX_AGE,
         )
+
+
+def _has_gpus(row: Row) -> bool:
+    """Whether a shape of another kind than ``gpu`` has some by its name or its figures."""
+    called, count = row.get("name"), figure(row.get("gpuQty"))
+    return (isinstance(called, str) and ".GPU" in called) or count is not None
 
 
 def _items(answer: object, what: str) -> list[Any]:

@@ -41,6 +41,7 @@ query GpuTypes {
   }
 }
 """
+_ONLY_THE_OLDEST = ["all but the oldest fields"]
 _REFUSED_FIELD = re.compile(r"Cannot query field \W*(\w+)")
 _REFUSED_QUERY = re.compile(r"HTTP 4(00|22)\b|the query failed")
 _COUNTS = (1, 2, 4, 8)
@@ -85,15 +86,17 @@ class Runpod:
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows, left_out = _ask(api)
         yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in left_out)
-        yield from distinct(each(rows, self._read))
+        yield from distinct(each(rows, lambda row: self._read(row, left_out)))
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.doctor.DescribesSetup`."""
         return {"endpoints": {"graphql": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
-    def _read(self, row: Row) -> Found:
+    def _read(self, row: Row, left_out: Collection[str]) -> Found:
         gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
         label = _type_name(row)
+        if lacking := _lacking(row, left_out):
+            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(lacking)}")
         priced = False
         for cloud in _clouds(row):
             for found in self._of_cloud(row, cloud, gpu, label):
@@ -109,6 +112,8 @@ class Runpod:
         ]
         if cloud.region == "secure":
             prices += [(CapacityType.RESERVED, months, row.get(key)) for key, months in _TERMS.items()]
+        if cloud.on_demand is None and row.get(f"{cloud.region}Cloud") is True:
+            yield SkippedRow("no_price", f"{label} {cloud.region} on demand")
         for capacity_type, months, per_gpu in prices:
             if per_gpu is None:
                 continue
@@ -172,7 +177,7 @@ def _ask(api: Api) -> tuple[list[object], list[str]]:
                 left_out += sorted(named)
                 continue
             try:
-                return _gpu_types(api.post("/graphql", {"query": _SMALLEST})), ["all but the oldest fields"]
+                return _gpu_types(api.post("/graphql", {"query": _SMALLEST})), _ONLY_THE_OLDEST
             except (Refused, Malformed):
                 raise error from None
 
@@ -217,8 +222,22 @@ def _clouds(row: Row) -> Iterator[_Cloud]:
             on_demand=on_demand,
             spot=bids.get(region, spot),
             lowest=lowest if isinstance(lowest, dict) else {},
-            most=whole(most, "maxGpuCount") if most not in (None, 0) else 1,
+            most=1 if most is None or (type(most) is int and most == 0) else whole(most, "maxGpuCount"),
         )
+
+
+def _lacking(row: Row, left_out: Collection[str]) -> list[str]:
+    """What was asked for and is not there: GraphQL tells every field, if only as null."""
+    if left_out == _ONLY_THE_OLDEST:
+        return []
+    lacking = [key for key in _OF_GPU_TYPE if key not in row and key not in left_out]
+    for cloud in ("secure", "community"):
+        lowest = row.get(cloud, ...)
+        if isinstance(lowest, dict):
+            lacking += [f"{cloud}.{key}" for key in _OF_LOWEST_PRICE if key not in lowest and key not in left_out]
+        elif lowest is not None and len({*_OF_LOWEST_PRICE} - {*left_out}):
+            lacking.append(cloud)
+    return lacking
 
 
 def _bids(row: Row) -> dict[str, object]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from decimal import Decimal
 from os import environ
 from typing import Any, ClassVar
 
@@ -22,11 +21,10 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
 
 _KINDS = ("on-demand", "bid", "reserved")
 _PAGE = 1000  # rows asked for; without a login the service sends fewer
-_SMALLEST_PAGE = 64  # rows; a shorter answer is the last one
 _MOST_PAGES = 500
 _SHORTEST_TERM = 1  # month; a row does not say for which term its discount is, and this is the shortest that is sold
 _MAX_AGE = {
@@ -104,8 +102,8 @@ class Vast:
                 yield SkippedRow("page_repeated", f"the page of {kind} offers after id {last} came again; {_PARTIAL}")
                 return
             yield from rows
-            if len(rows) < _SMALLEST_PAGE:
-                return
+            if not rows:
+                return  # a page may have any length: the service decides
             if not ids:
                 raise Malformed(f"no id in a page of {kind} offers", where=self.name, hint=_PARTIAL)
             last = max(ids)
@@ -127,14 +125,19 @@ class Vast:
         count = whole(row.get("num_gpus"), "num_gpus")
         memory_mib = figure(row.get("gpu_ram"))
         gpu = accelerator(row.get("gpu_name"), memory_gib=memory_mib / _MIB_PER_GIB if memory_mib else None)
+        if memory_mib is None:
+            raise Unfit("incomplete_row", f"offer {listing}: no gpu_ram, so it may be a smaller {gpu}")
         if row.get("is_bid", False) is True:
             yield self._offer(row, listing, gpu, count, CapacityType.SPOT, row.get("min_bid"))
             return
         if row.get("is_bid", False) is not False:
             raise Unfit("malformed_row", f"offer {listing}: is_bid is {short(row['is_bid'])}")
         yield self._offer(row, listing, gpu, count, CapacityType.ON_DEMAND, row.get("dph_total"))
-        if _is_less(row.get("discounted_dph_total"), row.get("dph_total")):
-            yield self._offer(row, listing, gpu, count, CapacityType.RESERVED, row["discounted_dph_total"])
+        prepaid = row.get("discounted_dph_total")
+        if prepaid is None:
+            return
+        if number(prepaid, f"offer {listing}: discounted_dph_total") < number(row["dph_total"], "dph_total"):
+            yield self._offer(row, listing, gpu, count, CapacityType.RESERVED, prepaid)
 
     def _offer(
         self, row: Row, listing: int, gpu: str, count: int, capacity_type: CapacityType, per_hour: object
@@ -183,13 +186,6 @@ def _offers_in(answer: object) -> list[object]:
         return [found]
     said = (answer.get("msg") or answer.get("error")) if isinstance(answer, dict) else None
     raise Malformed(f"no offers in the answer{f': {short(said)}' if said else ''}", where="vast")
-
-
-def _is_less(price: object, than: object) -> bool:
-    both = (price, than)
-    return all(isinstance(x, int | Decimal) and not isinstance(x, bool) and Decimal(x).is_finite() for x in both) and (
-        price < than  # type: ignore[operator]  # both are numbers: the line above
-    )
 
 
 def _country(geolocation: object) -> str:

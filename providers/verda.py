@@ -159,6 +159,8 @@ class Verda:
         yield from self._everywhere(row, instance_type, stock.on_demand, CapacityType.ON_DEMAND, per_hour)
         if spot is not None:
             yield from self._everywhere(row, instance_type, stock.spot, CapacityType.SPOT, spot)
+        elif "spot_price" not in row:
+            yield SkippedRow("no_price", f"{instance_type}: not told whether there is spot")
         for period in terms:
             yield from self._everywhere(
                 row, instance_type, stock.on_demand, CapacityType.RESERVED, per_hour, terms=period

@@ -53,8 +53,11 @@ def _product(row: object, regions: tuple[str, ...], now: datetime) -> Iterator[A
     attributes = {
         key(name): value for name, value in _mapping(product, "attributes", found).items() if isinstance(value, str)
     }
-    if attributes.get("regioncode", "") not in regions or not is_plain(attributes):
-        return
+    region = attributes.get("regioncode", "")
+    if (region and region not in regions) or not is_plain(attributes):
+        return  # the API tells of every region; only some are asked for
+    if not region:
+        raise Unfit("incomplete_row", f"{attributes.get('instancetype', '')}: no regionCode")
     terms: list[Term] = []
     for kind, by_code in _mapping(found, "terms", found).items():
         for term in by_code.values() if isinstance(by_code, dict) else (by_code,):

@@ -9,6 +9,7 @@ Layout: AWS Price List user guide, "Reading the service price list files".
 from __future__ import annotations
 
 import csv
+import re
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from broker.core.values.clock import Clock
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import NAME, AwsSettings
 from providers.http import setting, shown
-from providers.rows import Found
+from providers.rows import Found, Unfit, short
 
 SOURCE = "aws-price-list"
 
@@ -30,6 +31,9 @@ _SLOWEST = 100  # times the time-out: a list that takes longer does not come
 _LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
 _NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency", "instancetype", "operatingsystem",
            "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
+# Lines that are about no machine with accelerators, or clearly about another system or tenancy than is read here.
+_GPU_TYPE = re.compile(rb'"(?:p\d|g\d|gr\d|trn\d|inf\d|dl\d|f\d|vt\d)[a-z0-9-]*\.', re.IGNORECASE).search
+_OTHERS = re.compile(rb'"(?:Windows|RHEL|SUSE|Ubuntu Pro|Red Hat Enterprise Linux with HA|Dedicated|Host)"').search
 _ABOUT = ("instancetype", "regioncode", "marketoption")
 
 
@@ -119,13 +123,17 @@ class _Reader:
         self._region = region
         self._columns: dict[str, int] = {}
         self._width = 0
+        self._seen = False
         self._products: dict[str, _Product] = {}
         self._skipped: list[SkippedRow] = []
 
     def line(self, raw: bytes) -> None:
-        # Most lines are about something else; to see that takes a tenth of the time that splitting them takes.
-        if self._columns and not (b"Linux" in raw and b"Shared" in raw):
-            return
+        # Most lines are about something else; to see that takes a tenth of the time that splitting them takes. An empty
+        # cell may be where "Linux" or "Shared" was, so a line with accelerators is looked at closely.
+        if self._columns:
+            self._seen = True
+            if not (b"Linux" in raw and b"Shared" in raw) and (not _GPU_TYPE(raw) or _OTHERS(raw)):
+                return
         try:
             row = next(csv.reader((raw.decode("utf-8", "replace").replace("\0", ""),)), [])
         except csv.Error as error:
@@ -143,7 +151,13 @@ class _Reader:
 
     def _row(self, row: list[str]) -> None:
         attributes = _Row(row, self._columns, self._region)
-        if not is_plain(attributes):
+        try:
+            if not is_plain(attributes):
+                return
+            if attributes.get("regioncode", "") != self._region:
+                raise Unfit("other_region", f"in the list of {self._region}: {short(attributes.get('regioncode', ''))}")
+        except Unfit as error:
+            self._skipped.append(error.skipped)
             return
         product = self._products.get(row[self._columns["sku"]])
         if product is None:
@@ -169,6 +183,8 @@ class _Reader:
         if missing:
             what = f"without the column {missing[0]!r}" if self._columns else "that starts with no header line"
             raise Malformed(f"expected AWS's price list as CSV, got something {what}", where=where)
+        if not self._seen:
+            raise Malformed("a price list without a single product", where=where)
 
     def rows(self, now: datetime) -> Iterator[Offer | SkippedRow]:
         if all(name in self._columns for name in _NEEDED):

@@ -28,8 +28,28 @@ _NOT_A_LETTER = re.compile(r"[^a-z]+")
 _LENGTH = re.compile(r"([13])\s*yr", re.IGNORECASE)
 _UPFRONT = {"no upfront": "no-upfront", "partial upfront": "partial-upfront", "all upfront": "all-upfront"}
 _CLASSES = ("standard", "convertible")
-_PLAIN = {"operatingsystem": "linux", "tenancy": "shared", "capacitystatus": "used", "preinstalledsw": "na"}
-_NO_LICENCE = {"", "na", "none", "no license required"}
+# By attribute: the values of the plain machine, and those of others, in small letters.
+_PLAIN: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "operatingsystem": (
+        frozenset({"linux"}),
+        frozenset({"windows", "rhel", "suse", "red hat enterprise linux with ha", "ubuntu pro", "na"}),
+    ),
+    "tenancy": (frozenset({"shared"}), frozenset({"dedicated", "host", "reserved", "na"})),
+    "capacitystatus": (
+        frozenset({"used"}),
+        frozenset({"unusedcapacityreservation", "allocatedcapacityreservation", "unusedcapacityblock",
+                   "allocatedhost", "unusedhost", "na"}),
+    ),
+    "preinstalledsw": (frozenset({"na"}), frozenset({"sql std", "sql ent", "sql web"})),
+    "licensemodel": (
+        frozenset({"", "na", "none", "no license required"}),
+        frozenset({"bring your own license", "license included"}),
+    ),
+    "locationtype": (
+        frozenset({"aws region", ""}),
+        frozenset({"aws local zone", "aws wavelength zone", "aws outposts", "aws dedicated local zone"}),
+    ),
+}  # fmt: skip
 _ACCELERATED = ("gpu", "machine learning", "fpga", "media accelerator")
 
 
@@ -67,13 +87,22 @@ def key(attribute: str) -> str:
 
 
 def is_plain(attributes: Attributes) -> bool:
-    """Whether this is the plain machine, or a capacity block's twin of it, and one with accelerators."""
-    return (
-        all(attributes.get(what, "").lower() == value for what, value in _PLAIN.items())
-        and attributes.get("licensemodel", "").lower() in _NO_LICENCE
-        and attributes.get("locationtype", "AWS Region") == "AWS Region"
-        and _is_accelerated(attributes)
-    )
+    """Whether this is the plain machine, or a capacity block's twin of it, and one with accelerators. Raises `Unfit`
+    for one with accelerators of which nobody can say: an attribute that decides is missing, or of no known value."""
+    if not _is_accelerated(attributes):
+        return False
+    plain, unsure = True, ""
+    for what, (wanted, others) in _PLAIN.items():
+        value = attributes.get(what, "").lower()
+        if value in wanted:
+            continue
+        if value in others:
+            return False
+        plain, unsure = False, unsure or f"{what} is {short(value) if value else 'missing'}"
+    if not plain:
+        about = f"{attributes.get('regioncode', '')}: {attributes.get('instancetype', '')}"
+        raise Unfit("incomplete_row", f"{about}: {unsure}")
+    return True
 
 
 def _is_accelerated(attributes: Attributes) -> bool:

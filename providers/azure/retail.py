@@ -100,7 +100,8 @@ class RetailPrices:
                 raise Unfit("malformed_row", f"{instance_type}: a price of type {short(other)}")
 
     def _savings_plans(self, row: Row, shape: AzureMachine) -> Found:
-        plans = row.get("savingsPlan") or []
+        plans = row.get("savingsPlan")
+        plans = [] if plans is None else plans
         for plan in plans if isinstance(plans, list) else [plans]:
             try:
                 if not isinstance(plan, dict):

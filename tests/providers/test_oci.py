@@ -193,12 +193,15 @@ def test_what_is_hidden_retired_or_unknown_is_counted_and_machines_without_gpus_
     retired = SHAPES[0].model_copy(update={"name": "BM.GPU.H100.2", "status": "RETIRED"})
     unknown = SHAPES[0].model_copy(update={"name": "BM.GPU.X900.8"})
     odd = SHAPES[0].model_copy(update={"name": "GPU cluster"})
-    plain = SHAPES[0].model_copy(update={"name": "VM.Standard.E5.Flex", "subType": OciChoice(value="standard")})
-    found = rows([SHAPES[1], hidden, retired, unknown, odd, plain], PRODUCTS)
+    standard = {"name": "VM.Standard.E5.Flex", "subType": OciChoice(value="standard"), "gpuQty": None}
+    plain = SHAPES[0].model_copy(update=standard)
+    untyped = SHAPES[0].model_copy(update={"name": "BM.GPU.B200.8", "subType": OciChoice(value="")})
+    found = rows([SHAPES[1], hidden, retired, unknown, odd, plain, untyped], PRODUCTS)
     assert sum(isinstance(row, Offer) for row in found) == 1
     assert Counter(row.reason for row in found if isinstance(row, SkippedRow)) == {
         "not_on_sale": 2,
         "unknown_accelerator": 2,
+        "malformed_row": 1,
     }
 
 

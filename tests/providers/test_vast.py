@@ -145,7 +145,8 @@ def test_a_price_that_may_be_a_bid_is_not_taken_for_on_demand() -> None:
         return HttpAnswer(200, {"offers": [row] if request.body["type"] == "bid" else []})
 
     with FakeServer(market) as server:
-        assert [row.reason for row in rows(server) if isinstance(row, SkippedRow)] == ["malformed_row"]
+        reasons = {row.reason for row in rows(server) if isinstance(row, SkippedRow)}
+        assert reasons == {"malformed_row", "page_repeated"}  # this server has one page, whatever is asked
         assert offers(server) == {}
 
 
@@ -205,4 +206,5 @@ def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
         lambda body: body["offers"],
         mutants=mutants,
         seed=20261121,
+        fair=r"discounted_dph_total\.(deleted|= (None|\d|Decimal))",
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import BrokerError
-from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.money import Money
 from providers.aws import price_list as reader
 from providers.aws import products
@@ -69,11 +69,17 @@ def check_lists(make: Make, files: Files, number: int) -> None:
     whole = {row.id: row.price for row in provider.offers(LISTED) if isinstance(row, Offer)}
     skus = {"p5.48xlarge": "P548XLARGEUSEAST1", "g5.xlarge": "G5XLARGEUSEAST1"}
     readable = 0
+    usual = sum(isinstance(row, SkippedRow) for row in provider.offers(LISTED))
+    untold = []
     for mutant in range(number):
         raw, sku = damaged(lines, chance)
         readable += parses(raw)
         files.answers[_PATH] = FileAnswer(raw)
-        offers = ask(provider, LISTED, fatal=sku is not None, where=f"mutant {mutant}")
+        skipped: list[SkippedRow] = []
+        offers = ask(provider, LISTED, fatal=sku is not None, where=f"mutant {mutant}", skipped=skipped)
+        unheard = len(offers) < len(whole) and not offers.keys() - whole.keys() and len(skipped) <= usual
+        if sku is not None and unheard and rows_in(raw) == len(lines):
+            untold.append(f"mutant {mutant}: {changed(lines, raw)}")
         for offer in offers.values():
             assert offer.price is not None
             assert Money.usd("0.001") <= offer.price <= Money.usd(10_000), f"mutant {mutant}: {offer.id} {offer.price}"
@@ -82,11 +88,30 @@ def check_lists(make: Make, files: Files, number: int) -> None:
                 if skus[name.split("/")[2]] != sku:
                     assert name in offers, f"mutant {mutant} of {sku} loses {name}"
                     assert offers[name].price == price, f"mutant {mutant} of {sku} changes {name}"
+    assert not untold, "\n".join([f"{len(untold)} of {number} lose an offer, and nothing is told:", *untold[:40]])
     assert 2 * readable >= number
 
 
-def ask(provider: Aws, query: OfferQuery, *, fatal: bool, where: str) -> dict[str, Offer]:
-    """The offers that arrive. Where one row is damaged (``fatal``), an error of the whole is a fault."""
+def rows_in(raw: bytes) -> int:
+    return len(list(csv.reader(io.StringIO(raw.decode("utf-8", "replace")))))
+
+
+def changed(lines: list[list[str]], raw: bytes) -> list[str]:
+    """The cells that are not as they were, for messages."""
+    now = list(csv.reader(io.StringIO(raw.decode("utf-8", "replace"))))
+    return [
+        f"{COLUMNS[at] if at < len(COLUMNS) else at} = {new[at : at + 1]!r:.40}"
+        for old, new in zip(lines, now, strict=False)
+        for at in range(len(old))
+        if old[at : at + 1] != new[at : at + 1]
+    ][:3]
+
+
+def ask(
+    provider: Aws, query: OfferQuery, *, fatal: bool, where: str, skipped: list[SkippedRow] | None = None
+) -> dict[str, Offer]:
+    """The offers that arrive; ``skipped``: where to put the rows that do not. Where one row is damaged (``fatal``), an
+    error of the whole is a fault."""
     offers: dict[str, Offer] = {}
     try:
         for row in provider.offers(query):
@@ -95,6 +120,8 @@ def ask(provider: Aws, query: OfferQuery, *, fatal: bool, where: str) -> dict[st
                 offers[row.id] = row
             else:
                 assert row.reason, where
+                if skipped is not None:
+                    skipped.append(row)
     except BrokerError:
         assert not fatal, f"{where}: one odd row is no reason to give up"
     return offers

@@ -77,12 +77,19 @@ def test_a_capacity_block_row_of_zero_is_never_an_offer() -> None:
         {"Pre Installed S/W": "SQL Ent"},
         {"CapacityStatus": "UnusedCapacityReservation"},
         {"License_Model": "Bring your own license"},
-        {"Region_Code": "us-west-2"},
         {"Location_Type": "AWS Local Zone"},
     ],
 )
 def test_what_a_row_is_stands_in_the_row(other: dict[str, str]) -> None:
     assert read([made(on_demand(P5, "1"), **other)]) == ([], [])
+
+
+def test_a_region_that_was_not_asked_for_is_none_of_ours_and_a_missing_one_is_counted() -> None:
+    assert read([made(on_demand(P5, "1"), Region_Code="us-west-2")]) == ([], [])
+    row = made(on_demand(P5, "1"))
+    told = json.loads(row) if isinstance(row, str) else row
+    del told["product"]["attributes"]["regionCode"]
+    assert read([told]) == ([], ["incomplete_row"])
 
 
 def test_a_foreign_currency_is_refused() -> None:

@@ -63,7 +63,6 @@ def test_a_capacity_block_row_of_zero_is_never_an_offer(make: Make, files: Files
     [
         {"Operating_System": "Windows"},
         {"Operating_System": "RHEL"},
-        {"Operating_System": ""},
         {"Tenancy": "Dedicated"},
         {"Tenancy": "Host"},
         {"Pre Installed S/W": "SQL Web"},
@@ -79,6 +78,30 @@ def test_only_linux_shared_used_and_nothing_preinstalled(make: Make, files: File
     offers, skipped = read(make, files, [twin, on_demand(P5, "55.0400000000"), twin])
     assert [offer.price for offer in offers] == [Money.usd("55.04")]
     assert skipped == []
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"Operating_System": ""}, "incomplete_row"),
+        ({"Tenancy": ""}, "incomplete_row"),
+        ({"CapacityStatus": "free"}, "incomplete_row"),
+        ({"Pre Installed S/W": ""}, "incomplete_row"),
+        ({"Region_Code": "us-west-2"}, "other_region"),
+    ],
+)
+def test_a_machine_of_which_nobody_can_say_whether_it_is_plain_is_counted(
+    make: Make, files: Files, other: dict[str, str], reason: str
+) -> None:
+    twin = on_demand(product("p5.48xlarge", "us-east-1", sku="TWIN", **other), "0.0100000000")
+    offers, skipped = read(make, files, [twin, on_demand(P5, "55.0400000000")])
+    assert [offer.price for offer in offers] == [Money.usd("55.04")]
+    assert skipped == [reason]
+
+
+def test_a_list_without_products_is_malformed(make: Make, files: Files) -> None:
+    with pytest.raises(Malformed, match="without a single product"):
+        read(make, files, [])
 
 
 def test_an_upfront_fee_is_spread_over_the_term(make: Make, files: Files) -> None:
