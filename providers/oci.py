@@ -30,11 +30,12 @@ _NOWHERE = "global"
 _SOURCE = "oci-estimator"
 _HALF = f"{_SOURCE}:preemptible-is-half"
 _MAX_AGE = timedelta(days=7)
-_SHAPE = re.compile(r"(VM|BM)\.(GPU\d?)(?:\.([A-Za-z0-9-]+))?\.(\d{1,3})", re.ASCII)
+_SHAPE = re.compile(r"(VM|BM)\.(GPU\d?)(?:\.([A-Za-z0-9-]+))?(?:\.HS)?\.(\d{1,3})", re.ASCII)
+_GENERATION = re.compile(r"-v\d$")  # of the shape, not of its cards
 _REMARK = re.compile(r"\s*\([^)]*\)\s*$")
 # What the name of a shape does not spell out.
 _CARDS = {"GPU2": "P100", "GPU3": "V100", "GPU4": "A100", "A100-v2": "A100-80GB", "RTXPRO": "RTXPRO6000"}
-_NVLINK = frozenset({"V100", "A100", "A100-80GB", "H100", "H200", "B200", "GB200", "B300"})
+_NVLINK = frozenset({"V100", "A100", "A100-80GB", "H100", "H200", "B200", "GB200", "B300", "GB300"})
 _PCIE = frozenset({"A10", "L40S", "P100", "RTXPRO6000"})
 
 
@@ -170,6 +171,7 @@ def _card(machine: str, row: Row, count: int) -> str:
     if parts is None:
         raise Unfit("unknown_accelerator", f"{machine}: no shape of GPUs by its name")
     called = parts[3] or parts[2]
+    called = called if called in _CARDS else _GENERATION.sub("", called)
     memory = figure(row.get("gpuMemoryQty"))
     return accelerator(_CARDS.get(called, called), memory_gib=memory / count if memory else None)
 

@@ -12,6 +12,7 @@ from broker.core.market.offers import Interconnect
 from providers.rows import Unfit
 
 _GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)
+_SAME_MACHINE = re.compile(r"_(?:noib|flex)(?=_)")  # sold otherwise, or without InfiniBand
 _VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 
 
@@ -30,12 +31,13 @@ class AzureMachine:
 
 
 def machine(instance_type: str) -> AzureMachine:
-    """What the table says, whatever the case of the name; of CPU machines, what their name says.
+    """What the table says, whatever the case of the name, with or without `_noIB` and `_flex`; of CPU machines, what
+    their name says.
 
     Raises `Unfit` for GPU machines that are not in the table, and for those with a part of a GPU.
     """
     machines, parts = _tables()
-    key = instance_type.lower()
+    key = _SAME_MACHINE.sub("", instance_type.lower())
     if key in machines:
         return machines[key][1]
     if key in parts:

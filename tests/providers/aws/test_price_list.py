@@ -168,7 +168,7 @@ def test_a_new_gpu_machine_is_counted_and_a_cpu_machine_is_not(make: Make, files
     rows = [
         on_demand(product("p9.96xlarge", "us-east-1"), "99.0"),
         on_demand(product("g6f.large", "us-east-1"), "0.2020000000"),
-        on_demand(product("g4ad.xlarge", "us-east-1"), "0.3785300000"),
+        on_demand(product("f2.6xlarge", "us-east-1"), "1.9800000000"),
         on_demand(product("m7i.large", "us-east-1", Instance_Family="General purpose", GPU="NA"), "0.1"),
     ]
     offers, skipped = read(make, files, rows)

@@ -1,0 +1,76 @@
+"""GPUs that other tools list: those that we do not know are few, and each has its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.errors import UnknownName
+from broker.core.values.accelerators import canonical
+from providers.azure.machines import machine
+
+# Names in gpuhunt's table of GPUs that gpus.toml lacks, and why.
+WITHOUT_A_ROW = {
+    "MI308X": "sold in one country; no data sheet is public",
+}
+
+
+def unknown(names: set[str]) -> set[str]:
+    found = set()
+    for name in names:
+        try:
+            canonical(name)
+        except UnknownName:
+            found.add(name)
+    return found
+
+
+def test_gpus_of_gpuhunt_are_known() -> None:
+    gpuhunt = pytest.importorskip("gpuhunt._internal.constraints", reason="the extra `gpuhunt` is not installed")
+    tables = (
+        gpuhunt.KNOWN_NVIDIA_GPUS,
+        gpuhunt.KNOWN_AMD_GPUS,
+        gpuhunt.KNOWN_TPUS,
+        gpuhunt.KNOWN_INTEL_ACCELERATORS,
+    )
+    names = {gpu.name for table in tables for gpu in table}
+    assert len(names) > 60
+    assert unknown(names) == set(WITHOUT_A_ROW)
+
+
+NAMES_OF_2026 = """\
+GB300, MI350X, MI250X, Trainium3, TPU7x, RTX PRO 4000, RTX PRO 4500, RTX PRO 5000, RTX PRO 6000 Max-Q, H800, H20, A800,
+RTX PRO 6000 Blackwell, GH200 SXM, A16, A2, Gaudi1, Inferentia1, P40, M60, Quadro RTX 8000, RTX A4500, RTX 2000 Ada,
+RTX 4000 Ada, RTX 5000 Ada, RTX 3060, RTX 3070, RTX 3080, RTX 4060 Ti, RTX 4070S Ti, RTX 4080 Super, RTX 5070 Ti,
+RTX 5080, Radeon Pro V520"""
+
+
+@pytest.mark.parametrize("name", [name.strip() for name in NAMES_OF_2026.split(",")])
+def test_gpus_that_providers_list_in_2026_are_known(name: str) -> None:
+    assert canonical(name)
+
+
+@pytest.mark.parametrize(
+    ("said", "gib", "meant"),
+    [("RTX 3080", 12, "RTX3080-12GB"), ("RTX 4060 Ti", 16, "RTX4060Ti-16GB"), ("RTX A2000", 12, "A2000-12GB")],
+)
+def test_memory_tells_the_variants_of_one_name_apart(said: str, gib: float, meant: str) -> None:
+    assert canonical(said, gib) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "count"),
+    [
+        ("Standard_ND96asr_A100_v4", "A100", 8),
+        ("Standard_ND96is_flex_H100_v5", "H100", 8),
+        ("Standard_ND96isr_noIB_H100_v5", "H100", 8),
+        ("Standard_ND96isrf_H100_v5", "H100", 8),
+        ("Standard_ND40s_v2", "V100-32GB", 8),
+        ("Standard_NV48s_v3", "M60", 4),
+    ],
+)
+def test_azure_machines_of_other_names_are_known(name: str, gpu: str, count: int) -> None:
+    assert (machine(name).gpu, machine(name).n) == (gpu, count)
+
+
+def test_every_reason_is_one() -> None:
+    assert all(len(reason) > 20 for reason in WITHOUT_A_ROW.values())
