@@ -12,7 +12,7 @@ from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import SCOPES, Access, Permission, TokenScope
 from broker.core.actors import Role
 from broker.server.routes import PUBLIC, ROUTES, ApiRoute
-from tests.server.world import EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRANGER, Company, bearer
+from tests.server.world import BOTH, EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRANGER, Company, bearer
 
 TEAMS = {"mine": "nlp", "foreign": "vision", "nobodys": None}
 LOOKS = [route for route in ROUTES if route.method == "GET"]
@@ -22,9 +22,10 @@ OTHERS = [route for route in LOOKS if "{id}" not in route.path]
 
 def access_of(name: str) -> Access:
     """What the tables say of somebody, without the store."""
-    roles = frozenset({OVER_ALL[name]}) if name in OVER_ALL else frozenset[Role]()
+    over_all = OVER_ALL | {BOTH: Role.FINOPS}
+    roles = frozenset({over_all[name]}) if name in over_all else frozenset[Role]()
     teams = {"nlp": IN_TEAM[name]} if name in IN_TEAM else {}
-    if name == STRANGER:
+    if name in (STRANGER, BOTH):
         teams = {"vision": TeamRole.TEAM_ADMINISTRATOR}
     return Access(Person(name, datetime(2026, 1, 1, tzinfo=UTC), roles=roles, teams=teams), frozenset(TokenScope))
 

@@ -57,7 +57,8 @@ IN_TEAM = {
 OVER_ALL = {"fay": Role.FINOPS, "adam": Role.ADMINISTRATOR}
 STRANGER = "otto"  # of vision alone, its administrator
 NOBODY = "nora"  # on record without a role
-EVERYBODY = (*IN_TEAM, *OVER_ALL, STRANGER, NOBODY)
+BOTH = "finn"  # finops, and of vision an administrator: sees nlp's money, and may do more elsewhere alone
+EVERYBODY = (*IN_TEAM, *OVER_ALL, STRANGER, NOBODY, BOTH)
 DAY = timedelta(days=1)
 ALL_SCOPES = tuple(TokenScope)
 
@@ -106,7 +107,9 @@ def new_broker(folder: Path) -> Broker:
     for name, role in IN_TEAM.items():
         people.give_role(broker, name, role, "nlp", by=ROOT)
     people.give_role(broker, "fay", Role.FINOPS, by=ROOT)
-    people.give_role(broker, STRANGER, TeamRole.TEAM_ADMINISTRATOR, "vision", by=ROOT)
+    people.give_role(broker, BOTH, Role.FINOPS, by=ROOT)
+    for name in (STRANGER, BOTH):
+        people.give_role(broker, name, TeamRole.TEAM_ADMINISTRATOR, "vision", by=ROOT)
     broker.store.activate_policy({"test.yaml": POLICY}, by="adam")
     return broker
 
