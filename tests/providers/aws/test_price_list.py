@@ -213,7 +213,7 @@ def test_the_karpenter_sample_is_exact_to_the_micro_dollar(make: Make, files: Fi
     }
     assert len(offers) + len(skipped) == len(known)
     assert len(offers) >= 60
-    assert set(skipped) == {"unknown_accelerator", "fraction_of_an_accelerator"}
+    assert set(skipped) == {"fraction_of_an_accelerator"}
 
 
 # On the way.
