@@ -26,7 +26,8 @@ from broker.store.tables import BALANCE, ENTRY, MACHINE_TIME, STILL_HELD, STILL_
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
 SEPARATOR = "\x1f"  # between the values of several dimensions; no name has it
-_SPENT = [movement.value for movement, (_, target) in ROUTES.items() if target is Account.SPENT]
+_SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
+_GIVES_BACK = [movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT]
 _T = MACHINE_TIME.c
 # How machine time is grouped; `broker.app.billing.report` says what each means.
 DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
@@ -96,9 +97,10 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     for name, gpu_hours, machine_hours, attempts, jobs in rows:
         found[name] = Spent({}, float(gpu_hours), float(machine_hours), attempts, jobs)
     moved = MACHINE_TIME.join(MOVED, and_(MOVED.c.job_id == _T.job_id, MOVED.c.attempt == _T.attempt))
-    spent = (within, MOVED.c.movement.in_(_SPENT))
+    spent = (within, MOVED.c.movement.in_(_SPENDS))
     whole = and_(MOVED.c.covers_from >= left, MOVED.c.covers_to < right)
-    sums = select(group, MOVED.c.money, func.sum(MOVED.c.micros)).select_from(moved).where(*spent, whole)
+    signed = case((MOVED.c.movement.in_(_GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
+    sums = select(group, MOVED.c.money, func.sum(signed)).select_from(moved).where(*spent, whole)
     for name, kind, micros in connection.execute(sums.group_by(group, MOVED.c.money)):
         found[name].add(MoneyKind(kind), Money(int(micros)))
     c = ENTRY.c

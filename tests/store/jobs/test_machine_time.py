@@ -14,7 +14,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.budgets import share_within
-from broker.ledger.entries import Account
+from broker.ledger.entries import Account, Movement, Tags, move
 from broker.store import Store, open_store
 from broker.store.ledger.spending import DIMENSIONS, SpendingPeriod, Spent
 from tests.past import HOUR, finished, started
@@ -127,6 +127,16 @@ def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, 
     return found
 
 
+def give_back(store: Store, number: int, amount: Money, end: datetime) -> None:
+    """What was settled for the half hour before ``end`` is taken back: the machine was gone earlier than was known."""
+    with store.writing() as tx:
+        [view] = [one for one in tx.jobs() if one.id.startswith(f"past-{number:02d}")]
+        job = view.job
+        own = Tags(view.id, view.user, job.team, job.project, job.workload.value, job.environment, attempt=1)
+        covers, cash = (end - HOUR / 2, end), MoneyKind.CASH
+        tx.post(move(Movement.RESTORE, amount, movement_id=f"r-{number}", money=cash, at=end, covers=covers, tags=own))
+
+
 PERIODS = {
     "all of it": (None, None),
     "ends within attempts": (None, NOW - 22 * HOUR - 17 * MINUTE),
@@ -141,6 +151,8 @@ PERIODS = {
 def test_what_was_spent_in_a_period_is_the_sum_over_its_entries(store: Store, dimension: str) -> None:
     for number in range(6):
         finished(store, number, NOW - (20 + number) * HOUR)
+    give_back(store, 1, Money.usd("0.75"), NOW - 20 * HOUR)
+    give_back(store, 3, Money.usd("1.5"), NOW - 21 * HOUR - 10 * MINUTE)
     started(store, 1, NOW - HOUR)
     for name, (since, until) in PERIODS.items():
         period = SpendingPeriod(since, until, NOW)
