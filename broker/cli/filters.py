@@ -36,22 +36,9 @@ CapacityTypes = Annotated[
 
 def machines(texts: Sequence[str]) -> dict[str, set[int]]:
     """Requested counts by canonical accelerator name (no count: any). Raises `InvalidInput`, `UnknownName`."""
-    from broker.core.values.accelerators import canonical
-    from broker.core.values.units import split_machine
+    from broker.core.market.machine_filter import counts_by_accelerator
 
-    found: dict[str, set[int]] = {}
-    for text in texts:
-        if text.lower() == "cpu":
-            found.setdefault("cpu", set())
-            continue
-        try:
-            name, count = split_machine(text)
-        except ValueError as error:
-            raise InvalidInput(str(error), where="--gpu") from error
-        counts = found.setdefault(canonical(name), set())
-        if ":" in text:
-            counts.add(count)
-    return found
+    return counts_by_accelerator(texts, where="--gpu")
 
 
 def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:

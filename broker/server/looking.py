@@ -25,6 +25,7 @@ from broker.app.results.values import Result
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
+from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState
@@ -112,7 +113,7 @@ def job_logs(
 
 def list_offers(
     by: By,
-    gpu: Annotated[list[str] | None, Query(description="Only these accelerators, such as H100.")] = None,
+    gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None,
     provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None,
     region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None,
     capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None,
@@ -122,9 +123,15 @@ def list_offers(
     cursor: Cursor = None,
 ) -> Response:
     """Current offers, the cheapest GPU first."""
-    query = OfferQuery(accelerators=tuple(gpu or ()), providers=tuple(provider or ()), regions=tuple(region or ()))
+    counts = counts_by_accelerator(gpu or (), where="gpu")
+    query = OfferQuery(accelerators=tuple(counts), providers=tuple(provider or ()), regions=tuple(region or ()))
     found = listing(by.broker, query)
-    wanted = OfferFilter(capacity_types=frozenset(capacity_type or ()), available=available, live=live)
+    wanted = OfferFilter(
+        counts={name: frozenset(some) for name, some in counts.items()},
+        capacity_types=frozenset(capacity_type or ()),
+        available=available,
+        live=live,
+    )
     rows = sorted(wanted_rows(found.offers, found.now, wanted), key=_place)
     rest = rows
     if cursor is not None:

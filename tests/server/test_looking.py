@@ -128,6 +128,10 @@ def test_offers_come_in_pages_the_cheapest_first(seen_world: Company) -> None:
     assert len(found) == matching > 7
     prices = [float(offer["price_per_gpu_hour"]) for offer in found if offer["price_per_gpu_hour"] is not None]
     assert prices == sorted(prices)
+    counted = list(pages(seen_world, "/offers", "vic", gpu="h100:8", provider="sandbox", limit=50))
+    assert {one["count"] for page in counted for one in page["offers"]} == {8}
+    assert seen_world.get("/offers", "vic", gpu="FOO99").status_code == 404
+    assert seen_world.get("/offers", "vic", gpu="H100:x").status_code == 422
     wrong = seen_world.get("/offers", "vic", provider="sandbx")
     assert (wrong.status_code, wrong.json()["kind"]) == (404, "unknown_name")
     assert "did you mean 'sandbox'" in wrong.json()["detail"]

@@ -49,7 +49,7 @@ def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None
         if team is None:
             raise InvalidInput(f"{role} is a role in a team", hint="say --team")
         check_team(team)
-        return _changed(broker, name, "people.role", by, lambda p: replace(p, teams={**p.teams, team: role}))
+        return _changed(broker, name, "people.role", by, lambda p: _with_team_role(p, team, role))
     if team is not None:
         raise InvalidInput(f"{role} is a role over everything", hint="leave out --team")
     return _changed(broker, name, "people.role", by, lambda p: _with_role(p, role))
@@ -103,8 +103,19 @@ def known_person(look: AccessReading, name: str) -> Person:
 
 def _with_role(person: Person, role: Role) -> Person:
     if person.service and role is Role.ADMINISTRATOR:
-        raise InvalidInput(f"{person.name} is a service account and cannot be an administrator")
+        raise _not_for_services(person, role)
     return replace(person, roles=person.roles | {role})
+
+
+def _with_team_role(person: Person, team: str, role: TeamRole) -> Person:
+    if person.service and role in (TeamRole.APPROVER, TeamRole.TEAM_ADMINISTRATOR):
+        raise _not_for_services(person, role)
+    return replace(person, teams={**person.teams, team: role})
+
+
+def _not_for_services(person: Person, role: Role | TeamRole) -> InvalidInput:
+    hint = "a service account can be a viewer or a member of teams, and finops"
+    return InvalidInput(f"{person.name} is a service account and cannot be {role.replace('_', ' ')}", hint=hint)
 
 
 def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable[[Person], Person]) -> Person:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from broker.app.access.people import known_person, only_administrators
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import LONGEST, ApiToken, digest_of, id_of, new_text
+from broker.core.access.api_tokens import ID_LENGTH, LONGEST, PREFIX, ApiToken, digest_of, id_of, new_text
 from broker.core.access.audit import AuditRecord
 from broker.core.access.permissions import Access, TokenScope
 from broker.core.actors import Actor
@@ -46,9 +46,8 @@ def create(
     if not scopes:
         raise InvalidInput("a token needs a scope", hint=f"say --scope: {', '.join(TokenScope)}")
     if not timedelta(0) < expires <= LONGEST:
-        raise InvalidInput(
-            f"a token is good for {print_duration(LONGEST)} at most; got {print_duration(expires)}", where="--expires"
-        )
+        said = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
+        raise InvalidInput(said, where="--expires")
     if not label.isprintable() or len(label) > _LONGEST_LABEL:
         raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
     text, now = new_text(), broker.clock.now()
@@ -57,8 +56,11 @@ def create(
     token = ApiToken(id, person, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
-        if known_person(tx, person).disabled_at is not None:
+        owner = known_person(tx, person)
+        if owner.disabled_at is not None:
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
+        if owner.service and TokenScope.APPROVALS in scopes:
+            raise InvalidInput(f"{person} is a service account and never approves", hint="leave out --scope approvals")
         tx.add_token(token)
         tx.log(AuditRecord(now, by.identity, by.origin, "tokens.create", token.id, after=_in_words(token)))
     return NewToken(token, text)
@@ -71,13 +73,15 @@ def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
 
 
 def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
-    """Make a token good for nothing, at once and for ever. One that is revoked stays so. Raises `UnknownName` and
+    """Make a token good for nothing, at once and for ever. One that is revoked stays so. ``id``: its id, or its whole
+    text, as somebody pastes it who finds it where it should not be; that is never told again. Raises `UnknownName` and
     `NotAllowed`."""
+    id = id_of(id) or id.removeprefix(PREFIX)
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
         found = tx.token(id)
         if found is None:
-            raise UnknownName("token", id, [one.id for one in tx.tokens()])
+            raise UnknownName("token", id[:ID_LENGTH], [one.id for one in tx.tokens()])
         if found.revoked_at is not None:
             return found
         now = broker.clock.now()

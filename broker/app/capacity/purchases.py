@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
@@ -59,9 +59,11 @@ class PurchasePreview:
 
 def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> Quoted:
     """What providers would sell now; kept under numbers for a week. Providers without a login are left out, unless
-    they were named. Raises `InvalidInput` where no provider sells such a thing, and for an unknown name."""
+    they were named. Raises `InvalidInput` where no provider sells such a thing, `UnknownName`, and what the first
+    provider raised where none answered."""
     found: list[CapacityQuote] = []
-    asked, problems = [], []
+    asked: list[str] = []
+    problems: list[tuple[str, BrokerError]] = []
     for name in providers or broker.registries.providers:
         try:
             provider = broker.provider(name)
@@ -74,14 +76,17 @@ def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ())
         except (NoLogin, MissingExtra) as error:
             if providers:
                 raise
-            problems.append((name, str(error)))
-        except InvalidInput:
+            problems.append((name, error))
+        except (InvalidInput, UnknownName):
             raise
         except BrokerError as error:
-            problems.append((name, str(error)))
+            problems.append((name, error))
+    if problems and not asked:
+        raise problems[0][1]
     found.sort(key=lambda quote: (quote.total, quote.starts, quote.offering))
     numbers = broker.store.keep_quotes(found)
-    return Quoted(tuple(zip(numbers, found, strict=True)), tuple(asked), tuple(problems))
+    failed = tuple((name, str(error)) for name, error in problems)
+    return Quoted(tuple(zip(numbers, found, strict=True)), tuple(asked), failed)
 
 
 def preview(

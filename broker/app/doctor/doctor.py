@@ -39,6 +39,8 @@ _EXTRAS = {
     "azure": ("azure.mgmt.compute", "quotas, spot scores and reservations of an Azure subscription; prices need none"),
     "gpuhunt": ("gpuhunt", "prices of the smaller GPU clouds"),
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
+    "server": ("fastapi", "the API of `gpubroker serve`"),
+    "parquet": ("pyarrow", "reports as Parquet files"),
     "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
     "backtest": ("scipy", "plans of what to reserve, and backtests"),
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),
@@ -206,7 +208,8 @@ def _try_runs(url: str) -> None:
         return
     folder = Path(unquote(parts.path))
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for one in (folder.parent, folder):  # the mode is not that of parents
+            one.mkdir(parents=True, exist_ok=True, mode=0o700)
         with TemporaryFile(dir=folder) as file:
             file.write(b"gpubroker" * 1000)
             file.flush()

@@ -29,7 +29,8 @@ def check_room(broker: Broker, job: Job) -> None:
     written. Leaves nothing behind but the folders themselves. What is not on a disk of this machine is not asked."""
     for folder, setting, size in _folders(broker, job):
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for one in (folder.parent, folder):  # the mode is not that of parents
+                one.mkdir(parents=True, exist_ok=True, mode=0o700)
             with TemporaryFile(dir=folder) as file:
                 os.posix_fallocate(file.fileno(), 0, _TRIED)
             free = shutil.disk_usage(folder).free

@@ -80,7 +80,7 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
     home = broker.settings.home
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     environment = {**os.environ, **as_environment(broker.settings), variable("runs"): root(broker), _OWN_TURN: turn}
-    with (home / "reconciler.out").open("ab") as out:
+    with open(home / "reconciler.out", "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
         subprocess.Popen(  # noqa: S603  # our own program by its full path; no shell, no foreign input
             [*broker.registries.command, "reconcile"],
             stdin=subprocess.DEVNULL,

@@ -25,7 +25,7 @@ def create(
     person: Annotated[str, typer.Argument(metavar="PERSON", help="Name in `gpubroker people list`.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help="read, jobs (submit, cancel, extend), approvals. Repeatable. Default: read."),
+        typer.Option("--scope", help="read, jobs (cancel, extend), approvals. Repeatable. Default: read."),
     ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Valid for so long; at most 90d.")] = "30d",
     label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",

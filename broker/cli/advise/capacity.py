@@ -90,8 +90,10 @@ def capacity(
     Reservations are paid for every hour (take-or-pay), the others for the hours in use; servers and machines are whole.
     With --gpu, missing prices are those of one machine at one provider.
     """
+    from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
 
+    positive("years", years, most=50)  # before prices are looked for: a machine has its price for a time
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes: list[str] = []

@@ -61,11 +61,12 @@ def spend(
 ) -> None:
     """Show spending from the ledger by team, project, provider or other dimensions, most expensive first.
 
-    By month without a period, the last twelve months are shown. Parquet needs the extra: gpubroker[parquet].
+    By month without a period, the last twelve months are shown. Parquet needs the optional part `parquet`.
     """
     from broker.app.billing.report import MONTH, months_before, named_period
     from broker.app.billing.report import spend as spent
     from broker.app.billing.spend_files import write_spend
+    from broker.cli.render import formats
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -75,12 +76,15 @@ def spend(
         if start or end:
             raise InvalidInput("a period says both times", where="--period", hint="leave out --since and --until")
         start, end = named_period(period, now)
+    if start and end and start >= end:
+        raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
     by = ",".join(name.strip().replace("-", "_") for name in by.split(","))
     if MONTH in by.split(",") and start is None:
         start = months_before(now)
     rows = spent(broker, by, since=start, until=end, sandbox=sandbox)
     if out is not None:
         write_spend(out, by.split(","), rows)
+        terminal.say(f"{formats.plural(len(rows), 'row')} written to {out}")
     if as_json:
         from broker.app.results.spend import SpendReport
 

@@ -28,7 +28,7 @@ def focus(
 
     Cash is BilledCost and EffectiveCost. The use of owned and prepaid capacity has EffectiveCost alone, its purchase
     BilledCost alone. A month closes three days after its end; what is posted about it later comes as a correction in
-    the next month, so that a closed month is always the same file. Parquet needs the extra: gpubroker[parquet].
+    the next month, so that a closed month is always the same file. Parquet needs the optional part `parquet`.
     """
     from rich.text import Text
 

@@ -24,7 +24,8 @@ def register(app: typer.Typer) -> None:
 def check(context: typer.Context, as_json: AsJson = False) -> None:
     """Compare what providers list with what was bought and recorded here. Changes nothing.
 
-    Exits with 2 where they differ, and with 5 where a provider did not answer. `gpubroker serve` does so every hour.
+    Exits with 2 where they differ, and with 5 where a provider did not answer, or there is none. `gpubroker serve` does
+    so every hour.
     """
     from broker.app.capacity import check as use_case
 
@@ -38,7 +39,7 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
         for one in found.differences:
             terminal.show(_difference(one))
         terminal.show(*_summary(found))
-    if found.differences or found.problems:
+    if found.differences or found.problems or not found.asked:
         raise typer.Exit(2 if found.differences else 5)
 
 
@@ -50,7 +51,8 @@ def _difference(one: CapacityDifference) -> Text:
 def _summary(found: CapacityCheck) -> list[Text]:
     failed = [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in found.problems]
     if not found.asked:
-        return [*failed, Text("No provider was asked: none with a login here tells what the account holds.")]
+        told = "No provider answered: there is no login here to one that tells what an account holds."
+        return [*failed, Text(f"{told} `gpubroker doctor` says how to log in.", style="yellow")]
     differ = formats.plural(len(found.differences), "difference")
     holds = formats.plural(found.listed, "reservation or commitment", "reservations and commitments")
     return [*failed, Text(f"{differ}; {', '.join(found.asked)} list{'s' if len(found.asked) == 1 else ''} {holds}")]

@@ -16,7 +16,8 @@ from broker.core.access.permissions import TokenScope
 
 LONGEST = timedelta(days=90)
 """A token is good for so long at most."""
-_FORM = re.compile(r"gpb_([0-9a-f]{12})_[0-9a-f]{64}")
+PREFIX, ID_LENGTH = "gpb_", 12
+_FORM = re.compile(rf"{PREFIX}([0-9a-f]{{{ID_LENGTH}}})_[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ApiToken:
 
 def new_text() -> str:
     """The text of a new token."""
-    return f"gpb_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
+    return f"{PREFIX}{secrets.token_hex(ID_LENGTH // 2)}_{secrets.token_hex(32)}"
 
 
 def digest_of(text: str) -> str:

@@ -146,7 +146,7 @@ def test_a_wrong_secret_with_a_true_id_lets_nobody_in(broker: Broker) -> None:
 
 @pytest.mark.parametrize("expires", [timedelta(0), -DAY, LONGEST + timedelta(seconds=1)])
 def test_no_token_is_good_for_ever(broker: Broker, expires: timedelta) -> None:
-    with pytest.raises(InvalidInput, match="90d at most"):
+    with pytest.raises(InvalidInput, match="at most 90d"):
         text_for(broker, expires=expires)
 
 
@@ -158,6 +158,26 @@ def test_only_a_hash_is_kept_and_the_log_tells_no_secret(broker: Broker, tmp_pat
     database.close()
     assert tokens.tokens(broker)[0].id in dump
     assert secret not in dump
+
+
+def test_a_token_is_revoked_by_its_id_or_its_whole_text_which_is_never_told(broker: Broker) -> None:
+    one, other = (tokens.create(broker, "bob", "", {TokenScope.READ}, DAY, by=ANN) for _ in range(2))
+    assert tokens.revoke(broker, one.text, by=ANN).id == one.token.id
+    assert tokens.revoke(broker, f"gpb_{other.token.id}", by=ANN).revoked_by == "ann"
+    secret = one.text.rsplit("_", 1)[1]
+    for wrong in (f"gpb_{'0' * 12}_{secret}", secret, f"{one.token.id}{secret}x"):
+        with pytest.raises(UnknownName) as told:
+            tokens.revoke(broker, wrong, by=ANN)
+        assert secret[16:] not in f"{told.value} {told.value.hint}"
+
+
+def test_a_program_never_approves(broker: Broker) -> None:
+    people.add(broker, "nightly", service=True, by=ANN)
+    for role in (TeamRole.APPROVER, TeamRole.TEAM_ADMINISTRATOR):
+        with pytest.raises(InvalidInput, match="is a service account and cannot be"):
+            people.give_role(broker, "nightly", role, "nlp", by=ANN)
+    with pytest.raises(InvalidInput, match="never approves"):
+        tokens.create(broker, "nightly", "", {TokenScope.APPROVALS}, DAY, by=ANN)
 
 
 def test_the_last_use_is_noted_now_and_then(broker: Broker, clock: ManualClock) -> None:

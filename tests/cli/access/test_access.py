@@ -78,7 +78,7 @@ def test_others_are_told_whom_to_ask(team: Gpubroker) -> None:
         (["people", "add", "a b"], "no name of a person"),
         (["tokens", "create", "bob", "--scope", "reed"], "did you mean 'read'"),
         (["tokens", "create", "bob", "--expires", "1y"], "--expires"),
-        (["tokens", "create", "bob", "--expires", "91d"], "90d at most"),
+        (["tokens", "create", "bob", "--expires", "91d"], "at most 90d"),
         (["tokens", "revoke", "0"], "unknown token"),
     ],
 )

@@ -163,6 +163,18 @@ def test_without_a_login_the_approver_orders_nothing_and_says_who_will(
     assert "gpubroker serve" in done.err
 
 
+def test_where_no_provider_answers_nothing_is_said_to_be_for_sale(
+    gpubroker: Gpubroker, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    done = gpubroker(*QUOTE)
+    assert (done.code, "no login to AWS" in done.err, "hint:" in done.err, done.out) == (5, True, True, "")
+    unknown = gpubroker(*QUOTE, "--provider", "nosuch")
+    assert (unknown.code, "unknown provider 'nosuch'" in unknown.err) == (2, True)
+    nobody = gpubroker("capacity", "check")
+    assert (nobody.code, "No provider answered" in nobody.out) == (5, True)
+
+
 def test_what_aws_lists_is_compared_with_what_was_bought(cloud: AwsCloud, gpubroker: Gpubroker) -> None:
     assert "0 differences; aws lists 0 reservations and commitments" in gpubroker("capacity", "check").out
     row = {"CapacityReservationId": "cr-1", "InstanceType": "p5.48xlarge", "InstancePlatform": "Linux/UNIX"}
