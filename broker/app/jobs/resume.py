@@ -84,7 +84,7 @@ def resume_point(broker: Broker, wanted: ResumePoint) -> ResumePoint:
         raise InvalidInput(
             f"{view.id} has no checkpoint to go on from",
             where="resume_from",
-            hint=f"start it from the beginning: `gpubroker jobs retry {view.id}`, or `submit` it with the code as it is now",
+            hint=f"start it from the beginning: `jobs retry {view.id}`, or `submit` it with the code as it is now",
         )
     if wanted.step is None:
         return ResumePoint(job=view.id)
