@@ -69,7 +69,8 @@ class Oci:
     def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:
         if (kind := _value(row, "subType")) != "gpu":
             if not _has_gpus(row):
-                return  # a machine without accelerators
+                name(row.get("name"), "name")  # what has none may be a machine with accelerators
+                return
             raise Unfit("malformed_row", f"{short(row.get('name'))}: GPUs, and yet of the kind {short(kind)}")
         called = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
         machine = name(called, "name")

@@ -129,10 +129,11 @@ class _Reader:
 
     def line(self, raw: bytes) -> None:
         # Most lines are about something else; to see that takes a tenth of the time that splitting them takes. An empty
-        # cell may be where "Linux" or "Shared" was, so a line with accelerators is looked at closely.
+        # cell may be where "Linux" or "Shared" was, so a line with accelerators is looked at closely; so is a cut one.
         if self._columns:
             self._seen = True
-            if not (b"Linux" in raw and b"Shared" in raw) and (not _GPU_TYPE(raw) or _OTHERS(raw)):
+            other = not (b"Linux" in raw and b"Shared" in raw) and (not _GPU_TYPE(raw) or _OTHERS(raw))
+            if other and raw.count(b'","') >= self._width - 1:
                 return
         try:
             row = next(csv.reader((raw.decode("utf-8", "replace").replace("\0", ""),)), [])
