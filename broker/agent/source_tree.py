@@ -171,6 +171,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return
     except PermissionError:
+        # Fixed words and our own path, no shell; where sudo is missing or refuses, the first error is raised.
         for command in (["mkdir", "-p", str(folder)], ["chown", str(os.geteuid()), str(folder)]):
             try:
                 done = subprocess.run(["sudo", "-n", *command], capture_output=True, check=False).returncode == 0  # noqa: S603, S607

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from broker.app.capacity import purchases
 from broker.app.capacity.check import CapacityCheck, check
 from broker.app.service.purchase_duty import CheckingCapacity
+from broker.app.wiring import Broker
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.procurement.comparing import DifferenceKind
-from tests.actors import ANN
+from cli import registries
+from tests.actors import ANN, EVERYBODYS
 from tests.fakes.aws_cloud import AwsFault
 from tests.procurement.conftest import NOW, REGION, Shop
 
@@ -106,10 +109,11 @@ def test_what_was_paid_and_is_not_listed_any_more_is_missing(shop: Shop) -> None
 
 def test_what_lies_in_a_region_that_is_not_asked_any_more_is_not_missing(shop: Shop) -> None:
     bought(shop)
-    shop.broker.provider("aws")._settings = shop.broker.provider("aws")._settings.model_copy(  # type: ignore[attr-defined]
-        update={"regions": ("eu-west-1",)}
-    )
-    found = check(shop.broker)
+    asked = {"aws": {**shop.broker.settings.providers["aws"], "regions": ("eu-west-1",)}}
+    with closing(
+        Broker(shop.broker.settings.model_copy(update={"providers": asked}), registries(), EVERYBODYS, clock=shop.clock)
+    ) as broker:
+        found = check(broker)
     assert (kinds(found), found.listed) == ([], 0)
 
 

@@ -52,7 +52,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
                 writer.write(row)
                 rows += 1
                 corrections += row["ChargeClass"] is not None
-                billed += int(row["BilledCost"])  # type: ignore[arg-type]
-                effective += int(row["EffectiveCost"])  # type: ignore[arg-type]
+                billed += int(row["BilledCost"])  # type: ignore[arg-type]  # of money columns: whole micro-dollars
+                effective += int(row["EffectiveCost"])  # type: ignore[arg-type]  # likewise
     closed = broker.clock.now() >= billing.closes
     return FocusExport(out, version, billing, closed, rows, corrections, Money(billed), Money(effective))

@@ -155,6 +155,7 @@ def load_parquet() -> tuple[Any, Any]:
 
 
 def _values(rows: Sequence[Row], name: str, kind: ColumnKind) -> list[str | Decimal | datetime | None]:
+    # What a row holds follows from the column's kind, which its type cannot say: of money, whole micro-dollars.
     if kind is ColumnKind.MONEY:
         return [None if (value := row.get(name)) is None else Decimal(int(value)).scaleb(-6) for row in rows]  # type: ignore[arg-type]
     return [row.get(name) for row in rows]  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,6 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import RenderableType
 
     from broker.economics.rules import RulesOfThumb
@@ -180,8 +179,7 @@ def _rents(
     term_years, years = times
     if all(price is not None for price in prices.values()):
         return provider, term_years
-    opened: Callable[[], object] = lambda: terminal.broker(look_after=False)  # noqa: E731
-    offers = current_offers(terminal.settings().store_url, opened)  # type: ignore[arg-type]
+    offers = current_offers(terminal.settings().store_url, partial(terminal.broker, look_after=False))
     name = canonical(gpu)
     try:
         machine = same_machine(offers, name, per_machine, provider=provider, most_term_months=12 * years)
