@@ -138,9 +138,7 @@ class Outputs:
             if not last:
                 self._wake.wait(min(every * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, every)))
             elif failures:
-                time.sleep(
-                    min(every, 1.0)
-                )  # the last passes: a pause before the store is asked again
+                time.sleep(min(every, 1.0))  # the last passes: a pause before the store is asked again
             self._wake.clear()
             last = self._deadline is not None
             done = self._stopped or self._pass(last=last)
