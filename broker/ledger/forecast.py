@@ -10,8 +10,9 @@ from broker.core.policy.policy import BudgetUse
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money, in_microseconds
 
-# Marks beside the percentages. EXCEEDED: more was spent than there was; OVERDRAWN: more was spent and held.
-FORECAST, OVERDRAWN, EXCEEDED = "forecast", "overdrawn", "exceeded"
+# Marks beside the percentages of what is spent. FORECAST: more is expected than there is, or with a percentage
+# (``forecast 80%``) as much as that; EXCEEDED: more was spent than there was.
+FORECAST, EXCEEDED = "forecast", "exceeded"
 
 # Too small a part of a period gives no trend.
 _TOO_EARLY = 10  # one tenth
@@ -103,20 +104,29 @@ def _paced(use: BudgetUse, limit: Money, committed: Money, now: datetime, pace: 
     return Forecast(committed, trend, used_up_at, low, high)
 
 
-def passed(alerts: Iterable[str], limit: Money, use: BudgetUse, expected: Money) -> list[str]:
-    """The thresholds a budget has passed: those of ``alerts`` (percentages of spent plus held, and the forecast), and
-    always overdrawn and exceeded.
+def passed(alerts: Iterable[str], limit: Money, spent: Money, expected: Money) -> list[str]:
+    """The thresholds a budget has passed: those of ``alerts``, and always `EXCEEDED`.
+
+    A percentage is of what is ``spent``; with ``forecast`` before it, of what is ``expected`` to be spent by the end of
+    the period. `FORECAST` alone: more is expected than the limit. What is held passes nothing: most of it is released.
     """
-    used = use.spent + use.held
     found = []
     for alert in alerts:
-        if alert == FORECAST:
-            if expected > limit:
-                found.append(alert)
-        elif used and used.micros * 100_000 >= limit.micros * round(float(alert.rstrip("%")) * 1000):
+        kind, share = threshold(alert)
+        amount = spent if kind is not FORECAST else expected
+        if share is None:
+            reached = amount > limit
+        else:
+            reached = bool(amount) and amount.micros * 100_000 >= limit.micros * round(share * 1000)
+        if reached:
             found.append(alert)
-    if used > limit:
-        found.append(OVERDRAWN)
-    if use.spent > limit:
+    if spent > limit:
         found.append(EXCEEDED)
     return found
+
+
+def threshold(mark: str) -> tuple[str, float | None]:
+    """A threshold's kind (`FORECAST`, or empty for what is spent) and its percentage; None for more than the limit."""
+    kind = FORECAST if mark.startswith(FORECAST) else ""
+    share = mark.removeprefix(kind).strip()
+    return kind, float(share.rstrip("%")) if share.endswith("%") else None

@@ -34,7 +34,8 @@ _DEFAULT_GRACE = timedelta(minutes=15)
 
 
 def parse_alerts(value: object) -> tuple[str, ...]:
-    """Percentages of the amount, and ``forecast``; an empty list means no alerts."""
+    """Percentages of the amount for what is spent (``80%``) and for what is expected (``forecast 80%``), and
+    ``forecast`` for more than the amount; an empty list means no alerts."""
     items = value if isinstance(value, list | tuple) else [value]
     marks = tuple(each(enumerate(items), lambda _, item: _alert(item)))
     if len(set(marks)) < len(marks):
@@ -45,13 +46,15 @@ def parse_alerts(value: object) -> tuple[str, ...]:
 def _alert(value: object) -> str:
     if value == FORECAST:
         return FORECAST
+    expected = isinstance(value, str) and value.startswith(f"{FORECAST} ")
     try:
-        return f"{parse_percent(value):g}%"
+        share = f"{parse_percent(str(value)[len(FORECAST) :] if expected else value):g}%"
     except ValueError as error:
-        raise ValueError(f"{error}; or {FORECAST}") from None
+        raise ValueError(f"{error}; or {FORECAST}, or {FORECAST} 80%") from None
+    return f"{FORECAST} {share}" if expected else share
 
 
-_ALERT_SCHEMA = {"type": "string", "pattern": rf"^([0-9.]+\s*%|{FORECAST})$"}
+_ALERT_SCHEMA = {"type": "string", "pattern": rf"^(({FORECAST}\s+)?[0-9.]+\s*%|{FORECAST})$"}
 Alerts = Annotated[
     tuple[str, ...],
     PlainValidator(parse_alerts),
@@ -63,8 +66,9 @@ class BudgetTerms(MayAsk):
     """``amount`` (USD) may be spent and held in each calendar ``period`` in ``timezone``.
 
     ``period: fixed`` lasts ``from`` a day ``to`` a day, inclusive; outside it the budget grants nothing. ``counts``:
-    the kinds of money; sandbox money needs its own budget. ``alerts``: thresholds in percent of the amount, for spent
-    plus held, and ``forecast`` for a forecast above the amount. ``action`` for requests that do not fit: ``alert``
+    the kinds of money; sandbox money needs its own budget. ``alerts``: thresholds in percent of the amount, for what is
+    spent (``80%``) and for what is expected by the end of the period (``forecast 80%``), and ``forecast`` for more than
+    the amount; what is held passes none. ``action`` for requests that do not fit: ``alert``
     allows them and alerts, ``ask`` requires an approval (``approvers``, ``expires``, ``own_requests``), ``deny``
     refuses them; ``stop`` refuses them, and stops running jobs, checkpoint first, ``grace`` after spending exceeded the
     amount. ``top_up: false``: jobs get no more money than at admission.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.policy.policy import BudgetUse
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.forecast import Draw, SpendingPace, forecast, passed
+from broker.ledger.forecast import Draw, SpendingPace, forecast, passed, threshold
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -142,18 +142,25 @@ def test_jobs_that_cost_more_than_the_pace_raise_what_is_expected_within_its_bou
 
 
 def test_marks() -> None:
-    alerts = ("50%", "80%", "100%", "forecast")
+    alerts = ("50%", "80%", "100%", "forecast 80%", "forecast")
 
-    def of(spent: str, held: str, expected: str = "0") -> list[str]:
-        return passed(alerts, LIMIT, use(spent, held), Money.usd(expected))
+    def of(spent: str, expected: str = "0") -> list[str]:
+        return passed(alerts, LIMIT, Money.usd(spent), Money.usd(expected))
 
-    assert of("0", "0") == []
-    assert of("200", "249.999999") == []
-    assert of("200", "250") == ["50%"]
-    assert of("0", "720", "900") == ["50%", "80%"]
-    assert of("0", "720", "900.000001") == ["50%", "80%", "forecast"]
+    assert of("0") == []
+    assert of("449.999999") == []
+    assert of("450") == ["50%"]
+    assert of("0", "719.999999") == []
+    assert of("0", "720") == ["forecast 80%"]
+    assert of("720", "900") == ["50%", "80%", "forecast 80%"]
+    assert of("720", "900.000001") == ["50%", "80%", "forecast 80%", "forecast"]
     assert of("900", "0") == ["50%", "80%", "100%"]
-    assert of("900", "0.000001") == ["50%", "80%", "100%", "overdrawn"]
-    assert of("900.000001", "0", "901") == ["50%", "80%", "100%", "forecast", "overdrawn", "exceeded"]
-    assert passed(("0%",), LIMIT, use("0"), Money.ZERO) == [], "nothing is used, so no mark is passed"
-    assert passed((), LIMIT, use("901"), Money.ZERO) == ["overdrawn", "exceeded"]
+    assert of("900.000001", "901") == ["50%", "80%", "100%", "forecast 80%", "forecast", "exceeded"]
+    assert passed(("0%",), LIMIT, Money.ZERO, Money.ZERO) == [], "nothing is spent, so no mark is passed"
+    assert passed((), LIMIT, Money.usd(901), Money.ZERO) == ["exceeded"]
+
+
+def test_a_threshold_says_what_it_is_about() -> None:
+    assert [threshold(mark) for mark in ("12.5%", "forecast 80%", "forecast")] == [
+        ("", 12.5), ("forecast", 80.0), ("forecast", None),
+    ]  # fmt: skip

@@ -20,7 +20,7 @@ from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money, alike
 from broker.finops.expectation import expect
 from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
-from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, SpendingPace, forecast, passed
+from broker.ledger.forecast import EXCEEDED, FORECAST, Draw, Forecast, SpendingPace, forecast, passed, threshold
 from broker.ledger.holds import ledger_rate
 from broker.ledger.journal import OpenHold, Reading
 from broker.ledger.shares import BudgetShare, budget_shares
@@ -113,10 +113,12 @@ def visible(lines: Sequence[BudgetLine], teams: Collection[str] | None) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What a job's machines cost an hour now (USD), and when they are expected to be done (UTC; None: unknown)."""
+    """What a job's machines cost an hour now (USD), and when they are expected to be done (UTC; None: unknown).
+    ``to_start``: what those are expected to cost that start only now (USD; None: unknown)."""
 
-    rate: Money
-    finish: datetime | None
+    rate: Money = Money.ZERO
+    finish: datetime | None = None
+    to_start: Money | None = None
 
 
 def _running(look: Reading) -> Mapping[tuple[str, str], _Running]:
@@ -125,10 +127,12 @@ def _running(look: Reading) -> Mapping[tuple[str, str], _Running]:
     running = {attempt.job_id for attempt in look.live_attempts()}
     for view in look.views(sorted(running)):
         for attempt in view.attempts:
-            if not attempt.over and attempt.up_since is not None:
-                placement = attempt.placement
-                key = (view.id, placement.money.value)
-                known = found.get(key, _Running(Money.ZERO, placement.finish))
+            placement = attempt.placement
+            key = (view.id, placement.money.value)
+            if not attempt.over and attempt.up_since is None and placement.duration is not None:
+                found.setdefault(key, _Running(to_start=placement.expected_cost))
+            elif not attempt.over and attempt.up_since is not None:
+                known = found.get(key, _Running(finish=placement.finish))
                 rate = known.rate + ledger_rate(placement.offer) * placement.nodes
                 found[key] = _Running(rate, placement.finish and known.finish and max(placement.finish, known.finish))
     return found
@@ -139,6 +143,8 @@ def _draw(hold: OpenHold, machines: Mapping[tuple[str, str], _Running], now: dat
     running = machines.get((hold.job_id, hold.money))
     if running is None:
         return Draw(hold.burn)
+    if not running.rate:
+        return Draw(hold.burn, expected=running.to_start)
     if running.finish is None or running.finish <= now:
         return Draw(hold.burn, running.rate)
     return Draw(hold.burn, running.rate, running.rate.for_duration(running.finish - now))
@@ -206,13 +212,10 @@ def check(broker: Broker) -> list[Notice]:
     """
     now, told = broker.clock.now(), list[Notice]()
     for line in budgets(broker):
-        marks = passed(line.alerts, line.limit, line.use, line.forecast.expected)
+        marks = passed(line.alerts, line.limit, line.use.spent, line.forecast.expected)
         fresh = {mark: _notice(line, mark) for mark in marks if mark not in line.marks}
-        # Of several percentages passed at once, the highest says it all; the others count as told.
-        percentages = [mark for mark in fresh if mark.endswith("%")]
-        highest = max(percentages, key=lambda mark: float(mark[:-1]), default="")
         if fresh:
-            quiet = {mark for mark in percentages if mark != highest} | ({EXCEEDED} if OVERDRAWN in fresh else set())
+            quiet = set(fresh) - _worth_telling(fresh)
             new = broker.store.budget_marks.passed(
                 line.spec.id, line.use.period_start, line.limit, fresh, quiet, tuple(broker.settings.notify), now
             )
@@ -220,21 +223,30 @@ def check(broker: Broker) -> list[Notice]:
     return told
 
 
+def _worth_telling(marks: Collection[str]) -> set[str]:
+    """Of several thresholds of a kind that are passed at once, the highest says it all; the others count as told."""
+    highest: dict[str, str] = {}
+    for mark in sorted((mark for mark in marks if mark != EXCEEDED), key=lambda mark: threshold(mark)[1] or 100.0):
+        highest[threshold(mark)[0]] = mark
+    return {*highest.values(), *({EXCEEDED} & set(marks))}
+
+
 def _notice(line: BudgetLine, mark: str) -> Notice:
     name, when, limit, use = line.spec.id, line.period_name, line.limit, line.use
-    spent, all_of_it, held, left = alike(use.spent, limit, use.held, line.left)
-    state = f"{spent} of {all_of_it} is spent and {held} held"
+    spent, all_of_it, held = alike(use.spent, limit, use.held)
+    state = f"{spent} of {all_of_it} is spent; running and waiting jobs hold {held}"
     key = f"budget/{name}/{use.period_start:%Y-%m-%dT%H:%MZ}/{limit.as_json()}/{mark}"
     written = f"The budget is written in {line.source}."
-    if mark == FORECAST:
-        end = f", used up on {line.forecast.used_up_at:%Y-%m-%d}" if line.forecast.used_up_at else ""
+    kind, share = threshold(mark)
+    if kind == FORECAST:
+        end = f" The budget is used up on {line.forecast.used_up_at:%Y-%m-%d}." if line.forecast.used_up_at else ""
         expected, most = alike(line.forecast.expected, limit)
-        title = f"Budget {name}: {expected} expected for {when}, the limit is {most}"
-        return Notice(key, title, f"{state}; at this pace it comes to more{end}. {written}", Severity.WARNING)
-    if mark in (OVERDRAWN, EXCEEDED):
-        title = (
-            f"Budget {name} is overdrawn by {-line.left} for {when}" if line.left < Money.ZERO else f"{name}: {mark}"
-        )
+        reached = "" if share is None else f", {share:g}% or more of it"
+        title = f"Budget {name}: {expected} expected for {when}, the limit is {most}{reached}"
+        body = f"By forecast, not by spending: {state}.{end} {written}"
+        return Notice(key, title, body, Severity.WARNING)
+    if mark == EXCEEDED:
+        title = f"Budget {name} is exceeded by {use.spent - limit} for {when}"
         what = {
             "alert": "Jobs are still admitted: the budget only alerts.",
             "ask": "New jobs are admitted only with an approval.",
@@ -242,8 +254,9 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
             "stop": "No new job is admitted; once more is spent than there is, what runs is stopped, checkpoint first.",
         }[line.action]
         return Notice(key, title, f"{state}. {what} {written}", Severity.FAILURE)
-    title = f"Budget {name}: {mark} of {limit} is used in {when}"
-    return Notice(key, title, f"{state}, {left} is left. {written}", Severity.WARNING)
+    title = f"Budget {name}: {mark} of {limit} is spent in {when}"
+    (left,) = alike(limit - use.spent)
+    return Notice(key, title, f"{state}; {left} is not spent. {written}", Severity.WARNING)
 
 
 class OverBudgets:

@@ -56,10 +56,10 @@ def grant(broker: Broker, **more: str) -> None:
     broker.settings.notify = {"owner": SecretStr("json://nobody")}
 
 
-def job(broker: Broker, cost: str = "$5") -> Job:
+def job(broker: Broker, cost: str = "$5", more: str = "") -> Job:
     text = (
         f"name: count\nrun: 'true'\nresources: {{accelerators: 'L4:1'}}\nmax_cost: {cost}\n"
-        "constraints: {providers: [sandbox]}\n"
+        f"constraints: {{providers: [sandbox]}}\n{more}"
     )
     return parse_job(text, file="job.yaml", now=broker.clock.now())
 
@@ -89,13 +89,13 @@ def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, m
     assert (line.use.spent, line.left) == (LATER, -(view.max_cost or Money.ZERO) - Money.usd("0.01"))
     assert line.forecast.expected >= LATER
     told = budgets.check(broker)
-    assert [notice.key.rpartition("/")[2] for notice in told] == ["100%", "forecast", "overdrawn"]
+    assert [notice.key.rpartition("/")[2] for notice in told] == ["100%", "forecast", "exceeded"]
     assert "No new job is admitted until there is room" in told[2].body
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
-    assert f"Budget pretend is overdrawn by $5.01 for {line.period_name}" in mailed
+    assert f"Budget pretend is exceeded by $0.01 for {line.period_name}" in mailed
     with pytest.raises(NotAllowed, match=r"the budget is overdrawn by \$5\.01"):
         submit(broker, job(broker, "$1"), by=ANN)
-    assert set(lines(broker)[0].marks) == {"50%", "80%", "100%", "forecast", "overdrawn", "exceeded"}
+    assert set(lines(broker)[0].marks) == {"50%", "80%", "100%", "forecast", "exceeded"}
 
 
 def test_each_mark_is_told_once_whoever_looks(
@@ -113,7 +113,7 @@ def test_each_mark_is_told_once_whoever_looks(
         notify.deliver(each.store, each.clock, each.settings.notify)
     charge(restarted, view, Money.usd(30), "more")
     (notice,) = budgets.check(restarted)
-    assert notice.title.startswith("Budget pretend: 80% of $100.00 is used in Q")
+    assert notice.title.startswith("Budget pretend: 80% of $100.00 is spent in Q")
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert len(mailed) == len(set(mailed)) == 2
     assert len(budgets.notices_about(broker, "pretend")) == 2
@@ -178,8 +178,37 @@ def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) 
     submit(broker, job(broker), by=ANN)
     submit(broker, job(broker), by=ANN)
     assert lines(broker)[0].left == Money.usd(-3)
-    (told,) = [notice for notice in budgets.check(broker) if notice.key.endswith("overdrawn")]
+    assert not [notice for notice in budgets.check(broker) if not notice.key.endswith("forecast")], "nothing is spent"
+    charge(broker, submit(broker, job(broker), by=ANN), Money.usd("7.01"))
+    (told,) = [notice for notice in budgets.check(broker) if notice.key.endswith("exceeded")]
     assert "Jobs are still admitted" in told.body
+
+
+def test_what_jobs_hold_alerts_nobody(broker: Broker) -> None:
+    """All of the budget is held; little of it is spent, and little is expected."""
+    grant(broker, amount="$4.70", alerts="[10%, 80%, 90%, forecast 80%, forecast]")
+    for _ in range(2):
+        view = submit(broker, job(broker, more="work: 1h\n"), by=ANN)
+    (line,) = lines(broker)
+    assert line.use.held > Money.usd("4.23"), "90 %"
+    assert line.forecast.expected < Money.usd("3.76"), "80 %"
+    assert budgets.check(broker) == []
+    charge(broker, view, Money.usd("0.47"))
+    (notice,) = budgets.check(broker)
+    assert notice.title == f"Budget pretend: 10% of $4.70 is spent in {line.period_name}"
+    assert "running and waiting jobs hold $4.6" in notice.body
+
+
+def test_spending_and_forecast_are_told_apart_each_once(broker: Broker) -> None:
+    grant(broker, alerts="[50%, forecast 50%, forecast 55%]")
+    view = submit(broker, job(broker), by=ANN)
+    charge(broker, view, Money.usd(55))
+    told = {notice.key.rpartition("/")[2]: notice for notice in budgets.check(broker)}
+    assert set(told) == {"50%", "forecast 55%"}, "the highest of each kind"
+    assert told["50%"].title.startswith("Budget pretend: 50% of $100.00 is spent in")
+    assert told["forecast 55%"].title.endswith("the limit is $100.00, 55% or more of it")
+    assert told["forecast 55%"].body.startswith("By forecast, not by spending: $55.00 of $100.00 is spent")
+    assert budgets.check(broker) == []
 
 
 def test_the_days_of_a_period_add_up(broker: Broker) -> None:

@@ -212,7 +212,8 @@ def test_a_budget_that_asks_names_whom() -> None:
         ({"approvers": "cfo"}, "is for `action: ask` only; the action here is deny"),
         ({"action": "ask", "approvers": "cfo", "grace": "5m"}, "is for `action: stop` only"),
         ({"alerts": ["80%", "80 %"]}, "names one threshold twice"),
-        ({"alerts": ["80"]}, "expected a percentage such as 5% or 50%; got '80'; or forecast"),
+        ({"alerts": ["80"]}, "expected a percentage such as 5% or 50%; got '80'; or forecast, or forecast 80%"),
+        ({"alerts": ["forecast eighty"]}, "expected a percentage such as 5% or 50%"),
         ({"alerts": ["0%"]}, "must be more than 0%"),
     ],
 )
@@ -224,6 +225,7 @@ def test_terms_that_make_no_sense_are_refused(terms: dict[str, Any], said: str) 
 def test_alerts_are_percentages_and_the_forecast() -> None:
     assert budget().config.alerts == ("50%", "80%", "100%", "forecast")
     assert budget(alerts=["12.5 %", "forecast"]).config.alerts == ("12.5%", "forecast")
+    assert budget(alerts=["forecast  80 %", "80%"]).config.alerts == ("forecast 80%", "80%")
     assert budget(alerts=[]).config.alerts == ()
 
 
