@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,7 +41,7 @@ _AUDIT = (
 
 def people_table(console: Console, people: Iterable[Person]) -> list[RenderableType]:
     """One row a person."""
-    return _table(
+    return fitted(
         console,
         _PEOPLE,
         [
@@ -55,7 +53,7 @@ def people_table(console: Console, people: Iterable[Person]) -> list[RenderableT
 
 def token_table(console: Console, tokens: Iterable[ApiToken], now: datetime) -> list[RenderableType]:
     """One row a token."""
-    return _table(
+    return fitted(
         console,
         _TOKENS,
         [
@@ -75,7 +73,7 @@ def token_table(console: Console, tokens: Iterable[ApiToken], now: datetime) -> 
 
 def audit_table(console: Console, lines: Iterable[tuple[int, AuditRecord]]) -> list[RenderableType]:
     """One row a line."""
-    return _table(
+    return fitted(
         console,
         _AUDIT,
         [
@@ -99,8 +97,3 @@ def _state(token: ApiToken, now: datetime) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "good" if token.good(now) else "expired"
-
-
-def _table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> list[RenderableType]:
-    built, hidden = fitting(console, columns, rows)
-    return [built, Text(left_out(hidden), style="dim")] if hidden else [built]

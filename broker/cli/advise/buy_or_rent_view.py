@@ -9,7 +9,7 @@ from rich.text import Text
 
 from broker.cli.advise import view
 from broker.cli.render.charts.chart import Chart, Line
-from broker.cli.render.tables import Column
+from broker.cli.render.tables import Column, fitted
 from broker.economics.buy_or_rent import buy_or_rent, monthly_usd
 from broker.economics.rules import RuleCheck
 
@@ -55,7 +55,7 @@ def screen(
         )
         for one in found.sensitivity
     ]  # fmt: skip
-    parts += view.table(console, columns, rows)
+    parts += fitted(console, columns, rows)
     said = [RuleCheck(f"{one.rule}: {one.says}", f"the arithmetic says {found.verdict}", one.holds) for one in opinions]
     parts += view.rules((*found.rules_of_thumb, *said))
     parts += view.assumptions((*notes, *found.assumptions))

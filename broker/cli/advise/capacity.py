@@ -227,7 +227,7 @@ def _assumed(case: WaysInputs) -> list[str]:
 
 def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: list[str]) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column
+    from broker.cli.render.tables import Column, fitted
 
     best = found.ways[0]
     machines = f"{found.machines} machine{'s' * (found.machines != 1)}"
@@ -250,7 +250,7 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
         )
         for one in found.ways
     ]  # fmt: skip
-    parts += view.table(terminal.out, columns, rows)
+    parts += fitted(terminal.out, columns, rows)
     if found.flips:
         parts.append(view.heading("What changes the answer", ", each input alone"))
         heads = (Column("input"), Column("now", align="right"), Column("changes at", align="right"), Column("to"))
@@ -258,7 +258,7 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
             (one.name.replace("_", " "), f"{one.value:,.4g}", f"{one.flips_at:,.4g}", one.then.value)
             for one in found.flips
         ]
-        parts += view.table(terminal.out, heads, cells)
+        parts += fitted(terminal.out, heads, cells)
     if found.steady:
         names = ", ".join(name.replace("_", " ") for name in found.steady)
         parts.append(view.heading("", f"the answer stays from a tenth to ten times of: {names}"))

@@ -168,7 +168,7 @@ def _screen(
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column
+    from broker.cli.render.tables import Column, fitted
 
     parts: list[RenderableType] = [
         view.heading(
@@ -191,7 +191,7 @@ def _screen(
          "" if one.points >= 1 else one.improve)
         for one in found.scores
     ]  # fmt: skip
-    parts += view.table(terminal.out, columns, rows)
+    parts += fitted(terminal.out, columns, rows)
     if elsewhere:
         parts.append(view.heading("Cleaner locations", " for the same energy"))
         parts.append(view.figures((one.location, f"{one.kg_co2e:,.1f} kg CO2e") for one in elsewhere))

@@ -123,14 +123,14 @@ def _screen(
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column
+    from broker.cli.render.tables import Column, fitted
 
     parts: list[RenderableType] = []
     if trials:
         parts.append(view.heading(f"{trials[0].name} is the cheapest", " per unit of your work"))
         columns = (Column("candidate"), Column("$/unit", align="right"), Column("times the cheapest", align="right"))
         cells = [(one.name, f"${one.usd_per_unit:.6f}", f"{one.times_cheapest:.2f}") for one in trials]
-        parts += view.table(terminal.out, columns, cells)
+        parts += fitted(terminal.out, columns, cells)
     if rows:
         by = {row.accelerator: row for row in rows}
         what = "TFLOPS" if bound_by is BoundBy.COMPUTE else "GB/s"
@@ -149,7 +149,7 @@ def _screen(
             )
             for value in values[:_ROWS]
         ]  # fmt: skip
-        parts += view.table(terminal.out, header, table)
+        parts += fitted(terminal.out, header, table)
         if len(values) > _ROWS:
             notes = [*notes, f"the best {_ROWS} of {len(values)} are shown; use --json for all"]
     parts += view.assumptions(notes)

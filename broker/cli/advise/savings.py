@@ -109,7 +109,7 @@ def _screen(
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column, hanging
+    from broker.cli.render.tables import Column, fitted, hanging
 
     applies = [one for one in advice if one.applies]
     parts: list[RenderableType] = [view.heading("In this order", f": {len(applies)} of {len(advice)} steps apply")]
@@ -122,7 +122,7 @@ def _screen(
          one.condition, one.measure)
         for one in applies
     ]  # fmt: skip
-    parts += view.table(terminal.out, columns, rows)
+    parts += fitted(terminal.out, columns, rows)
     now, goal, fewer = use
     if fewer:
         parts.append(

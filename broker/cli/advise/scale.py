@@ -150,7 +150,7 @@ def _screen(
     terminal: Terminal, found: ScalingCurve, accelerator: str, deadline: float | None, notes: list[str]
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column
+    from broker.cli.render.tables import Column, fitted
 
     if found.efficient_gpus is None:
         told = view.heading("No size meets the deadline", f" of {deadline:g} h")
@@ -181,7 +181,7 @@ def _screen(
         )
         for point in found.points
     ]  # fmt: skip
-    parts += view.table(terminal.out, columns, rows)
+    parts += fitted(terminal.out, columns, rows)
     parts += view.assumptions(notes)
     return parts
 

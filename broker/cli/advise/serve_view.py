@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.cli.advise import view
-from broker.cli.render.tables import Column
+from broker.cli.render.tables import Column, fitted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -77,7 +77,7 @@ def screen(
         for one in options
     ]  # fmt: skip
     if cells:
-        parts += view.table(console, columns, cells)
+        parts += fitted(console, columns, cells)
     parts += view.assumptions(notes)
     return parts
 
@@ -113,7 +113,7 @@ def routes(console: Console, found: Routing, tiers: tuple[Tier, ...]) -> list[Re
         Column("share of tasks", align="right"),
         Column("tasks"),
     )
-    parts += view.table(console, columns, rows)
+    parts += fitted(console, columns, rows)
     if found.unserved:
         parts.append(view.heading("No model is good and fast enough for ", ", ".join(found.unserved)))
     return parts

@@ -140,7 +140,7 @@ def _screen(
     fixed: bool,
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column
+    from broker.cli.render.tables import Column, fitted
 
     work = needs.workload
     title = f"{view.big(work.parameters)} {work.method}, weights in {work.weights}"
@@ -175,7 +175,7 @@ def _screen(
         for row in found[:_ROWS]
     ]
     if rows:
-        parts += view.table(terminal.out, columns, rows)
+        parts += fitted(terminal.out, columns, rows)
     else:
         parts.append(view.heading("No accelerator holds the model", " in this layout." if fixed else "."))
     if len(found) > _ROWS:

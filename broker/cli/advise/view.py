@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, hanging, left_out
+from broker.cli.render.tables import hanging
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from broker.app.advise.prices import Quote
     from broker.cli.render.charts.chart import Chart
@@ -64,16 +64,6 @@ def figures(pairs: Iterable[tuple[str, str]]) -> Text:
         text.append(f"{chr(10) if index else ''}  {name:<{width}}  ", style="dim")
         text.append(value)
     return text
-
-
-def table(
-    console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]
-) -> Iterator[RenderableType]:
-    """The table, and the names of hidden columns."""
-    built, hidden = fitting(console, columns, rows)
-    yield built
-    if hidden:
-        yield Text(left_out(hidden), style="dim")
 
 
 def assumptions(notes: Iterable[str]) -> Iterator[RenderableType]:

@@ -50,7 +50,7 @@ def memory(
 def _tables(terminal: Terminal, result: MemoryBacktest) -> list[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     columns = (
         Column("model"), Column("use"), Column("batch × context", 1, align="right"), Column("GPUs", 3, align="right"),
@@ -65,11 +65,11 @@ def _tables(terminal: Terminal, result: MemoryBacktest) -> list[RenderableType]:
         )
         for row in result.rows
     ]  # fmt: skip
-    built, hidden = fitting(terminal.out, columns, rows)
-    shown: list[RenderableType] = [built]
-    if hidden:
-        shown.append(Text(left_out(hidden), style="dim"))
-    return [*shown, Text(_words("all rows", result.all)), Text(_words("unseen rows", result.unseen))]
+    return [
+        *fitted(terminal.out, columns, rows),
+        Text(_words("all rows", result.all)),
+        Text(_words("unseen rows", result.unseen)),
+    ]
 
 
 def _words(name: str, errors: MemoryErrors) -> str:

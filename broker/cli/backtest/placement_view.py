@@ -13,7 +13,7 @@ from broker.backtest.placement.report import PlacementCell, PlacementReport, poo
 from broker.backtest.placement.run import OMNISCIENT
 from broker.cli.render.charts.chart import Bars, Chart
 from broker.cli.render.formats import length, moment, percent, plural
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -87,7 +87,7 @@ def _ratios(console: Console, cells: Sequence[PlacementCell], policies: Sequence
         *(Column(policy, ranks.get(policy, 2 + i), "right") for i, policy in enumerate(compared)),
         Column("windows", 9, "right"),
     ]
-    return _fitted(console, columns, rows)
+    return fitted(console, columns, rows)
 
 
 def _totals(console: Console, cells: Sequence[PlacementCell], policies: Sequence[str]) -> list[RenderableType]:
@@ -117,12 +117,7 @@ def _totals(console: Console, cells: Sequence[PlacementCell], policies: Sequence
         Column("on-demand", 5, "right"),
         Column("interruptions", 6, "right"),
     ]
-    return _fitted(console, columns, rows)
-
-
-def _fitted(console: Console, columns: list[Column], rows: list[list[str | Text]]) -> list[RenderableType]:
-    built, hidden = fitting(console, columns, rows)
-    return [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+    return fitted(console, columns, rows)
 
 
 def charts(report: PlacementReport) -> list[Chart]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from broker.backtest.reserve.reserve import OPTIMUM, POLICIES
 from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.cli.render.charts.chart import Bars, Chart, Line
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,8 +53,7 @@ def _table(console: Console, report: ReserveReport, cells: list[ReserveCell], ra
         rows.append(
             [Text("mean", style="bold"), *(_over(means.get(p), least) for p in policies if p != OPTIMUM), ""],
         )
-    built, hidden = fitting(console, columns, rows)
-    return [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+    return fitted(console, columns, rows)
 
 
 def _over(value: float | None, least: float | None) -> Text:

@@ -42,7 +42,7 @@ def serving(context: typer.Context, as_json: AsJson = False) -> None:
 def _tables(terminal: Terminal, result: ServingBacktest) -> list[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     columns = (
         Column("model"), Column("GPUs"), Column("weights", 3), Column("prompt + output", align="right"),
@@ -58,11 +58,11 @@ def _tables(terminal: Terminal, result: ServingBacktest) -> list[RenderableType]
         )
         for row in result.rows
     ]  # fmt: skip
-    built, hidden = fitting(terminal.out, columns, rows)
-    shown: list[RenderableType] = [built]
-    if hidden:
-        shown.append(Text(left_out(hidden), style="dim"))
-    return [*shown, Text(_words("all rows", result.all)), Text(_words("unseen rows", result.unseen))]
+    return [
+        *fitted(terminal.out, columns, rows),
+        Text(_words("all rows", result.all)),
+        Text(_words("unseen rows", result.unseen)),
+    ]
 
 
 def _words(name: str, ratios: ServingRatios) -> str:

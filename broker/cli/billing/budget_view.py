@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.cli.service import notices_view
 from broker.core.ports import BudgetSpec
 
@@ -36,8 +36,7 @@ _BUDGETS = (
 
 def table(console: Console, lines: Sequence[BudgetLine]) -> list[RenderableType]:
     """One row per budget, in its current period."""
-    built, hidden = fitting(console, _BUDGETS, [_cells(line) for line in lines])
-    return [built, Text(left_out(hidden), style="dim")] if hidden else [built]
+    return fitted(console, _BUDGETS, [_cells(line) for line in lines])
 
 
 def _cells(line: BudgetLine) -> list[str | Text]:

@@ -111,7 +111,7 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
     from rich.text import Text
 
     from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
     from broker.core.values.money import Money
 
     if not rows:
@@ -138,7 +138,6 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
             f"{row.jobs:,}",
         ]
 
-    built, hidden = fitting(terminal.out, columns, [cells(row) for row in rows])
     total = sum((row.sandbox if sandbox else row.cash for row in rows), Money.ZERO)
     footer = f"total {formats.money(total)} {'simulated' if sandbox else 'cash'}"
-    return [built, Text("; ".join(filter(None, [footer, left_out(hidden)])), style="dim")]
+    return fitted(terminal.out, columns, [cells(row) for row in rows], footer)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from broker.app.capacity.capacity import CapacityInventory
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.economics.reserve.holdings import RecordedHolding
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def table(console: Console, found: CapacityInventory) -> list[RenderableType]:
     rows = [*_recorded(found), *_reported(found), *_machines(found)]
     shown: list[RenderableType] = []
     if rows:
-        built, hidden = fitting(console, columns, rows)
-        shown += [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+        shown += fitted(console, columns, rows)
     else:
         shown.append("No capacity: none recorded, none reported by providers, no owned machines with GPUs.")
         shown.append(Text("gpubroker capacity add --help", style="dim"))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from broker.app.capacity.plan import CapacityPlans
 from broker.cli.render.charts.chart import Bars, Chart, Line
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.economics.reserve.capacity import CapacityPlan, CapacityStep, EvaluatedOption, Mix
 from broker.economics.reserve.costs import SupplyScenario
 
@@ -48,19 +48,19 @@ def _plan(console: Console, planned: CapacityPlans, plan: CapacityPlan) -> Itera
         style="dim",
     )
     if plan.choices:
-        yield from _fitting(console, _CHOICES, [_choice(choice) for choice in plan.choices])
+        yield from fitted(console, _CHOICES, [_choice(choice) for choice in plan.choices])
         yield from _arithmetic(plan, plan.choices[0])
     else:
         worth = ", ".join(f"{gpus:,} at {ratio:g}" for ratio, gpus in plan.sensitivity.items())
         yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {worth}")
     yield ""
-    yield from _fitting(console, _COSTS, [_cost(plan, cost.scenario) for cost in plan.scenarios])
+    yield from fitted(console, _COSTS, [_cost(plan, cost.scenario) for cost in plan.scenarios])
     if plan.mixes and plan.best is not None:
         yield ""
-        yield from _fitting(console, _MIXES, [_mix(plan, mix) for mix in plan.mixes])
+        yield from fitted(console, _MIXES, [_mix(plan, mix) for mix in plan.mixes])
     if plan.held:
         yield ""
-        yield from _fitting(console, _HELD, _held(plan))
+        yield from fitted(console, _HELD, _held(plan))
     if plan.steps:
         yield ""
         yield from (Text(_step(step)) for step in plan.steps)
@@ -194,15 +194,6 @@ def _held(plan: CapacityPlan) -> list[Sequence[str | Text]]:
 def _step(step: CapacityStep) -> str:
     condition = f", {step.condition}" if step.condition else ""
     return f"{step.at.astimezone(UTC):%Y-%m-%d}  {_ACTIONS[step.action]} {step.gpus:,}: {step.what}{condition}"
-
-
-def _fitting(
-    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
-) -> Iterator[RenderableType]:
-    built, hidden = fitting(console, columns, rows)
-    yield built
-    if hidden:
-        yield Text(left_out(hidden), style="dim")
 
 
 def charts(planned: CapacityPlans) -> list[Chart]:

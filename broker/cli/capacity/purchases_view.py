@@ -10,7 +10,7 @@ from rich.text import Text
 
 from broker.app.capacity.purchases import PurchasePreview, Quoted
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
@@ -74,8 +74,7 @@ def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
     ]
     shown: list[RenderableType] = []
     if rows:
-        built, hidden = fitting(console, columns, rows)
-        shown += [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+        shown += fitted(console, columns, rows)
         shown.append(Text("to see what the policies say: gpubroker capacity buy # --dry-run", style="dim"))
     else:
         shown.append("Nothing is for sale that fits.")
@@ -132,8 +131,7 @@ def purchases(console: Console, found: Sequence[Purchase]) -> list[RenderableTyp
         ]
         for one in found
     ]
-    built, hidden = fitting(console, columns, rows)
-    return [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+    return fitted(console, columns, rows)
 
 
 def purchase(one: Purchase) -> list[RenderableType]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from broker.app.jobs.approvals import ApprovalState, TrackedApproval
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.cli.service import notices_view
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.coverage_words import covered
@@ -65,10 +65,7 @@ def listing(
     if found:
         all_wait = all(one.state is ApprovalState.WAITING for one in found)
         columns = [replace(c, rank=3) if all_wait and c.title == "State" else c for c in _COLUMNS]
-        table, hidden = fitting(console, columns, [_cells(one, now) for one in found])
-        parts.append(table)
-        if hidden:
-            parts.append(Text(left_out(hidden), style="dim"))
+        parts += fitted(console, columns, [_cells(one, now) for one in found])
     else:
         parts.append("No approval requests.")
     mine = [one for one in found if one.state is ApprovalState.WAITING and one.asked.answerable_by(me, one.view.user)]
@@ -81,11 +78,9 @@ def listing(
         if one.delivered_at is None
     ]
     if standing:
-        table, hidden = fitting(console, _STANDING, [_standing_cells(one, now) for one in standing])
-        parts += ["", Text("Standing grants", style="bold"), table]
+        parts += ["", Text("Standing grants", style="bold")]
+        parts += fitted(console, _STANDING, [_standing_cells(one, now) for one in standing])
         parts.append(Text("A standing grant covers its rules at every place and price, up to its total.", style="dim"))
-        if hidden:
-            parts.append(Text(left_out(hidden), style="dim"))
     return parts
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.ledger.shares import BudgetShare
@@ -83,8 +83,7 @@ def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
         [job_id, share.period_name, formats.money(share.held), formats.moment(share.start), formats.moment(share.end)]
         for job_id, share in held[:_MOST_ROWS]
     ]
-    built, hidden = fitting(console, _BY_JOB, rows)
     more = len(held) - len(rows)
-    notes = [f"{formats.plural(more, 'more row')}; use --json to list all" if more else "", left_out(hidden)]
+    note = f"{formats.plural(more, 'more row')}; use --json to list all" if more else ""
     heading = Text(f"held of {line.spec.id}, by job and period", style="bold")
-    return [heading, built, *(Text(note, style="dim") for note in notes if note)]
+    return [heading, *fitted(console, _BY_JOB, rows, note)]

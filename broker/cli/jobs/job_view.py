@@ -14,7 +14,7 @@ from broker.app.results.program_name import program
 from broker.cli.jobs.held_view import shares_of
 from broker.cli.render import formats
 from broker.cli.render.event_format import cause_words, lines, where
-from broker.cli.render.tables import Column, fitting, hanging, left_out
+from broker.cli.render.tables import Column, fitted, hanging
 from broker.core.events.events import Event
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView
@@ -110,9 +110,7 @@ def job_table(console: Console, listed: Sequence[tuple[JobView, Bill]], now: dat
     cells = [_list_cells(view, bill, now) for view, bill in listed]
     if not console.is_terminal:  # a line a job, for grep and less; `jobs show` has the whole reason
         cells = [[*row[:-1], shorten(str(row[-1]), _REASON, placeholder=" …")] for row in cells]
-    built, hidden = fitting(console, _LIST, cells)
-    footer = "; ".join(filter(None, [formats.plural(len(listed), "job"), left_out(hidden)]))
-    return [built, Text(footer, style="dim")]
+    return fitted(console, _LIST, cells, formats.plural(len(listed), "job"))
 
 
 def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
@@ -268,9 +266,8 @@ def attempt_table(
     """One row per attempt."""
     if not attempts:
         return [Text(f"{view.id} has not been launched yet; state: {_state_words(view)}")]
-    built, hidden = fitting(console, _ATTEMPTS, [_attempt_cells(attempt, now) for attempt in attempts])
-    footer = "; ".join(filter(None, [formats.plural(len(attempts), "attempt"), left_out(hidden)]))
-    return [built, Text(footer, style="dim")]
+    cells = [_attempt_cells(attempt, now) for attempt in attempts]
+    return fitted(console, _ATTEMPTS, cells, formats.plural(len(attempts), "attempt"))
 
 
 def _attempt_cells(attempt: AttemptView, now: datetime) -> list[str | Text]:

@@ -14,7 +14,7 @@ from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
 from broker.app.results.remedies import REMEDIES
 from broker.cli.jobs import held_view
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, hanging, left_out
+from broker.cli.render.tables import Column, fitted, fitting, hanging
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP
 from broker.core.policy.policy import Answer, Verdict
@@ -121,7 +121,6 @@ def _heading(seen: Preview) -> Text:
 def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableType]:
     shown = seen.plan.placements[:limit]
     cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
-    built, hidden = fitting(console, _COLUMNS, cells)
     count = len(seen.plan.placements)
     more = f"{count:,} of {formats.plural(seen.plan.offers_seen, 'offer')} match"
     if over := seen.over_max_cost:
@@ -129,7 +128,7 @@ def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableT
     more += "; costs are estimates"
     if count > len(shown):
         more += f"; the best {len(shown)} are shown"
-    return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
+    return fitted(console, _COLUMNS, cells, more)
 
 
 def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from broker.app.results import reasons
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, hanging, left_out
+from broker.cli.render.tables import Column, fitted, hanging
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
@@ -44,12 +44,11 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
     """The waiting jobs in order, and the meaning of the order."""
     if not found.waiting:
         return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running")]
-    built, hidden = fitting(console, _COLUMNS, [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)])
     told = (
         f"{len(found.waiting):,} waiting, {found.running:,} running; order: priority, deadline, team with the fewest "
         "turns; starts and costs are estimates"
     )
-    return [built, Text("; ".join(filter(None, [told, left_out(hidden)])), style="dim")]
+    return fitted(console, _COLUMNS, [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)], told)
 
 
 def _cells(number: int, one: QueuedJob, found: Queue) -> list[str | Text]:

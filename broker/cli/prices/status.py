@@ -55,7 +55,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
 
     from broker.cli.prices.poll import failures
     from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     columns = (
         Column("provider"),
@@ -90,10 +90,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
             ]
         )
     if cells:
-        table, hidden = fitting(terminal.out, columns, cells)
-        terminal.show(table)
-        if hidden:
-            terminal.show(Text(left_out(hidden), style="dim"))
+        terminal.show(*fitted(terminal.out, columns, cells))
     for one in found:
         if one.last is not None and one.last.error:
             style, told = _STYLES[one.last.status.value], failures(one.provider, one.last.error)

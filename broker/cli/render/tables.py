@@ -46,6 +46,17 @@ def fitting(
     return table, [columns[i].title for i in used if i not in shown]
 
 
+def fitted(
+    console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], *footer: str
+) -> list[RenderableType]:
+    """The table as ``fitting`` makes it, and below it one dimmed line of the footers and the hidden columns."""
+    from rich.text import Text
+
+    table, hidden = fitting(console, columns, rows)
+    line = "; ".join(filter(None, [*footer, left_out(hidden)]))
+    return [table, Text(line, style="dim")] if line else [table]
+
+
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
     """The width that the column needs: its widest cell, at most a few words if it folds."""
     from rich.cells import cell_len

@@ -68,7 +68,7 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
 
     from broker.app.results.service import about
     from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     parts: list[RenderableType] = []
     if swept.found:
@@ -91,10 +91,7 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
             ]
             for one in swept.found
         ]
-        table, hidden = fitting(terminal.out, columns, cells)
-        parts.append(table)
-        if hidden:
-            parts.append(Text(left_out(hidden), style="dim"))
+        parts += fitted(terminal.out, columns, cells)
     asked = ", ".join(swept.asked) or "none, because no engine was used and no provider has a login"
     orphans = formats.plural(len(swept.orphans), "orphan") if swept.orphans else "no orphans"
     parts.append(f"{orphans}; queried: {asked}")
