@@ -42,6 +42,9 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
         billing = BillingMonth.parse(month)
     except ValueError as error:
         raise InvalidInput(f"expected a month such as 2026-11, found {month!r}", where="--month") from error
+    present = BillingMonth.of(broker.clock.now())
+    if billing.start > present.start:
+        raise InvalidInput(f"{billing.name} has not begun", where="--month", hint=f"the month now is {present.name}")
     if out.exists() and not replace:
         raise InvalidInput("there is such a file", where=str(out), hint="write to another one, or add --force")
     account = f"gpubroker-{store_id(broker.store)}"

@@ -110,6 +110,15 @@ def run_anomaly_backtest(
     return AlarmAccuracy(tuple(judged), None, planted, 0, at, seed)
 
 
+def too_short(series: Sequence[DailySpending]) -> list[str]:
+    """A sentence for each series of which no day can be judged."""
+    return [
+        f"{one.name}: {len(one.days)} days, and the first {WARM_UP} are not judged: nothing could be found"
+        for one in series
+        if len(one.days) <= WARM_UP
+    ]
+
+
 def _judged(
     series: DailySpending, scored: Sequence[DayScore | None], episodes: Sequence[MarkedEpisode], at: AlarmThreshold
 ) -> JudgedSeries:

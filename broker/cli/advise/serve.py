@@ -113,6 +113,9 @@ def serve(
         headroom = thumb.serving_headroom
         notes.append(f"{headroom:.0%} headroom")
     traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95, prompt_tokens, prefix_cache)
+    if prefix_cache and not prompt_tokens:
+        said = "a share of the prompt needs the length of the prompt"
+        raise InvalidInput(said, where="--prefix-cache", hint="give --prompt-tokens")
     known = parameters is not None or config is not None
     if tokens_per_second_per_replica is None and not known:
         raise InvalidInput(

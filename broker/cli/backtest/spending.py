@@ -69,7 +69,7 @@ def anomalies(
     100 and 200 % of the median of the four weeks before. The first 14 days of a series are not judged.
     """
     from broker.app.results.spending_backtests import AnomalyBacktest
-    from broker.backtest.spending.anomalies import run_anomaly_backtest
+    from broker.backtest.spending.anomalies import run_anomaly_backtest, too_short
     from broker.backtest.spending.series import read_labels, read_series
     from broker.finops.anomalies import AlarmThreshold
 
@@ -77,7 +77,9 @@ def anomalies(
     found, notes = read_series(series)
     marked = None if labels is None else read_labels(labels, found)
     accuracy = run_anomaly_backtest(found, marked, AlarmThreshold(), seed)
-    result = AnomalyBacktest.of(str(series), None if labels is None else str(labels), accuracy, notes)
+    result = AnomalyBacktest.of(
+        str(series), None if labels is None else str(labels), accuracy, [*notes, *too_short(found)]
+    )
     if as_json:
         terminal.answer(result)
     else:

@@ -240,8 +240,9 @@ def checkpoints_missing(body: ev.CheckpointsMissing) -> str:
 
 def _ended(body: ev.AttemptEnded) -> tuple[str, str]:
     state = OUTCOMES[body.cause].state
-    status = f" with exit status {body.exit_status}" if body.exit_status else ""
     evidence = f" ({body.evidence})" if body.evidence and state is not AttemptState.SUCCEEDED else ""
+    named = evidence and body.cause is Cause.EXIT_STATUS  # its evidence begins with the status
+    status = f" with exit status {body.exit_status}" if body.exit_status and not named else ""
     style = {AttemptState.SUCCEEDED: GOOD, AttemptState.FAILED: BAD}.get(state, ODD)
     return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
 

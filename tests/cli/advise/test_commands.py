@@ -123,6 +123,7 @@ BAD = [
     ("buy-or-rent --gpu H100 --from-history", "no GPU job ran on H100 in the last 90 days"),
     ("serve --requests-per-minute 0 --tokens-per-request 1 --parameters 7B", "requests per minute: expected"),
     ("serve --requests-per-minute 1 --tokens-per-request 1", "the speed of a replica is missing"),
+    ("serve --requests-per-minute 1 --tokens-per-request 1 --parameters 7B --prefix-cache 0.5", "give --prompt-tokens"),
     ("serve --requests-per-minute 1 --tokens-per-request 1 --parameters 7B --tier a:1", "--tier"),
     ("hardware --trial L4", "--trial"),
     ("hardware --gpu P4", "no price is known for these"),

@@ -42,6 +42,12 @@ def test_tables_for_people(gpubroker: Gpubroker, write: Write) -> None:
     assert "nlp: 2026-02-10" in shown
 
 
+def test_a_series_that_is_too_short_to_judge_is_named(gpubroker: Gpubroker, write: Write) -> None:
+    short = "day,a\n" + "".join(f"{FIRST + timedelta(days=day)},10\n" for day in range(9))
+    shown = gpubroker("backtest", "anomalies", write("s.csv", short)).out
+    assert "a: 9 days, and the first 14 are not judged" in " ".join(shown.split())
+
+
 @pytest.mark.parametrize("command", ["forecast", "anomalies"])
 def test_a_file_that_cannot_be_read_ends_with_its_place(gpubroker: Gpubroker, write: Write, command: str) -> None:
     done = gpubroker("backtest", command, write("s.csv", "day,a\n2026-01-01,x\n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.cli.conftest import Gpubroker
@@ -10,13 +11,21 @@ from tests.cli.conftest import Gpubroker
 def test_a_month_without_charges_is_a_header_and_says_until_when_it_is_open(
     gpubroker: Gpubroker, tmp_path: Path
 ) -> None:
-    out = tmp_path / "later.csv"
-    done = gpubroker("report", "focus", "--month", "2099-01", "--out", out)
+    out, month = tmp_path / "now.csv", f"{datetime.now(UTC):%Y-%m}"
+    done = gpubroker("report", "focus", "--month", month, "--out", out)
     assert done.code == 0
-    assert "0 charges of 2099-01" in done.out
+    assert f"0 charges of {month}" in done.out
     assert "open until" in done.out
     (header,) = out.read_text().splitlines()
     assert "BilledCost" in header.split(",")
+
+
+def test_a_month_to_come_is_a_mistake(gpubroker: Gpubroker, tmp_path: Path) -> None:
+    out = tmp_path / "later.csv"
+    done = gpubroker("report", "focus", "--month", "2099-01", "--out", out)
+    assert done.code == 2
+    assert "2099-01 has not begun" in done.err
+    assert not out.exists()
 
 
 def test_a_file_that_exists_is_not_written_over_without_force(gpubroker: Gpubroker, tmp_path: Path) -> None:
