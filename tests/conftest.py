@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -76,6 +77,19 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay until the end: they are not looked through for garbage again and again."""
     gc.freeze()
     gc.set_threshold(50_000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_waiting_for_disks() -> None:
+    """Stores that this process opens do not wait until the disk has what is written: no test cuts the power. Processes
+    that tests start do wait."""
+    from sqlalchemy import event
+    from sqlalchemy.pool import Pool
+
+    @event.listens_for(Pool, "checkout")
+    def quick(connection: object, *_: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous=OFF")
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from broker.app.jobs import kept_files
 from broker.app.jobs.kept_files import RemoteFile
-from broker.app.results.catalogue import schema_of
 from broker.cli.jobs import follow as following
 from broker.core.errors import InvalidInput, RetryLater
 from tests.cli.conftest import Gpubroker
+from tests.cli.documents import check
 
 JOB = """\
 name: mine
@@ -55,14 +54,14 @@ def done(gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleTyp
 
 def test_results_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None:
     listed = done("jobs", "files", "mine", "--json").json
-    assert not list(Draft202012Validator(schema_of("jobs-files")).iter_errors(listed))
+    check("jobs-files", listed)
     paths = ["metrics.json", "model.bin", "results/large.txt", "results/words.txt"]
     assert [file["path"] for file in listed["files"]] == paths
     told = done("jobs", "files", "mine").out
     assert all(path in told for path in paths)
     assert "jobs get mine-" in told
     fetched = done("jobs", "get", "mine", "--to", "here", "--json").json
-    assert not list(Draft202012Validator(schema_of("jobs-get")).iter_errors(fetched))
+    check("jobs-get", fetched)
     assert (fetched["bytes"], fetched["present"]) == (300_000 + 8 + 3 + 7, 0)
     assert (tmp_path / "here" / "results" / "words.txt").read_text() == "one\ntwo\n"
     assert (tmp_path / "here" / "results" / "large.txt").stat().st_size == 300_000
@@ -84,7 +83,7 @@ def test_some_results(done: Gpubroker, tmp_path: Path) -> None:
 
 def test_checkpoints_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None:
     listed = done("jobs", "checkpoints", "mine", "--json").json
-    assert not list(Draft202012Validator(schema_of("jobs-checkpoints")).iter_errors(listed))
+    check("jobs-checkpoints", listed)
     ((name, step),) = [(one["name"], one["step"]) for one in listed["checkpoints"]]
     assert (name, step, listed["keep"]) == ("step_40", 40, 3)
     assert "checkpoint.keep" in done("jobs", "checkpoints", "mine").out
@@ -98,7 +97,7 @@ def test_checkpoints_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> 
 def test_what_a_job_was_submitted_with_and_how_two_differ(done: Gpubroker, project: Path) -> None:
     first = done("jobs", "list", "--json").json["jobs"][0]["id"]
     shown = done("jobs", "show", first, "--files", "--json").json
-    assert not list(Draft202012Validator(schema_of("jobs-show-files")).iter_errors(shown))
+    check("jobs-show-files", shown)
     assert [entry["path"] for entry in shown["trees"][0]["entries"]] == ["run.sh", "words.txt"]
     assert "words.txt" in done("jobs", "show", first, "--files").out
     subprocess.run(["git", "init", "--quiet", "--initial-branch=trial", project], check=True)
@@ -110,7 +109,7 @@ def test_what_a_job_was_submitted_with_and_how_two_differ(done: Gpubroker, proje
     assert done("submit", "job.yaml", "--yes", "--detach").code == 0
     second = done("jobs", "list", "--json").json["jobs"][0]["id"]
     found = done("jobs", "diff", first, second, "--json").json
-    assert not list(Draft202012Validator(schema_of("jobs-diff")).iter_errors(found))
+    check("jobs-diff", found)
     assert [(file["path"], file["change"]) for file in found["files"]] == [
         ("new.bin", "added"),
         ("run.sh", "removed"),
