@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from fastapi import Depends, FastAPI, Request
@@ -22,7 +22,7 @@ from broker.store.engine.schema import own_version
 
 MOST_BODY = 1_000_000
 """Bytes of a request's body."""
-_HEADERS = {
+OF_THE_API = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
     b"referrer-policy": b"no-referrer",
@@ -79,8 +79,9 @@ def _of_service(service: ServiceAnswers) -> Callable[[Request], Response]:
 class Envelope:
     """Around everything, faults included: an id for each request, and the headers that every answer carries."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, headers: Mapping[bytes, bytes] = OF_THE_API) -> None:
         self._app = app
+        self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,8 +92,8 @@ class Envelope:
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [one for one in message.get("headers", []) if one[0].lower() not in _HEADERS]
-                message["headers"] = [*headers, *_HEADERS.items(), (b"x-request-id", id.encode())]
+                headers = [one for one in message.get("headers", []) if one[0].lower() not in self._headers]
+                message["headers"] = [*headers, *self._headers.items(), (b"x-request-id", id.encode())]
             await send(message)
 
         if _declared_size(scope) > MOST_BODY:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from fastapi import Request
 
@@ -20,6 +21,7 @@ from broker.server.wrong_tokens import WrongTokens
 log = logging.getLogger(__name__)
 
 _BEARER = "bearer "
+T = TypeVar("T")
 
 
 class SignInNeeded(AskAPerson):
@@ -44,23 +46,25 @@ class TooManyWrongTokens(Throttled):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, from which address, and the broker that answers. ``request_id``: in the log and in every answer."""
+    """Who asks, from which address, through which entry, and the broker that answers. ``request_id``: in the log and in
+    every answer."""
 
     broker: Broker
     access: Access
     token: str
     address: str
     request_id: str
+    entry: EntryPoint = EntryPoint.API
 
     @cached_property
     def actor(self) -> Actor:
         """The person for use cases."""
-        return self.access.actor(EntryPoint.API)
+        return self.access.actor(self.entry)
 
     @property
     def origin(self) -> str:
         """As the audit log tells it."""
-        return f"{EntryPoint.API} {self.address}"
+        return f"{self.entry} {self.address}"
 
     def require(self, permission: Permission, team: str | None) -> None:
         """Raises `RoleMissing` where they may not do that in the team (None: with what belongs to none)."""
@@ -121,15 +125,27 @@ def caller_of(request: Request) -> Caller:
 def _entered(broker: Broker, wrong: WrongTokens, request: Request) -> Caller:
     said = request.headers.get("authorization", "")
     text = said[len(_BEARER) :].strip() if said[: len(_BEARER)].lower() == _BEARER else ""
-    if not text:
+    entrant = admitted(wrong, request, text, lambda: enter(broker, text))
+    return Caller(broker, entrant.access, entrant.token.id, address_of(request), request.state.request_id)
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client else "unknown"
+
+
+def admitted(wrong: WrongTokens, request: Request, token: str, enters: Callable[[], T | None]) -> T:
+    """What ``enters`` makes of a token, unless its address has brought too many wrong ones. Raises `SignInNeeded` for
+    no token or where it gives None, and `TooManyWrongTokens`."""
+    if not token:
         raise SignInNeeded
-    address = request.client.host if request.client else "unknown"
-    if wait := wrong.wait(address, text):
+    address = address_of(request)
+    if wait := wrong.wait(address, token):
         raise TooManyWrongTokens(wait)
-    entrant = enter(broker, text)
-    if entrant is None:
-        wrong.wrong(address, text)
+    found = enters()
+    if found is None:
+        wrong.wrong(address, token)
         log.warning("a wrong token from %s (request %s)", address, request.state.request_id)
         raise SignInNeeded
-    wrong.right(text)
-    return Caller(broker, entrant.access, entrant.token.id, address, request.state.request_id)
+    wrong.right(token)
+    return found

@@ -530,6 +530,20 @@ class ApiRequestRow(Row, table=True):
     body: str
 
 
+class PageSessionRow(Row, table=True):
+    """A session of the page, without its id. ``token``: that it was begun with."""
+
+    __tablename__: ClassVar[str] = "page_session"
+    __table_args__ = (Index("page_session_person", "person"), Index("page_session_ends", "ends_at"))
+
+    digest: str = Field(primary_key=True)
+    person: str
+    token: str
+    made_at: int = Field(sa_type=BigInteger)
+    seen_at: int = Field(sa_type=BigInteger)
+    ends_at: int = Field(sa_type=BigInteger)
+
+
 class AuditRow(Row, table=True):
     """One line of the audit log. Append-only."""
 
@@ -588,6 +602,7 @@ QUOTE = table_of(PurchaseQuoteRow)
 PERSON = table_of(PersonRow)
 API_TOKEN = table_of(ApiTokenRow)
 API_REQUEST = table_of(ApiRequestRow)
+PAGE_SESSION = table_of(PageSessionRow)
 AUDIT = table_of(AuditRow)
 # The conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``, in their very words. SQLite uses a partial
 # index only for a query that repeats the condition of the index, without parameters; SQLAlchemy would write

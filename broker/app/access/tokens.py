@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from broker.app.access.people import known_person, only_administrators
 from broker.app.wiring import Broker
@@ -14,6 +14,7 @@ from broker.core.access.permissions import Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import print_duration
+from broker.store.access.access import AccessReading
 
 _NOTED_EVERY = timedelta(minutes=10)  # a use of a token; a look must not become a write each time
 _LONGEST_LABEL = 80
@@ -98,14 +99,24 @@ def enter(broker: Broker, text: str) -> Entrant | None:
     now = broker.clock.now()
     with broker.store.access.reading() as look:
         token = look.token(id)
-        if token is None or not token.is_of(text) or not token.good(now):
+        if token is None or not token.is_of(text):
             return None
-        person = look.person(token.person)
-    if person is None or person.disabled_at is not None:
+        found = owner(look, token, now)
+    if found is None:
         return None
     if token.used_at is None or now - token.used_at >= _NOTED_EVERY:
         with broker.store.access.writing() as tx:
             tx.token_used(id, now)
+    return found
+
+
+def owner(look: AccessReading, token: ApiToken, now: datetime) -> Entrant | None:
+    """Whom a token lets in whose text was right; None where it is expired or revoked, or its owner disabled."""
+    if not token.good(now):
+        return None
+    person = look.person(token.person)
+    if person is None or person.disabled_at is not None:
+        return None
     return Entrant(Access(person, token.scopes), token)
 
 

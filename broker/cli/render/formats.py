@@ -1,60 +1,12 @@
-"""Figures as text: money, times, ages, durations."""
+"""Figures as text: those of `broker.core.values.figures`, and points in time as the terminal's user knows them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
 
-if TYPE_CHECKING:
-    from broker.core.values.money import Money
+from broker.core.values.figures import NOTHING, age, length, money, percent, plural, rate
 
-NOTHING = "–"
-
-
-def money(amount: Money | None, places: int = 2) -> str:
-    """``$1,234.57``; amounts that would round to zero keep their significant digits."""
-    if amount is None:
-        return NOTHING
-    if amount and abs(amount.micros) < 5_000:
-        return amount.rounded(4) if abs(amount.micros) >= 50 else str(amount)
-    return amount.rounded(places)
-
-
-def rate(amount: Money | None) -> str:
-    """An hourly price in USD; below $1 with three decimals."""
-    if amount is None:
-        return NOTHING
-    return amount.rounded(3 if 0 < abs(amount.micros) < 1_000_000 else 2)
-
-
-def length(time: timedelta | None) -> str:
-    """``2d 3h``, ``1h 05m``, ``3m 12s``, ``8s``: the two largest units."""
-    if time is None:
-        return NOTHING
-    seconds = round(time.total_seconds())
-    if seconds < 0:
-        return f"-{length(-time)}"
-    if seconds < 60:
-        return f"{seconds}s"
-    minutes, seconds = divmod(seconds, 60)
-    if minutes < 60:
-        return f"{minutes}m {seconds:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours}h {minutes:02d}m"
-    days, hours = divmod(hours, 24)
-    return f"{days}d {hours}h"
-
-
-def age(time: timedelta | None) -> str:
-    """An age in its largest unit: ``8s``, ``12 min``, ``5 h``, ``40 d``."""
-    if time is None:
-        return NOTHING
-    seconds = max(time.total_seconds(), 0)
-    for size, unit in ((86_400, " d"), (3600, " h"), (60, " min")):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
+__all__ = ["NOTHING", "age", "clock_time", "length", "moment", "money", "parse_moment", "percent", "plural", "rate"]
 
 
 def moment(at: datetime | None) -> str:
@@ -71,15 +23,6 @@ def clock_time(at: datetime, day: datetime | None = None) -> str:
     if day is not None and local.date() == day.astimezone().date():
         return f"{local:%H:%M:%S}"
     return f"{local:%Y-%m-%d %H:%M:%S}"
-
-
-def percent(part: float) -> str:
-    return f"{part * 100:.0f} %"
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """``1 offer``, ``2 offers``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def parse_moment(text: str, now: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""`store.access`: people, API tokens and the audit log, in transactions of their own."""
+"""`store.access`: people, API tokens, sessions and the audit log, in transactions of their own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import PageSession
 from broker.core.actors import Role
-from broker.store.access import requests
+from broker.store.access import requests, sessions
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
@@ -53,6 +54,10 @@ class AccessReading:
     def request(self, person: str, key: str) -> KeptRequest | None:
         """What that person asked under that idempotency key."""
         return requests.read(self._connection, person, key)
+
+    def session(self, digest: str) -> PageSession | None:
+        """The session of the page with that hash."""
+        return sessions.read(self._connection, digest)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -120,6 +125,22 @@ class AccessWriting(AccessReading):
     def forget_request(self, person: str, key: str) -> None:
         """It changed nothing."""
         requests.forget(self._connection, person, key)
+
+    def begin_session(self, session: PageSession) -> None:
+        """Put a new session on record; those that are over are forgotten."""
+        sessions.begin(self._connection, session)
+
+    def session_seen(self, digest: str, at: datetime) -> None:
+        """It was used."""
+        sessions.seen(self._connection, digest, at)
+
+    def end_session(self, digest: str) -> None:
+        """Forget it."""
+        sessions.end(self._connection, digest)
+
+    def end_sessions(self, person: str) -> int:
+        """Forget all of a person; how many there were."""
+        return sessions.end_all(self._connection, person)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""

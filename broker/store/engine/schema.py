@@ -28,6 +28,7 @@ REVISIONS = (
     "0016",
     "0017",
     "0018",
+    "0019",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

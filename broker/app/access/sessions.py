@@ -1,0 +1,56 @@
+"""Use cases: signing in at the page with an API token, once, and out again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from broker.app.access.tokens import Entrant, enter, owner
+from broker.app.wiring import Broker
+from broker.core.access.api_tokens import digest_of
+from broker.core.access.audit import AuditRecord
+from broker.core.access.sessions import IDLE, LONGEST_SESSION, PageSession, new_id
+
+_NOTED_EVERY = timedelta(minutes=5)  # a use of a session; a look must not become a write each time
+
+
+def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
+    """The id of a new session of the token's owner, for their browser alone; None where the token lets nobody in.
+    ``origin``: for the audit log."""
+    entrant = enter(broker, token)
+    if entrant is None:
+        return None
+    id, now = new_id(), broker.clock.now()
+    name, ends = entrant.access.person.name, now + LONGEST_SESSION * broker.clock.scale
+    with broker.store.access.writing() as tx:
+        tx.begin_session(PageSession(digest_of(id), name, entrant.token.id, now, now, ends))
+        tx.log(AuditRecord(now, name, origin, "sessions.begin", name, token=entrant.token.id))
+    return id
+
+
+def resume(broker: Broker, id: str) -> Entrant | None:
+    """Who acts in a session, as the store has it now; None where it is unknown or over, its token expired or revoked,
+    or its person disabled."""
+    now, digest = broker.clock.now(), digest_of(id)
+    with broker.store.access.reading() as look:
+        session = look.session(digest)
+        if session is None or not session.good(now, IDLE * broker.clock.scale):
+            return None
+        token = look.token(session.token)
+        entrant = None if token is None else owner(look, token, now)
+    if entrant is not None and now - session.seen_at >= _NOTED_EVERY * broker.clock.scale:
+        with broker.store.access.writing() as tx:
+            tx.session_seen(digest, now)
+    return entrant
+
+
+def sign_out(broker: Broker, id: str, *, origin: str, everywhere: bool = False) -> None:
+    """End a session; ``everywhere``: and every other of the same person. One that is over already changes nothing."""
+    with broker.store.access.writing() as tx:
+        session = tx.session(digest_of(id))
+        if session is None:
+            return
+        tx.end_session(session.digest)
+        if everywhere:
+            tx.end_sessions(session.person)
+        action = "sessions.end_all" if everywhere else "sessions.end"
+        tx.log(AuditRecord(broker.clock.now(), session.person, origin, action, session.person, token=session.token))

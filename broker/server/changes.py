@@ -1,0 +1,107 @@
+"""Changes that a caller may ask for, through the API and the page alike: each is made once, and is in the audit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+
+from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.alerts import approvers
+from broker.app.jobs import approvals, details, jobs
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.core.events.views import JobView
+from broker.core.values.units import parse_duration, parse_money, print_duration
+from broker.server.callers import Caller
+
+# Of every change. ``key``: the caller's own name for the request; asked again under it, the first answer is given again.
+
+
+def cancel(by: Caller, id: str, key: str) -> ChangeAnswer:
+    """Stop a job for good, after a last checkpoint. Raises as `changeable`."""
+    view = changeable(by, id)
+    return _once(by, key, "jobs.cancel", view, {}, lambda: jobs.cancel(by.broker, view, by=by.actor))
+
+
+def extend(by: Caller, id: str, key: str, limits: Mapping[str, str | None]) -> ChangeAnswer:
+    """Raise a job's limits, ``max_cost`` in USD and ``max_duration`` of billed time. 202: it needs an approval first.
+    Raises as `changeable`, and as `jobs.extend`."""
+    view = changeable(by, id)
+    more = _limits(limits)
+
+    def extended() -> JobView:
+        after = jobs.extend(by.broker, view, more, by=by.actor)
+        approvers.tell(by.broker, after)
+        return after
+
+    return _once(by, key, "jobs.extend", view, limits, extended)
+
+
+def grant(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
+    """Approve what a job waits for, as far as the policies ask the caller; nobody approves their own request."""
+    view, note = by.job(id, Permission.APPROVE), one_line(reason)
+
+    def granted() -> JobView:
+        return approvals.grant(by.broker, view.id, note, by=by.actor)
+
+    return _once(by, key, "approvals.grant", view, {"reason": note}, granted)
+
+
+def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
+    """Refuse what a job waits for; the money held for it is released."""
+    view, note = by.job(id, Permission.APPROVE), one_line(reason)
+
+    def turned_down() -> JobView:
+        return approvals.refuse(by.broker, view.id, note, by=by.actor)
+
+    return _once(by, key, "approvals.refuse", view, {"reason": note}, turned_down)
+
+
+def changeable(by: Caller, id: str) -> JobView:
+    """The job, if the caller may change it: their own, or as administrator of its team. Raises as `Caller.job`."""
+    view = by.job(id)
+    own = view.user == by.actor.identity
+    by.require(Permission.CHANGE_OWN_JOBS if own else Permission.CHANGE_TEAM_JOBS, view.job.team)
+    return view
+
+
+def _limits(limits: Mapping[str, str | None]) -> jobs.More:
+    cost, duration, field = limits["max_cost"], limits["max_duration"], "max_cost"
+    try:
+        most = None if cost is None else parse_money(cost)
+        field = "max_duration"
+        return jobs.More(most, None if duration is None else parse_duration(duration))
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(str(error), where=field) from error
+
+
+def one_line(text: str) -> str:
+    """The text. Raises `InvalidInput` for more than a line of it."""
+    if not text.isprintable():
+        raise InvalidInput("expected one line without line breaks or control characters", where="reason")
+    return text
+
+
+def _once(
+    by: Caller, key: str, action: str, view: JobView, body: Mapping[str, str | None], change: Callable[[], JobView]
+) -> ChangeAnswer:
+    said = json.dumps([action, view.id, dict(body)], sort_keys=True)
+    asked = ChangeRequest(
+        by.actor.identity, by.token, by.origin, key, sha256(said.encode()).hexdigest(), action, view.id, _in_words(view)
+    )
+
+    def told(after: JobView) -> ChangeAnswer:
+        document = details.details(by.broker, after)
+        status = 202 if action == "jobs.extend" and after.asked is not None else 200
+        return ChangeAnswer(status, document.model_dump_json(by_alias=True), _in_words(after))
+
+    return once(by.broker, asked, change, told)
+
+
+def _in_words(view: JobView) -> str:
+    """A job's state and limits, for the audit log."""
+    cost = "no limit" if view.max_cost is None else str(view.max_cost)
+    asked = ", asks for approval" if view.asked is not None else ""
+    stops = ", to be cancelled" if view.cancel_requested and not view.state.final else ""
+    return f"{view.state.value}, {cost}, {print_duration(view.max_duration)}{asked}{stops}"

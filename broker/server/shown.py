@@ -1,0 +1,175 @@
+"""What a caller is shown, for the API and the page alike: documents of use cases, without what the caller may not see,
+in counts and totals neither."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.app.alerts import approvers
+from broker.app.billing.budgets import BudgetLine, budgets, visible
+from broker.app.jobs import approvals, details, jobs
+from broker.app.jobs import queue as queues
+from broker.app.market.market import listing
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
+from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
+from broker.app.results.budgets import BudgetList, BudgetResult
+from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs, LoggedLine, UnreadableResult
+from broker.app.results.offers import OfferResult
+from broker.app.results.purchases import PurchaseResult
+from broker.app.results.queue import QueueResult
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.core.events.outcomes import JobState
+from broker.core.market.machine_filter import counts_by_accelerator
+from broker.core.market.offers import CapacityType, OfferQuery
+from broker.core.policy.approvals import StandingGrant
+from broker.core.purchases.purchases import PurchaseState
+from broker.server.callers import Caller
+from broker.server.pages import JobPage, OfferPage, cursor_of, moment_of, place_of
+from broker.store.jobs.pages import JobPlace, WantedJobs
+
+_MOST_OUTPUT = 2_000_000  # characters in one answer
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs are wanted: those that match all that is given."""
+
+    states: tuple[JobState, ...] = ()
+    team: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MarketFilter:
+    """Which offers are wanted, as on the command line. ``gpus``: ``H100``, ``H100:8``, ``cpu``."""
+
+    gpus: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: frozenset[CapacityType] = field(default_factory=frozenset)
+    available: bool = False
+    live: bool = False
+
+
+def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
+    """Jobs of the teams that the caller may see, newest first. Raises `InvalidInput` for a bad cursor."""
+    after = None
+    if cursor is not None:
+        at, id = place_of(cursor, str, str)
+        after = JobPlace(moment_of(at), id)
+    among = WantedJobs(
+        states=tuple(one.value for one in wanted.states),
+        user=wanted.user,
+        team=wanted.team,
+        teams=by.access.teams(Permission.SEE_JOBS),
+    )
+    found = jobs.page(by.broker, among, after=after, limit=limit)
+    now = by.broker.clock.now()
+    return JobPage(
+        jobs=[JobDetails.of(view, jobs.bill(by.broker, view), None, now) for view in found.views],
+        unreadable=[UnreadableResult.of(one) for one in found.unreadable],
+        next_cursor=None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id),
+    )
+
+
+def job(by: Caller, id: str) -> JobHistory:
+    """One job with its bill, its progress and its events."""
+    return details.history(by.broker, by.job(id))
+
+
+def attempts(by: Caller, id: str) -> AttemptList:
+    """Every attempt of a job."""
+    return details.attempts(by.broker, by.job(id))
+
+
+def logs(by: Caller, id: str, *, attempt: int | None = None, node: int | None = None, tail: int) -> JobLogs:
+    """What a job's command printed last, oldest first: ``tail`` lines and two million characters at most. Raises
+    `InvalidInput` for an attempt or a node that there is none of."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    if attempt is not None and attempt > view.attempt_count:
+        raise InvalidInput(f"{view.id} has no attempt {attempt}; it has {view.attempt_count}", where="attempt")
+    numbers = [attempt] if attempt else [one.number for one in view.attempts]
+    printed: deque[tuple[int, str]] = deque(maxlen=tail)
+    size = 0
+    for number in numbers:
+        for text in jobs.logs(by.broker, view, number, node):
+            size += len(text) - (len(printed[0][1]) if len(printed) == tail else 0)
+            printed.append((number, text[-_MOST_OUTPUT:]))
+            while size > _MOST_OUTPUT and len(printed) > 1:
+                size -= len(printed.popleft()[1])
+    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in printed])
+
+
+def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | None = None) -> OfferPage:
+    """Current offers, the cheapest GPU first. Raises `InvalidInput` for a bad cursor or count, `UnknownName`."""
+    counts = counts_by_accelerator(wanted.gpus, where="gpu")
+    query = OfferQuery(accelerators=tuple(counts), providers=wanted.providers, regions=wanted.regions)
+    found = listing(by.broker, query)
+    passing = OfferFilter(
+        counts={name: frozenset(some) for name, some in counts.items()},
+        capacity_types=wanted.capacity_types,
+        available=wanted.available,
+        live=wanted.live,
+    )
+    rows = sorted(wanted_rows(found.offers, found.now, passing), key=_place)
+    rest = rows
+    if cursor is not None:
+        after = place_of(cursor, int, int, str)
+        rest = [row for row in rows if _place(row) > after]
+    shown = rest[:limit]
+    return OfferPage(
+        as_of=found.now,
+        matching=len(rows),
+        offers=[OfferResult.of(row) for row in shown],
+        next_cursor=cursor_of(*_place(shown[-1])) if len(rest) > limit else None,
+    )
+
+
+def _place(row: ListedOffer) -> tuple[int, int, str]:
+    """Its place in the list: by price of a GPU (of a machine without one), unknown prices last."""
+    price = row.per_gpu or row.offer.price
+    return (0, price.micros, row.offer.id) if price is not None else (1, 0, row.offer.id)
+
+
+def budget_lines(by: Caller) -> Sequence[BudgetLine]:
+    """Budgets in their current periods: those that count nothing but teams that the caller may see."""
+    return visible(budgets(by.broker), by.access.teams(Permission.SEE_BUDGETS))
+
+
+def budget_list(by: Caller) -> BudgetList:
+    """The same as a document."""
+    return BudgetList(budgets=[BudgetResult.of(line) for line in budget_lines(by)])
+
+
+def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
+    """Requests for approval of jobs that the caller may see, the oldest first (``decided``: also those that were
+    decided); and standing grants that are good now, for these teams alone, for the caller, or by the caller; and
+    purchases of capacity that wait for approval."""
+    found = approvals.requests(by.broker, all_of_them=decided, teams=by.access.teams(Permission.SEE_JOBS))
+    told = {
+        one.view.id: approvers.told_of(by.broker, one.view)
+        for one in found
+        if one.state is approvals.ApprovalState.WAITING
+    }
+    requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=by.actor) for one in found]
+    now = by.broker.clock.now()
+    grants = [StandingGrantResult.of(one, now) for one in approvals.standing_grants(by.broker) if _concerns(by, one)]
+    buying = [
+        PurchaseResult.of(one)
+        for one in by.broker.store.purchases()
+        if one.state is PurchaseState.ASKING and by.access.may(Permission.SEE_JOBS, one.team)
+    ]
+    return ApprovalList(requests=requests, standing=grants, purchases=buying)
+
+
+def _concerns(by: Caller, grant: StandingGrant) -> bool:
+    name, teams = by.actor.identity, by.access.teams(Permission.SEE_JOBS)
+    return teams is None or name == grant.by or name in grant.users or bool(grant.teams and set(grant.teams) <= teams)
+
+
+def queue(by: Caller) -> QueueResult:
+    """The waiting jobs that the caller may see, in turn. Turns count these alone."""
+    return QueueResult.of(queues.of_teams(by.broker, by.access.teams(Permission.SEE_JOBS)))
