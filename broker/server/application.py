@@ -11,12 +11,14 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.server import problems
 from broker.server.callers import gate
 from broker.server.problems import HttpProblem
 from broker.server.routes import OPENAPI, ROUTES
+from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.schema import own_version
 
@@ -30,8 +32,8 @@ OF_THE_API = {
 }
 
 
-def application(broker: Broker, service: ServiceAnswers) -> ASGIApp:
-    """What answers requests."""
+def application(broker: Broker, service: ServiceAnswers, health: Pulses, transport: Transport) -> ASGIApp:
+    """The API, and health and metrics, without a page."""
     return Envelope(api(broker, service, WrongTokens()))
 
 

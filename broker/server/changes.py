@@ -15,7 +15,7 @@ from broker.core.events.views import JobView
 from broker.core.values.units import parse_duration, parse_money, print_duration
 from broker.server.callers import Caller
 
-# Of every change. ``key``: the caller's own name for the request; asked again under it, the first answer is given again.
+# ``key``: the caller's own name for a request; asked again under it, the first answer is given again.
 
 
 def cancel(by: Caller, id: str, key: str) -> ChangeAnswer:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import SETTING, ServiceAnswers, address
@@ -15,6 +17,8 @@ from broker.core.errors import BrokerError, InvalidInput
 from broker.server.application import application
 from broker.server.transport import Transport
 
+Answers = Callable[[Broker, ServiceAnswers, Pulses, Transport], ASGIApp]
+"""Makes what answers requests that come in so."""
 _GRACE = 5  # seconds for requests that are under way at the end
 _LOOK = 0.5  # seconds between two looks whether it still answers
 _AT_ONCE = 200  # connections; more are answered 503
@@ -25,9 +29,18 @@ class TeamServer:
 
     name = "page"
 
-    def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None, transport: Transport) -> None:
-        """``token``: of the service's own, for health and metrics. Raises `InvalidInput` for a bad address, one in use,
-        or one that others reach without what it takes, and `MissingExtra` without prometheus-client."""
+    def __init__(
+        self,
+        broker: Broker,
+        health: Pulses,
+        listen: str,
+        token: str | None,
+        transport: Transport,
+        answers: Answers = application,
+    ) -> None:
+        """``token``: of the service's own, for health and metrics; ``answers``: what answers requests. Raises
+        `InvalidInput` for a bad address, one in use, or one that others reach without what it takes, and `MissingExtra`
+        without prometheus-client."""
         host, port = address(listen)
         transport.check(host)
         service = ServiceAnswers(broker, health, host, token)
@@ -37,7 +50,7 @@ class TeamServer:
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                application(broker, service),
+                answers(broker, service, health, transport),
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -110,15 +110,18 @@ def install(app: FastAPI) -> None:
 
 def _of_broker(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrokerError)
-    if isinstance(error, RoleMissing):  # the route as it is written in the table: what was sent stays out of the log
-        log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
+    log_refusal(request, error)
     after = error.after if isinstance(error, TooManyWrongTokens) else None
     return response_of(problem_of(error, request.state.request_id), after)
 
 
 def _of_request(request: Request, error: Exception) -> Response:
-    """A parameter or a body that does not fit. The values that were sent are not sent back."""
     assert isinstance(error, RequestValidationError)
+    return response_of(of_validation(error, request.state.request_id))
+
+
+def of_validation(error: RequestValidationError, request_id: str) -> HttpProblem:
+    """A parameter or a body that does not fit. The values that were sent are not sent back."""
     found = [
         ProblemResult(
             line=0,
@@ -131,8 +134,8 @@ def _of_request(request: Request, error: Exception) -> Response:
         for one in error.errors()
     ]
     said = "; ".join(f"{one.key}: {one.message}" for one in found)
-    problem = plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request.state.request_id, exit_code=2)
-    return response_of(problem.model_copy(update={"problems": found}))
+    problem = plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request_id, exit_code=2)
+    return problem.model_copy(update={"problems": found})
 
 
 def _of_http(request: Request, error: Exception) -> Response:
@@ -145,9 +148,20 @@ def _of_http(request: Request, error: Exception) -> Response:
 
 
 def _of_fault(request: Request, error: Exception) -> Response:
-    log.error("request %s broke off", request.state.request_id, exc_info=error)
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return response_of(plain(status, "unexpected", "unexpected error", request.state.request_id, exit_code=1))
+    return response_of(of_fault(error, request.state.request_id))
+
+
+def of_fault(error: Exception, request_id: str) -> HttpProblem:
+    """A mistake of ours, which the log has in full."""
+    log.error("request %s broke off", request_id, exc_info=error)
+    return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "unexpected error", request_id, exit_code=1)
+
+
+def log_refusal(request: Request, error: BrokerError) -> None:
+    """A line of the log where a role is missing. It has the route as it is written in the table: what was sent stays
+    out of the log."""
+    if isinstance(error, RoleMissing):
+        log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
 
 
 def plain(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from broker.app.alerts import approvers
 from broker.app.billing.budgets import BudgetLine, budgets, visible
+from broker.app.billing.report import named_period, spend
 from broker.app.jobs import approvals, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.market.market import listing
@@ -19,17 +20,19 @@ from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.offers import OfferResult
 from broker.app.results.purchases import PurchaseResult
 from broker.app.results.queue import QueueResult
+from broker.app.results.spend import SpendReport
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.market.machine_filter import counts_by_accelerator
-from broker.core.market.offers import CapacityType, OfferQuery
+from broker.core.market.offers import Availability, CapacityType, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState
 from broker.server.callers import Caller
 from broker.server.pages import JobPage, OfferPage, cursor_of, moment_of, place_of
 from broker.store.jobs.pages import JobPlace, WantedJobs
 
+_NOT_TO_BE_HAD = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
 _MOST_OUTPUT = 2_000_000  # characters in one answer
 
 
@@ -128,6 +131,18 @@ def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | No
     )
 
 
+def cheapest(by: Caller, gpu: str) -> list[OfferResult]:
+    """Of each capacity type the cheapest offer of that accelerator that may be had and is believed: not sold out, not
+    in doubt."""
+    found = listing(by.broker, OfferQuery(accelerators=(gpu,)))
+    best: dict[CapacityType, ListedOffer] = {}
+    for row in wanted_rows(found.offers, found.now, OfferFilter()):
+        offer = row.offer
+        if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_TO_BE_HAD:
+            best.setdefault(offer.capacity_type, row)
+    return [OfferResult.of(row) for row in best.values()]
+
+
 def _place(row: ListedOffer) -> tuple[int, int, str]:
     """Its place in the list: by price of a GPU (of a machine without one), unknown prices last."""
     price = row.per_gpu or row.offer.price
@@ -168,6 +183,16 @@ def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
 def _concerns(by: Caller, grant: StandingGrant) -> bool:
     name, teams = by.actor.identity, by.access.teams(Permission.SEE_JOBS)
     return teams is None or name == grant.by or name in grant.users or bool(grant.teams and set(grant.teams) <= teams)
+
+
+def spend_by_team(by: Caller, period: str, *, sandbox: bool = False) -> SpendReport:
+    """What the teams that the caller may see spent in a period, as `named_period` knows it; ``sandbox``: simulated
+    money alone. Raises `UnknownName`."""
+    start, end = named_period(period, by.broker.clock.now())
+    teams = by.access.teams(Permission.SEE_BUDGETS)
+    rows = spend(by.broker, "team", since=start, until=end, sandbox=sandbox)
+    mine = [row for row in rows if teams is None or row.group in teams]
+    return SpendReport.of(mine, "team", start, end, sandbox=sandbox)
 
 
 def queue(by: Caller) -> QueueResult:

@@ -21,9 +21,14 @@ class Transport:
     key: Path | None = None
     plain: bool = False
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether whoever comes in speaks TLS, with this process or with a proxy in front of it."""
+        return self.certificate is not None or self.plain
+
     def is_safe(self, host: str) -> bool:
         """Whether tokens sent to that address cross no network in the clear, as far as can be known here."""
-        return self.certificate is not None or self.plain or is_loopback(host)
+        return self.encrypted or is_loopback(host)
 
     def check(self, host: str) -> None:
         """Raises `InvalidInput` where tokens would cross a network in the clear, or only half of TLS is there."""

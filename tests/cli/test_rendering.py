@@ -13,7 +13,7 @@ from hypothesis import given
 from rich.console import Console
 from rich.text import Text
 
-from broker.app.results import reasons
+from broker.app.results import reasons, story
 from broker.app.results.program_name import program
 from broker.app.results.values import plain
 from broker.cli.render import event_format, formats
@@ -132,7 +132,9 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
     """A new event must be put into words, not shown by its code's name."""
     quiet: set[type[ev.Body]] = {ev.Launched, ev.Claimed}
     for body in get_args(get_args(ev.EventBody)[0]):
-        told = event_format.sentence(Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)))
+        told = story.sentence(
+            Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)), None, formats.moment
+        )
         if body in quiet:
             assert told is None
         else:
@@ -181,7 +183,7 @@ def test_lines_of_tables_end_where_their_words_do(terminal: bool) -> None:
 
 
 def test_every_cause_has_words() -> None:
-    assert all(event_format.cause_words(cause) for cause in Cause)
+    assert all(story.cause_words(cause) for cause in Cause)
 
 
 def told(*bodies: tuple[int | None, ev.EventBody]) -> list[str]:

@@ -39,7 +39,7 @@ _EXTRAS = {
     "azure": ("azure.mgmt.compute", "quotas, spot scores and reservations of an Azure subscription; prices need none"),
     "gpuhunt": ("gpuhunt", "prices of the smaller GPU clouds"),
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
-    "server": ("fastapi", "the API of `gpubroker serve`"),
+    "server": ("fastapi", "the page and the API of `gpubroker serve`"),
     "parquet": ("pyarrow", "reports as Parquet files"),
     "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
     "backtest": ("scipy", "plans of what to reserve, and backtests"),

@@ -13,12 +13,13 @@ from rich.text import Text
 from broker.app.jobs import jobs
 from broker.app.jobs.logs import FollowedOutput
 from broker.app.results import reasons
+from broker.app.results.story import MachineContext, course_of
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.jobs.job_view import come_back, state_text, step_words
 from broker.cli.render import formats
-from broker.cli.render.event_format import MachineContext, course_of, line
+from broker.cli.render.event_format import line
 from broker.cli.terminal import Terminal
 from broker.core.errors import RetryLater
 from broker.core.events.events import CommandStarted, Event

@@ -11,9 +11,10 @@ from rich.text import Text
 
 from broker.app.results import reasons
 from broker.app.results.program_name import program
+from broker.app.results.story import cause_words, where
 from broker.cli.jobs.held_view import shares_of
 from broker.cli.render import formats
-from broker.cli.render.event_format import cause_words, lines, where
+from broker.cli.render.event_format import lines
 from broker.cli.render.tables import Column, fitted, hanging
 from broker.core.events.events import Event
 from broker.core.events.outcomes import AttemptState, Cause, JobState

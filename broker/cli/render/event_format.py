@@ -1,259 +1,30 @@
-"""The events of a job as text: one sentence per event."""
+"""The events of a job as lines of text, in the local time zone and in colour."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import groupby
+from datetime import datetime
 
 from rich.text import Text
 
-from broker.app.results import reasons
+from broker.app.results import story
+from broker.app.results.story import MachineContext, Tone
 from broker.cli.render import formats
-from broker.core.events import events as ev
 from broker.core.events.events import Event
-from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
-from broker.core.job.placements import Placement
-from broker.placement.formats import gigabytes
 
-GOOD, BAD, ODD, PLAIN = "green", "red", "yellow", ""
-
-_CAUSES: dict[Cause, str] = {
-    Cause.COMPLETED: "finished",
-    Cause.EXIT_STATUS: "the command failed",
-    Cause.KILLED_BY_SIGNAL: "the command was killed",
-    Cause.CANNOT_START: "the command could not be started",
-    Cause.PREEMPTED: "interrupted by the provider",
-    Cause.MACHINE_LOST: "the machine was lost",
-    Cause.AGENT_DIED: "the agent on the machine died",
-    Cause.FENCED: "a newer attempt took over",
-    Cause.NO_CAPACITY: "no capacity was left",
-    Cause.LAUNCH_FAILED: "the launch failed",
-    Cause.LAUNCH_REFUSED: "the launch was refused",
-    Cause.REQUEST_EXPIRED: "the request to launch it expired",
-    Cause.DENIED_BEFORE_LAUNCH: "a policy denied it before it was launched",
-    Cause.CANCELLED_BY_USER: "cancelled",
-    Cause.MAX_COST: "stopped at its max_cost",
-    Cause.MAX_DURATION: "stopped at its max_duration",
-    Cause.PAID_UNTIL: "stopped when its held money was used up",
-    Cause.MONEY_REFUSED: "stopped because more money was refused",
-    Cause.STOPPED_BY_POLICY: "stopped by a policy",
-    Cause.IDLE: "stopped because it was idle",
-    Cause.MOVED: "moved to other capacity",
-    Cause.UNATTENDED: "stopped after too long without a broker",
-}
-
-
-def cause_words(cause: Cause | None) -> str:
-    """The cause of an attempt's end in a few words."""
-    return _CAUSES[cause] if cause else ""
-
-
-def where(placement: Placement) -> str:
-    """``8 × H100:8 spot at aws/us-east-1a (p5.48xlarge), $12.30/h``."""
-    offer = placement.offer
-    nodes = f"{placement.nodes} × " if placement.nodes > 1 else ""
-    kind = offer.capacity_type.value.replace("_", "-")
-    price = f", {formats.rate(placement.rate)}/h" if placement.rate else ""
-    simulated = ", simulated" if offer.money == "sandbox" else ""
-    return (
-        f"{nodes}{offer.machine} {kind} at {offer.provider}/{offer.zone or offer.region} "
-        f"({offer.instance_type}{price}{simulated})"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MachineContext:
-    """What the sentences about machines depend on. ``free``: attempts on capacity without extra cost. ``launched``:
-    whether any launch was requested; ``paid``: whether one of billed capacity was."""
-
-    free: frozenset[int] = frozenset()
-    launched: bool = True
-    paid: bool = True
-
-
-def course_of(happened: Sequence[Event]) -> MachineContext:
-    """The course of a job, from all its events so far."""
-    rates = {e.attempt or 0: e.body.placement.rate for e in happened if isinstance(e.body, ev.LaunchRequested)}
-    return MachineContext(frozenset(n for n, rate in rates.items() if not rate), bool(rates), any(rates.values()))
+_COLOURS = {Tone.GOOD: "green", Tone.BAD: "red", Tone.ODD: "yellow", Tone.PLAIN: ""}
 
 
 def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
     """All events, one line each; consecutive checkpoints share a line."""
-    course, told = course_of(happened), []
-    quiet = [event for event in happened if sentence(event, course) is not None]
-    for is_checkpoint, group in groupby(quiet, lambda e: isinstance(e.body, ev.CheckpointSaved) and (e.attempt or 0)):
-        events = list(group)
-        last = events[-1]
-        if is_checkpoint is not False and len(events) > 1 and isinstance(last.body, ev.CheckpointSaved):
-            text = f"attempt {last.attempt}: {len(events)} checkpoints, the last{_saved(last.body)}"
-            told.append(_dated(last, start, text, PLAIN))
-        else:
-            told += [shown for event in events if (shown := line(event, start, course)) is not None]
-    return told
+    return [_dated(one) for one in story.in_words(happened, start, formats.moment)]
 
 
 def line(event: Event, start: datetime, course: MachineContext | None = None) -> Text | None:
     """The event with its time since ``start``; None for events that are not shown."""
-    told = sentence(event, course)
-    return None if told is None else _dated(event, start, *told)
+    told = story.tell(event, start, formats.moment, course)
+    return None if told is None else _dated(told)
 
 
-def _dated(event: Event, start: datetime, text: str, style: str) -> Text:
-    return Text.assemble((f"{formats.length(event.at - start):>8}  ", "dim"), (text, style))
-
-
-def sentence(event: Event, course: MachineContext | None = None) -> tuple[str, str] | None:
-    """The event's sentence and its colour; None for events that are not shown."""
-    seen = course or MachineContext()
-    if event.attempt is None:
-        return _about_the_job(event.body, seen)
-    return _about_an_attempt(event.attempt, event.body, free=event.attempt in seen.free)
-
-
-def _about_the_job(body: ev.EventBody, course: MachineContext) -> tuple[str, str] | None:
-    match body:
-        case ev.Submitted():
-            by = f", deadline {formats.moment(body.deadline)}" if body.deadline else ""
-            return f"submitted by {body.user}{by}", PLAIN
-        case ev.ApprovalAsked():
-            whom = f" by {', '.join(body.approvers)}" if body.approvers else ""
-            more = f" of up to {formats.money(body.max_cost)} in total" if body.extension and body.max_cost else ""
-            return f"waiting for approval{more}{whom}: {body.because}", ODD
-        case ev.ApprovalGiven():
-            rules = f" ({', '.join(body.rules)})" if body.rules else ""
-            who = f"approved by {body.by}" if body.by else "no approval needed"
-            return f"{who}{rules}{_note(body.note)}", GOOD
-        case ev.ApprovalRefused():
-            return f"refused by {body.by}{_note(body.note)}" if body.by else "the approval request expired", BAD
-        case ev.CancelRequested():
-            return f"cancellation requested by {body.by}", ODD
-        case ev.Extended():
-            given = []
-            if body.max_cost is not None:
-                given.append(f"{formats.money(body.max_cost)} in total")
-            if body.max_duration_seconds is not None:
-                given.append(f"{formats.length(timedelta(seconds=body.max_duration_seconds))} in total")
-            return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", GOOD
-        case ev.NothingFeasible():
-            return f"waiting, nothing can be launched now: {reasons.waits(body.reason)}", ODD
-        case ev.DeadlineAtRisk():
-            late = f": expected to finish {formats.moment(body.expected_finish)}" if body.expected_finish else ""
-            return f"the deadline is at risk{late}", ODD
-        case ev.DeadlineMissed():
-            return "the deadline has passed; the job continues", BAD
-        case ev.Paused():
-            return f"paused: {reasons.waits(body.reason)}", ODD
-        case ev.JobEnded():
-            told = reasons.beside_state(body.reason)
-            because = f": {told}" if told else ""
-            return f"{body.state.value}{because}", GOOD if body.state is JobState.SUCCEEDED else BAD
-        case ev.JobClosed():
-            if not course.launched:
-                return None
-            settled = "; bill settled, remaining hold released" if course.paid else ""
-            return f"all machines are gone{settled}", PLAIN
-        case _:
-            return body.kind.replace("_", " "), PLAIN
-
-
-def _about_an_attempt(number: int, body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
-    told = _of_attempt(body, free=free)
-    return None if told is None else (f"attempt {number}: {told[0]}", told[1])
-
-
-def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
-    match body:
-        case ev.LaunchRequested():
-            resumes = ", resuming from the newest checkpoint" if body.resume_from else ""
-            why = f" ({body.why})" if body.why else ""
-            return f"launch on {where(body.placement)}{resumes}{why}", PLAIN
-        case ev.Launched() | ev.Claimed():
-            return None
-        case ev.LaunchDelayed():
-            return f"launch delayed, the broker retries: {reasons.waits(body.reason)}", ODD
-        case ev.ToppedUp():
-            return f"{formats.money(body.amount)} more held: may run until {formats.moment(body.until)}", PLAIN
-        case ev.Queued():
-            return (
-                f"waiting in the queue of its engine: {body.because}"
-                if body.because
-                else "waiting in the queue of its engine",
-                PLAIN,
-            )
-        case ev.HoldDated():
-            because = f" ({reasons.judged_again(body.trigger)})" if body.trigger else ""
-            held = f"{formats.money(body.amount)} held, used at up to {formats.rate(body.rate)}/h"
-            return f"{held}: may run until {formats.moment(body.until)}{because}", PLAIN
-        case ev.MachineUp():
-            return "machine up" if free else "machine up, billing started", PLAIN
-        case ev.Restored():
-            passed = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
-            style = ODD if body.passed_over else GOOD if body.checkpoint else PLAIN
-            if body.checkpoint is None:
-                return f"starts from the beginning{passed}", style
-            which = body.checkpoint if body.step is None else f"at step {body.step:,}"
-            return f"resumed from the checkpoint {which}{passed}", style
-        case ev.CommandStarted():
-            return "command running", GOOD
-        case ev.CheckpointSaved():
-            return f"checkpoint{_saved(body)} saved", PLAIN
-        case ev.CheckpointTrouble():
-            return f"a checkpoint could not be saved, the agent retries: {body.because}", ODD
-        case ev.CheckpointsMissing():
-            return checkpoints_missing(body), ODD
-        case ev.OutputsSaved():
-            return f"{formats.plural(body.files, 'result')} saved, {gigabytes(body.size)}", PLAIN
-        case ev.OutputTrouble():
-            return f"results could not be saved: {body.because}", ODD
-        case ev.NoticeTooShort():
-            needed = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
-            given = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
-            return f"{needed}, but {given}: after an interruption, the checkpoint before it is used", ODD
-        case ev.NoticeReceived():
-            return f"interruption notice ({body.source}); saving a checkpoint", ODD
-        case ev.StopRequested():
-            who = f" by {body.by}" if body.by else ""
-            return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", ODD
-        case ev.AttemptEnded():
-            return _ended(body)
-        case ev.RemovalDelayed():
-            return f"the machine could not be terminated and is still billed; the broker retries: {body.because}", BAD
-        case ev.MachineGone():
-            return ("machine gone" if free else "machine gone, billing ended", PLAIN) if body.gone_at else None
-        case _:
-            return body.kind.replace("_", " "), PLAIN
-
-
-def checkpoints_missing(body: ev.CheckpointsMissing) -> str:
-    """What is missing, and what the program has to do."""
-    ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
-    when = "ended" if body.ended else "is running"
-    seen = f"; there now, and not finished: {', '.join(body.unfinished)}" if body.unfinished else ""
-    return (
-        f"{when} without a checkpoint after {formats.length(ran)}, although the job file promises one every"
-        f" {formats.length(every)}: an interruption loses all of it. The program has to write each checkpoint into"
-        f" $GPUBROKER_CHECKPOINT_DIR under a temporary name, and rename it{seen}"
-    )
-
-
-def _ended(body: ev.AttemptEnded) -> tuple[str, str]:
-    state = OUTCOMES[body.cause].state
-    evidence = f" ({body.evidence})" if body.evidence and state is not AttemptState.SUCCEEDED else ""
-    named = evidence and body.cause is Cause.EXIT_STATUS  # its evidence begins with the status
-    status = f" with exit status {body.exit_status}" if body.exit_status and not named else ""
-    style = {AttemptState.SUCCEEDED: GOOD, AttemptState.FAILED: BAD}.get(state, ODD)
-    return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
-
-
-def _saved(body: ev.CheckpointSaved) -> str:
-    return _step(body.step) or f" {body.checkpoint}"
-
-
-def _step(step: int | None) -> str:
-    return "" if step is None else f" at step {step:,}"
-
-
-def _note(note: str) -> str:
-    return f": {note}" if note else ""
+def _dated(one: story.ToldEvent) -> Text:
+    return Text.assemble((f"{formats.length(one.after):>8}  ", "dim"), (one.text, _COLOURS[one.tone]))

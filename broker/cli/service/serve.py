@@ -43,7 +43,8 @@ def serve(
     listen: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Address of the API, /healthz and /metrics, or off. Default: 127.0.0.1:9464."
+            metavar="HOST:PORT",
+            help="Address of page, API, /healthz and /metrics, or off. Default: 127.0.0.1:9464.",
         ),
     ] = None,
     tls_cert: Annotated[
@@ -56,14 +57,14 @@ def serve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the broker: reconcile jobs, poll prices, send alerts, answer the API.
+    """Run the broker: reconcile jobs, poll prices, send alerts, answer the API, show the page.
 
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
-    prices. The API (/api/v1, with the optional part `server`) takes the tokens of `gpubroker tokens create`; on another
-    address than loopback it needs TLS or --plain-http. With --json, the document printed at the end counts polls and
-    reconciler passes.
+    prices. The page and the API (/api/v1), with the optional part `server`, take the tokens of `gpubroker tokens
+    create`; on another address than loopback they need TLS or --plain-http. With --json, the document printed at the
+    end counts polls and reconciler passes.
     """
     from broker.app.alerts.watches import Watching
     from broker.app.billing.charges_duty import Charging
@@ -160,7 +161,14 @@ def _server(
     else:
         from broker.server.listening import TeamServer
 
-        server = TeamServer(broker, health, where, token, transport)
+        if find_spec("jinja2") is None:
+            server = TeamServer(broker, health, where, token, transport)
+            say("the page is off: the optional part 'server' has grown; install it: pip install 'gpubroker[server]'")
+        else:
+            from broker.page.application import with_page
+
+            server = TeamServer(broker, health, where, token, transport, with_page)
+            say(f"the page is at {server.url}/")
         say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")
         return server
     return MetricsPage(broker, health, where, token)

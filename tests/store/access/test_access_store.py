@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import PageSession
 from broker.core.actors import EntryPoint, Role
 from broker.core.events.events import Submitted
 from broker.core.job.jobs import Job
@@ -30,6 +32,26 @@ def test_a_person_reads_back_as_they_were_kept(store: Store, clock: ManualClock)
         assert look.people() == [ann, gone]
         assert look.person("ann") == ann
         assert look.person("eve") is None
+
+
+def test_a_session_reads_back_until_it_is_ended_or_over(store: Store, clock: ManualClock) -> None:
+    now, hour = clock.now(), timedelta(hours=1)
+    first, second = (PageSession(digest, "ann", "a1", now, now, now + hour) for digest in ("d1", "d2"))
+    with store.access.writing() as tx:
+        tx.begin_session(first)
+        tx.begin_session(second)
+        tx.session_seen("d1", now + hour / 2)
+    with store.access.reading() as look:
+        assert look.session("d1") == replace(first, seen_at=now + hour / 2)
+        assert look.session("d3") is None
+    with store.access.writing() as tx:
+        tx.end_session("d1")
+        assert tx.session("d1") is None
+        tx.begin_session(PageSession("d4", "ann", "a1", now + hour, now + hour, now + 2 * hour))
+        assert tx.session("d2") is None, "it was over"
+        assert tx.end_sessions("bob") == 0
+        assert tx.end_sessions("ann") == 1
+        assert tx.session("d4") is None
 
 
 def test_a_token_reads_back_and_is_revoked_and_used(store: Store, clock: ManualClock) -> None:

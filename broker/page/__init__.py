@@ -1,0 +1,1 @@
+"""The page of `gpubroker serve`: HTML made on the server, which works without JavaScript."""

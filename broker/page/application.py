@@ -1,0 +1,130 @@
+"""The page and the API at one address: each behind its own gate, with its own headers."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from broker.app.service.health import Pulses
+from broker.app.service.metrics import ServiceAnswers
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
+from broker.page import signing
+from broker.page.drawing import STATIC, drawn
+from broker.page.routes import PAGES
+from broker.page.visitors import Cookie, Visitor, gate, read_form
+from broker.server import problems
+from broker.server.application import MOST_BODY, Envelope, api
+from broker.server.callers import SignInNeeded
+from broker.server.problems import HttpProblem
+from broker.server.transport import Transport
+from broker.server.wrong_tokens import WrongTokens
+
+_OF_ALL = {
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"same-origin",  # without one, forms would come from nowhere
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"content-security-policy": (
+        b"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+        b"frame-ancestors 'none'"
+    ),
+}
+OF_PAGES = _OF_ALL | {b"cache-control": b"no-store"}
+OF_FILES = _OF_ALL | {b"cache-control": b"public, max-age=31536000, immutable"}
+_ONLY_TLS = {b"strict-transport-security": b"max-age=31536000"}
+_FILES, _API = "/static", ("/api/", "/healthz", "/metrics")
+
+
+def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport: Transport) -> ASGIApp:
+    """What answers requests: the API with health and metrics, and the page. Wrong tokens count together."""
+    wrong, more = WrongTokens(), _ONLY_TLS if transport.encrypted else {}
+    described = Envelope(api(broker, service, wrong))
+    pages = Envelope(page(broker, health, Cookie(transport.encrypted), wrong), OF_PAGES | more)
+    files = Envelope(_files(), OF_FILES | more)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        chosen = described if path.startswith(_API) else files if path.startswith(f"{_FILES}/") else pages
+        await chosen(scope, receive, send)
+
+    return answer
+
+
+def page(broker: Broker, health: Pulses, cookie: Cookie, wrong: WrongTokens) -> FastAPI:
+    """The page alone, to be put into an `Envelope`."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
+    app.state.health = health
+    form = Depends(read_form)
+    app.add_api_route(signing.SIGN_IN, signing.asking, methods=["GET"])
+    app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])
+    signed_in = Depends(gate(broker, cookie, None))
+    app.add_api_route(
+        "/sign-out", signing.signing_out(broker, cookie), methods=["POST"], dependencies=[form, signed_in]
+    )
+    for route in PAGES:
+        gated = Depends(gate(broker, cookie, route.permission))
+        app.add_api_route(
+            route.path,
+            route.endpoint,
+            methods=[route.method],
+            dependencies=[gated] if route.method == "GET" else [form, gated],
+        )
+    app.add_exception_handler(BrokerError, _of_broker)
+    app.add_exception_handler(RequestValidationError, _of_request)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_fault)
+    return app
+
+
+def _files() -> ASGIApp:
+    found = StaticFiles(directory=str(STATIC))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = dict(scope) | {"path": scope["path"].removeprefix(_FILES), "root_path": ""}
+        try:
+            await found(scope, receive, send)
+        except HTTPException as error:
+            await Response("not found", error.status_code, media_type="text/plain")(scope, receive, send)
+
+    return answer
+
+
+def _of_broker(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BrokerError)
+    if isinstance(error, SignInNeeded):
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        after = f"?next={quote(asked)}" if request.method == "GET" and asked != "/" else ""
+        return RedirectResponse(f"{signing.SIGN_IN}{after}", 303)
+    problems.log_refusal(request, error)
+    return _drawn(request, problems.problem_of(error, request.state.request_id))
+
+
+def _of_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return _drawn(request, problems.of_validation(error, request.state.request_id))
+
+
+def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = HTTPStatus(error.status_code).name.lower()
+    return _drawn(request, problems.plain(error.status_code, kind, str(error.detail), request.state.request_id))
+
+
+def _of_fault(request: Request, error: Exception) -> Response:
+    return _drawn(request, problems.of_fault(error, request.state.request_id))
+
+
+def _drawn(request: Request, problem: HttpProblem) -> Response:
+    visitor: Visitor | None = getattr(request.state, "visitor", None)
+    title = problem.title.capitalize()
+    return drawn("problem.html", visitor, {"problem": problem}, title=title, status=problem.status)

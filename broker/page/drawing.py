@@ -1,0 +1,96 @@
+"""Templates filled in: how figures are written, what every page has, and that nothing in it is taken for markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from broker.core.values import figures
+from broker.core.values.money import Money
+from broker.page.menu import menu
+from broker.page.visitors import Visitor, new_key
+
+STATIC = files("broker.page") / "static"
+
+
+def moment(at: datetime | None) -> str:
+    """``2026-11-01 12:00 UTC``"""
+    return figures.NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def words(code: object) -> str:
+    """A code as words: ``paused_budget`` becomes ``paused budget``."""
+    return str(code).replace("_", " ")
+
+
+def state_of(job: Any) -> str:
+    """A job's state in words, ``stopping`` once its end is asked for."""
+    return "stopping" if job.cancel_requested and not job.state.final else words(job.state)
+
+
+def part(amount: Money, whole: Money) -> float:
+    """How much of ``whole`` (more than $0) that is, for a bar: from 0 to 100."""
+    return round(min(max(100 * amount.micros / whole.micros, 0), 100), 2) if whole.micros > 0 else 100.0
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("broker.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "money": figures.money,
+        "rate": figures.rate,
+        "age": figures.age,
+        "length": figures.length,
+        "percent": figures.percent,
+        "moment": moment,
+        "words": words,
+        "state": state_of,
+        "part": part,
+        "iso": lambda at: at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+    made.globals |= {
+        "plural": figures.plural,
+        "NOTHING": figures.NOTHING,
+        "style": f"/static/style.css?v={_style_version()}",
+        "new_key": new_key,
+        "zero": timedelta(0),
+    }
+    return made
+
+
+def _style_version() -> str:
+    return sha256((STATIC / "style.css").read_bytes()).hexdigest()[:12]
+
+
+def drawn(
+    template: str,
+    visitor: Visitor | None,
+    values: Mapping[str, Any],
+    *,
+    title: str,
+    at: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    """A page. ``visitor``: who sees it, None before signing in; ``at``: the path of the menu's entry it is under."""
+    common = {
+        "title": title,
+        "visitor": visitor,
+        "menu": menu(visitor) if visitor else (),
+        "at": at,
+        "now": visitor.caller.broker.clock.now() if visitor else datetime.now(UTC),
+        "clock_scale": visitor.caller.broker.clock.scale if visitor else 1,
+    }
+    return HTMLResponse(_environment().get_template(template).render(common | dict(values)), status)

@@ -1,0 +1,90 @@
+"""Jobs: the list, one of them, and its end if somebody asks for it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Query
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.jobs import jobs
+from broker.app.results import story
+from broker.core.access.permissions import Permission
+from broker.core.errors import NotAllowed, UnknownName
+from broker.core.events.outcomes import JobState
+from broker.page.drawing import drawn, moment
+from broker.page.visitors import By, Form, request_key
+from broker.server import changes, shown
+from broker.server.shown import JobFilter
+
+AT = "/jobs"
+_ROWS = 50
+_LINES = 40  # of the output, on the page of a job
+_MOST_LINES = 2_000
+
+Text = Annotated[str, Query(max_length=200)]
+Cursor = Annotated[str | None, Query(max_length=500)]
+
+
+def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor: Cursor = None) -> Response:
+    """Jobs, newest first, in pages. Empty filters leave nothing out."""
+    states = tuple(one for one in JobState if one == state)
+    if state and not states:
+        raise UnknownName("state", state, [one.value for one in JobState])
+    asked = {"state": state, "team": team, "user": user}
+    found = shown.job_page(by.caller, JobFilter(states, team or None, user or None), limit=_ROWS, cursor=cursor)
+    following = {name: value for name, value in asked.items() if value} | {"cursor": found.next_cursor}
+    values = {
+        "page": found,
+        "asked": asked,
+        "states": list(JobState),
+        "more": f"{AT}?{urlencode(following)}" if found.next_cursor else "",
+        "first": cursor is None,
+    }
+    return drawn("jobs.html", by, values, title="Jobs", at=AT)
+
+
+def job(by: By, id: str) -> Response:
+    """One job: where it is, what it costs and why, what happened, what it printed last."""
+    view = by.caller.job(id)
+    found = shown.job(by.caller, id)
+    output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
+    happened = [event for event in jobs.events(by.caller.broker, view) if event.seq <= view.seq]
+    values = {
+        "job": found,
+        "places": {attempt.number: story.where(attempt.placement) for attempt in view.attempts},
+        "causes": {attempt.number: story.cause_words(attempt.cause) for attempt in view.attempts},
+        "story": story.in_words(happened, view.submitted_at, moment),
+        "lines": shown.logs(by.caller, id, tail=_LINES).lines if output else None,
+        "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
+    }
+    return drawn("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=AT)
+
+
+def job_output(by: By, id: str, attempt: Annotated[int | None, Query(ge=1)] = None) -> Response:
+    """The last lines that a job printed."""
+    found = shown.logs(by.caller, id, attempt=attempt, tail=_MOST_LINES)
+    values = {"id": id, "lines": found.lines, "attempt": attempt, "most": _MOST_LINES}
+    return drawn("output.html", by, values, title=f"Output of {id}", at=AT)
+
+
+def cancelling(by: By, id: str) -> Response:
+    """Asks whether a job is really to end."""
+    changes.changeable(by.caller, id)
+    values = {"job": shown.job(by.caller, id)}
+    return drawn("cancel.html", by, values, title=f"Cancel {id}?", at=AT)
+
+
+def cancel(by: By, id: str, form: Form) -> Response:
+    """Ends it, checkpoint first."""
+    changes.cancel(by.caller, id, request_key(form))
+    return RedirectResponse(f"{AT}/{id}", 303)
+
+
+def _may_change(by: By, id: str) -> bool:
+    try:
+        changes.changeable(by.caller, id)
+    except NotAllowed:
+        return False
+    return True

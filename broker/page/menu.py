@@ -1,0 +1,29 @@
+"""The menu: which pages have an entry, and who sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.core.access.permissions import Permission
+from broker.page.visitors import Visitor
+
+
+@dataclass(frozen=True, slots=True)
+class MenuEntry:
+    """One entry. ``permission``: that of its page."""
+
+    path: str
+    name: str
+    permission: Permission | None
+
+
+MENU = (
+    MenuEntry("/", "Overview", None),
+    MenuEntry("/jobs", "Jobs", Permission.SEE_JOBS),
+)
+
+
+def menu(visitor: Visitor) -> Sequence[MenuEntry]:
+    """What the visitor may open."""
+    return [one for one in MENU if one.permission is None or visitor.may(one.permission)]

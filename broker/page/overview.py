@@ -1,0 +1,35 @@
+"""The first page: the month's money, what runs, what waits for whom, what an H100 costs now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.responses import Response
+
+from broker.core.access.permissions import Permission
+from broker.core.events.outcomes import JobState
+from broker.page.drawing import drawn
+from broker.page.visitors import By
+from broker.server import shown
+from broker.server.shown import JobFilter
+
+RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
+WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
+_ROWS = 10
+_GPU = "H100"
+
+
+def overview(by: By) -> Response:
+    """Each part for whom it concerns."""
+    caller, values = by.caller, dict[str, Any](gpu=_GPU)
+    if by.may(Permission.SEE_BUDGETS):
+        values["budgets"] = shown.budget_list(caller).budgets
+        values["spend"] = shown.spend_by_team(caller, "month")
+        values["simulated"] = shown.spend_by_team(caller, "month", sandbox=True)
+    if by.may(Permission.SEE_JOBS):
+        values["running"] = shown.job_page(caller, JobFilter(RUNNING), limit=_ROWS)
+        values["waiting"] = shown.job_page(caller, JobFilter(WAITING), limit=_ROWS)
+        values["requests"] = shown.approval_list(caller).requests
+    if by.may(Permission.SEE_MARKET):
+        values["cheapest"] = shown.cheapest(caller, _GPU)
+    return drawn("overview.html", by, values, title="Overview", at="/")

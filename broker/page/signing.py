@@ -1,0 +1,69 @@
+"""Signing in with an API token, once, and out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.access import sessions
+from broker.app.wiring import Broker
+from broker.core.actors import EntryPoint
+from broker.page.drawing import drawn
+from broker.page.visitors import By, Cookie, Form, form_of, from_here
+from broker.server.callers import SignInNeeded, TooManyWrongTokens, address_of, admitted
+from broker.server.wrong_tokens import WrongTokens
+
+SIGN_IN = "/sign-in"
+_NOBODY = "This token lets nobody in. It may be mistyped, expired or revoked."
+
+
+def asking(request: Request) -> Response:
+    """The form that takes a token."""
+    return _form(request.query_params.get("next", "/"))
+
+
+def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
+    """What takes the form: a new session for a good token, the same form again for another."""
+
+    def sign_in(request: Request) -> Response:
+        from_here(request)
+        form = form_of(request)
+        token, origin = form.get("token", "").strip(), f"{EntryPoint.PAGE} {address_of(request)}"
+        try:
+            id = admitted(wrong, request, token, lambda: sessions.sign_in(broker, token, origin=origin))
+        except SignInNeeded:
+            return _form(form.get("next", "/"), _NOBODY, 401)
+        except TooManyWrongTokens as error:
+            return _form(form.get("next", "/"), f"{error.message.capitalize()}. Try again in a minute.", 429)
+        if earlier := request.cookies.get(cookie.name):
+            sessions.sign_out(broker, earlier, origin=origin)
+        answer = RedirectResponse(_inside(form.get("next", "/")), 303)
+        answer.set_cookie(cookie.name, id, path="/", secure=cookie.secure, httponly=True, samesite="lax")
+        return answer
+
+    return sign_in
+
+
+def signing_out(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response]:
+    """What ends a session, or all of the person."""
+
+    def sign_out(by: By, form: Form) -> Response:
+        sessions.sign_out(broker, by.session, origin=by.caller.origin, everywhere=form.get("everywhere") == "yes")
+        answer = RedirectResponse(SIGN_IN, 303)
+        answer.delete_cookie(cookie.name, path="/", secure=cookie.secure, httponly=True, samesite="lax")
+        return answer
+
+    return sign_out
+
+
+def _form(after: str, trouble: str = "", status: int = 200) -> Response:
+    values = {"after": _inside(after), "trouble": trouble}
+    return drawn("sign_in.html", None, values, title="Sign in", status=status)
+
+
+def _inside(path: str) -> str:
+    """A path of this page, whatever was asked: never an address of somebody else's."""
+    safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
+    return path if safe else "/"

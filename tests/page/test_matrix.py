@@ -1,0 +1,106 @@
+"""Every role on every page, for a job of one's own team, of another team, and of none: made from the tables."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from broker.app.service.health import Pulses
+from broker.core.access.permissions import Permission
+from broker.page.application import page
+from broker.page.menu import MENU
+from broker.page.routes import PAGES, PageRoute
+from broker.page.signing import SIGN_IN
+from broker.page.visitors import Cookie
+from broker.server.wrong_tokens import WrongTokens
+from tests.page.browsing import FROM_HERE, Site
+from tests.server.test_matrix import TEAMS, access_of
+from tests.server.world import EVERYBODY, NOBODY, STRANGER
+
+LOOKS = [route for route in PAGES if route.method == "GET"]
+OF_A_JOB = [route for route in LOOKS if "{id}" in route.path and route.permission is not Permission.CHANGE_OWN_JOBS]
+OTHERS = [route for route in LOOKS if "{id}" not in route.path]
+# Names that stand in somebody's page alone: of the other team, its person, its job and its budget.
+OF_VISION = ("vision", "otto", "foreign")
+
+
+def named(route: PageRoute) -> str:
+    return f"{route.method} {route.path}"
+
+
+def test_no_page_lies_outside_of_the_table(seen_site: Site) -> None:
+    routes: list[Any] = list(page(seen_site.world.broker, Pulses(), Cookie(False), WrongTokens()).routes)
+    served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
+    open_to_all = {("GET", SIGN_IN), ("POST", SIGN_IN)}
+    assert served == {(route.method, route.path) for route in PAGES} | open_to_all | {("POST", "/sign-out")}
+    assert [route.path for route in PAGES if route.permission is None] == ["/"]
+
+
+def test_the_menu_is_made_of_pages() -> None:
+    assert {(entry.path, entry.permission) for entry in MENU} <= {(route.path, route.permission) for route in LOOKS}
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize(("route", "which"), list(product(OF_A_JOB, TEAMS)), ids=lambda one: getattr(one, "path", one))
+def test_a_role_ends_at_the_border_of_its_team(seen_site: Site, route: PageRoute, which: str, who: str) -> None:
+    id, access = getattr(seen_site.world, which), access_of(who)
+    assert route.permission is not None
+    answer = seen_site.of(who).get(route.path.format(id=id))
+    if not access.anywhere(route.permission):
+        expected = 403
+    elif not access.may(Permission.SEE_JOBS, TEAMS[which]):
+        expected = 404  # as if it were not there
+    else:
+        expected = 200 if access.may(route.permission, TEAMS[which]) else 403
+    assert answer.status_code == expected
+    if expected == 404:
+        unknown = seen_site.of(who).get(route.path.format(id="unknown"))
+        told = [one.text.replace(one.headers["x-request-id"], "").replace(id, "unknown") for one in (answer, unknown)]
+        assert without_times(told[0]) == without_times(told[1]), "nothing tells that it is there"
+
+
+def without_times(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "<time" not in line]
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("route", OTHERS, ids=named)
+def test_lists_are_for_whoever_has_the_permission_somewhere(seen_site: Site, route: PageRoute, who: str) -> None:
+    access = access_of(who)
+    allowed = route.permission is None or access.anywhere(route.permission)
+    answer = seen_site.of(who).get(route.path)
+    assert answer.status_code == (200 if allowed else 403)
+    if who != STRANGER and access.teams(Permission.SEE_JOBS) == frozenset({"nlp"}):
+        assert not [name for name in OF_VISION if name in answer.text]
+
+
+@pytest.mark.parametrize("route", PAGES, ids=named)
+def test_no_page_is_shown_without_a_session(seen_site: Site, route: PageRoute) -> None:
+    path = route.path.format(id=seen_site.world.mine)
+    answer = seen_site.browser().client.request(route.method, path, headers=FROM_HERE, follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith(SIGN_IN)
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("which", TEAMS)
+def test_the_question_before_cancelling_is_put_to_those_who_may(seen_site: Site, which: str, who: str) -> None:
+    id, access = getattr(seen_site.world, which), access_of(who)
+    owner = STRANGER if which == "foreign" else "mia"
+    needed = Permission.CHANGE_OWN_JOBS if who == owner else Permission.CHANGE_TEAM_JOBS
+    sees = access.may(Permission.SEE_JOBS, TEAMS[which])
+    expected = 404 if access.anywhere(Permission.CHANGE_OWN_JOBS) and not sees else 403
+    if access.may(needed, TEAMS[which]) and sees:
+        expected = 200
+    assert seen_site.of(who).get(f"/jobs/{id}/cancel").status_code == expected
+    if sees:
+        offered = f'href="/jobs/{id}/cancel"' in seen_site.of(who).get(f"/jobs/{id}").text
+        assert offered == (expected == 200)
+
+
+def test_whoever_has_no_role_is_told_so(seen_site: Site) -> None:
+    answer = seen_site.of(NOBODY).get("/")
+    assert "has no role yet" in answer.text
+    assert "nlp" not in answer.text

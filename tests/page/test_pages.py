@@ -1,0 +1,134 @@
+"""What pages show: the figures of the use cases, nothing taken for markup, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from broker.app.jobs import submit
+from broker.core.actors import Actor
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.values import figures
+from broker.core.values.money import Money
+from broker.page.routes import PAGES
+from tests.page.browsing import FormFields, Site
+from tests.server.world import JOB
+
+LOOKS = [route.path for route in PAGES if route.method == "GET"]
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+
+
+def test_the_overview_has_the_figures_of_the_api(seen_site: Site) -> None:
+    text = seen_site.of("mia").get("/").text
+    for budget in seen_site.world.get("/budgets", "mia").json()["budgets"]:
+        assert budget["id"] in text
+        for amount in (budget["spent"], budget["held"], budget["limit"], budget["left"]):
+            assert figures.money(Money.usd(amount)) in text
+    (asked,) = seen_site.world.get("/approvals", "mia").json()["requests"]
+    assert figures.money(Money.usd(asked["total"])) in text
+    assert asked["questions"][0]["because"] in text
+
+
+def test_jobs_are_filtered_and_come_in_pages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, world = site.of("adam"), site.world
+    ids = {name: getattr(world, name) for name in ("mine", "asking", "foreign", "nobodys")}
+
+    def shown(path: str) -> set[str]:
+        text = browser.get(path).text
+        return {name for name, id in ids.items() if f'href="/jobs/{id}"' in text}
+
+    assert shown("/jobs") == set(ids)
+    assert shown("/jobs?state=&team=nlp&user=") == {"mine", "asking"}
+    assert shown("/jobs?state=awaiting_approval") == {"asking"}
+    assert shown("/jobs?user=otto") == {"foreign"}
+    assert browser.get("/jobs?state=nonsense").status_code == 404
+    assert browser.get("/jobs?cursor=nonsense").status_code == 422
+    monkeypatch.setattr("broker.page.jobs._ROWS", 3)
+    older = re.search(r'href="(/jobs\?[^"]*cursor=[^"]*)" rel="next"', browser.get("/jobs").text)
+    assert older
+    assert len(shown("/jobs")) == 3
+    assert shown("/jobs") | shown(older[1]) == set(ids)
+
+
+def test_one_job_tells_its_story_and_its_money(seen_site: Site) -> None:
+    world = seen_site.world
+    text = seen_site.of("mia").get(f"/jobs/{world.asking}").text
+    assert "submitted by mia" in text
+    assert "waiting for approval" in text
+    held = world.get(f"/jobs/{world.mine}", "mia").json()["held"]["sandbox"]
+    assert f"{figures.money(Money.usd(held))} simulated" in seen_site.of("mia").get(f"/jobs/{world.mine}").text
+
+
+def test_finance_sees_money_and_no_output(seen_site: Site) -> None:
+    path = f"/jobs/{seen_site.world.mine}"
+    assert "<h2>Output</h2>" in seen_site.of("vic").get(path).text
+    assert "<h2>Output</h2>" not in seen_site.of("fay").get(path).text
+
+
+def hostile_job(site: Site) -> str:
+    broker = site.world.broker
+    job = parse_job(JOB.format(name="x", team="team: nlp", most="6h"), file="x.yaml", now=broker.clock.now())
+    evil: Job = job.model_copy(update={"name": HOSTILE, "project": HOSTILE})
+    return submit.submit(broker, evil, by=Actor("mia")).id
+
+
+def test_a_hostile_name_is_shown_and_not_obeyed(site: Site) -> None:
+    browser = site.of("adam")
+    id = hostile_job(site)
+    for path in LOOKS:
+        for asked in (path.format(id=id), f"{path.format(id=id)}?user={HOSTILE}"):
+            page = FormFields(browser.get(asked).text)
+            assert not [tag for tag, _ in page.elements if tag in ("script", "img", "b")], asked
+            assert not [name for _, found in page.elements for name in found if name.startswith("on")], asked
+    assert "&lt;script&gt;" in browser.get(f"/jobs/{id}").text
+    assert "script" not in browser.get("/jobs/%3Cscript%3E").text.replace("&lt;script&gt;", "")
+
+
+@pytest.mark.parametrize("path", [*LOOKS, "/sign-in", "/nothing"])
+def test_every_page_stands_alone(seen_site: Site, path: str) -> None:
+    """No script, no inline style, nothing from another host; a title, one heading, names for fields."""
+    answer = seen_site.of("mia").get(path.format(id=seen_site.world.mine))
+    page = FormFields(answer.text)
+    tags = [tag for tag, _ in page.elements]
+    assert "script" not in tags
+    assert "style" not in tags
+    assert tags.count("h1") == 1
+    assert re.search(r"<title>\S.* – gpubroker</title>", answer.text)
+    for tag, found in page.elements:
+        assert "style" not in found, tag
+        for name in ("src", "href", "action"):
+            assert (found.get(name) or "/").startswith(("/", "#")), f"{tag} {name}"
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'")
+    assert "script-src" not in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["referrer-policy"] == "same-origin"
+
+
+def test_the_sheet_is_kept_by_browsers_and_changes_its_address_when_it_changes(seen_site: Site) -> None:
+    found = re.search(r'href="(/static/style.css\?v=\w+)"', seen_site.of("mia").get("/").text)
+    assert found
+    answer = seen_site.browser().get(found[1])
+    assert answer.headers["content-type"].startswith("text/css")
+    assert "immutable" in answer.headers["cache-control"]
+    assert "http" not in answer.text, "nothing from elsewhere"
+    for path in ("/static/", "/static/nothing", "/static/../application.py", "/static/%2e%2e/application.py"):
+        assert seen_site.browser().get(path).status_code == 404
+
+
+def test_a_fault_tells_nothing_of_the_server(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("secret of the house")
+
+    browser = site.of("adam")
+    monkeypatch.setattr("broker.server.shown.budgets", broken)
+    answer = browser.get("/")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert answer.headers["x-request-id"] in answer.text
+    assert answer.headers["x-frame-options"] == "DENY"
