@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,6 +147,13 @@ class Broker:
                     hint="change the owner or mode of the folder above, or set GPUBROKER_HOME",
                 ) from error
         return open_store(self.settings.store_url, clock=SystemClock())
+
+    def over(self, store: Store) -> Broker:
+        """This broker over another store, with the same clock, market and engines. Whoever passes a store closes it."""
+        other = copy(self)
+        other._store, other._clock, other._policy = store, self.clock, None
+        other.fresh_until = dict(self.fresh_until)
+        return other
 
     def close(self) -> None:
         """Close the store, if it was opened."""

@@ -155,6 +155,12 @@ class Reading(Protocol):
         """
         ...
 
+    def decisions(
+        self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None
+    ) -> Sequence[Decision]:
+        """Decisions on record, or one job's, or those from a time (UTC) on; newest first."""
+        ...
+
     def undecided(self) -> Sequence[JobView]:
         """Every job with a pending approval request, oldest first."""
         ...

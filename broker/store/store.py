@@ -119,6 +119,15 @@ class Store:
         with self._database.writing() as connection:
             yield StoreWriting(connection)
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[Store]:
+        """This store, to try something out: what is written in it is undone at the end of the block. Other writers wait
+        meanwhile, so it is to be short. For one thread."""
+        from broker.store.engine.rehearsal import rehearsed  # most commands do without
+
+        with rehearsed(self._database) as database:
+            yield Store(database, self._clock)
+
     def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
         """The lead over this store's jobs, or another duty, for the time of the block; None when another process has
         it."""

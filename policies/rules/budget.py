@@ -300,7 +300,8 @@ class Budget:
             }
             if facts.now < use.over_since + grace:
                 message = f"{state}; running jobs stop at {use.over_since + grace:%Y-%m-%d %H:%M:%S} UTC"
-                return allow(self, "in_grace", message, **figures)
+                stops_at = (use.over_since + grace).isoformat()
+                return allow(self, "in_grace", message, **figures, stops_at=stops_at)
             return deny(
                 self, "exceeded", f"{state}; running jobs stop after a grace period of {length(grace)}", **figures
             )

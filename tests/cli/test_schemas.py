@@ -84,6 +84,7 @@ def _jobs_and_policies(
     prints("policy-check", "policy", "check", policy)
     prints("policy-apply", "policy", "apply", policy)
     prints("policy-show", "policy", "show", "--history", "--files")
+    assert prints("policy-versions", "policy", "versions")["versions"]
     assert prints("offers", "offers", "--provider", "sandbox", "--spot")["offers"]
     prints("prices-status", "prices", "status")
     assert prints("plan", "plan", sandbox_job, code=6)["placements"]
@@ -136,7 +137,8 @@ def _jobs_and_policies(
     prints("error", "jobs", "show", "nobody", code=2)
     prints("error", "plan", write("wrong.yaml", "rum: x\nnum_nodes: none\n"), code=2)
     cheap = POLICY + "  - {name: cheap, max_job_cost: $0.01}\n"
-    gpubroker("policy", "apply", write("p.yaml", cheap.replace("capacity:", "#")))
+    assert prints("policy-preview", "policy", "preview", write("p.yaml", POLICY.replace("$100", "$50")))["budgets"]
+    gpubroker("policy", "apply", "--yes", write("p.yaml", cheap.replace("capacity:", "#")))
     prints("submit-refused", "submit", sandbox_job, "--yes", code=3)
     assert prints("policy-decisions", "policy", "explain", asked["id"])["decisions"]
     assert prints("policy-backtest", "policy", "backtest", policy, "--from", "1d")["decisions"]

@@ -119,7 +119,11 @@ def backtest(broker: Broker, paths: Sequence[Path], start: datetime, end: dateti
     """
     if start >= end:
         raise InvalidInput(f"nothing lies between {start:%Y-%m-%d} and {end:%Y-%m-%d}; expected --from before --to")
-    policy = check(broker, paths)
+    return backtest_of(broker, check(broker, paths), start, end)
+
+
+def backtest_of(broker: Broker, policy: PolicySet, start: datetime, end: datetime) -> Backtest:
+    """As `backtest`, of a policy set that was loaded. Raises `InvalidInput` for a record that was altered."""
     with broker.store.reading() as look:
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
         entries = look.entries()

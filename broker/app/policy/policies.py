@@ -120,11 +120,11 @@ def _is_cases(path: Path) -> bool:
 
 def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
     """The set that the files make. Raises `InvalidInput` with every finding. Changes nothing."""
-    return _loaded(broker, read_files(paths))
+    return loaded(broker, read_files(paths))
 
 
-def _loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
-    """The set that the files make, once their rules of thumb make sense, too."""
+def loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
+    """The set that the files make, once their rules of thumb make sense, too. Raises `InvalidInput`."""
     found = broker.registries.load_policies(files)
     if any("rules_of_thumb" in text for text in files.values()):
         from broker.app.advise.rules_of_thumb import of_files  # only where a file has some
@@ -138,11 +138,38 @@ def apply(broker: Broker, paths: Sequence[Path], note: str = "", *, by: Actor) -
 
     A set that does not load is not activated, and the last good one goes on. The same set again changes nothing.
     """
-    files = read_files(paths)
-    _loaded(broker, files)
+    return activate(broker, read_files(paths), note, by=by)
+
+
+def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
+    """The version of that number, or without one the last that differs from the active one. Raises `InvalidInput` where
+    there is none."""
+    history = broker.store.policy_history()
+    if number is None:
+        found = next((one for one in history if one.sha256 != history[0].sha256), None)
+        if found is None:
+            raise InvalidInput("there is no earlier version to go back to", hint="see `gpubroker policy versions`")
+        return found
+    for one in history:
+        if one.number == number:
+            return one
+    known = f"versions are 1 to {history[0].number}" if history else "none was ever applied"
+    raise InvalidInput(f"there is no version {number}; {known}", hint="see `gpubroker policy versions`")
+
+
+def activate(broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor) -> tuple[PolicyVersion, str]:
+    """As `apply`, of files that were read."""
+    loaded(broker, files)
     before = broker.store.active_policy()
     version = broker.store.activate_policy(files, by=by.identity, note=note)
     return version, difference(before.files if before else {}, files)
+
+
+def likely_mistakes(broker: Broker, policy: PolicySet) -> list[str]:
+    """Warnings about valid files: rules that overlap, names that nobody has used."""
+    from broker.app.policy.unknown_names import unseen
+
+    return [*policy.warnings, *map(str, unseen(broker, policy))]
 
 
 def adopt(broker: Broker, *, by: Actor) -> PolicyVersion | None:

@@ -26,6 +26,7 @@ from broker.app.results.kept_files import (
 from broker.app.results.offers import OfferGroupList, OfferList
 from broker.app.results.plans import PlanResult, RefusedSubmission
 from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
+from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import ImportedPrices, PastOfferList, PriceHistoryList, PrunedPriceHistory
 from broker.app.results.prices import AcceptedPrices, PollReport, PriceStatus
 from broker.app.results.purchases import (
@@ -95,14 +96,16 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "person": PersonResult,  # of the other commands of `people`
     "plan": PlanResult,
     "plan-together": PlannedTogether,  # of several job files
-    "policy-apply": AppliedPolicy,
+    "policy-apply": AppliedPolicy,  # also of `policy rollback`
     "policy-backtest": PolicyBacktest,
     "policy-check": CheckedPolicy,
     "policy-decisions": RecordedDecisions,  # of `policy explain` with a submitted job
     "policy-explain": PolicyExplanation,  # of a job file
     "policy-findings": CapacityFindingList,
+    "policy-preview": PolicyPreviewResult,  # also of `policy apply --dry-run` and `policy rollback --dry-run`
     "policy-show": PolicyInForce,
     "policy-test": PolicyTestResult,
+    "policy-versions": PolicyVersionList,
     "prices-accept": AcceptedPrices,
     "prices-history": PriceHistoryList,
     "prices-history-at": PastOfferList,  # with --at

@@ -102,18 +102,22 @@ def work_left(broker: Broker) -> bool:
         return any(
             view.state not in people
             or view.cancel_requested
-            or (view.asked is not None and (view.asked.expired(now) or _policies_changed(broker, look, view)))
+            or (view.asked is not None and view.asked.expired(now))
+            or _policies_changed(broker, look, view)
             or not all(a.over for a in view.attempts)
             for view in look.unclosed()
         )
 
 
 def _policies_changed(broker: Broker, look: StoreReading, view: JobView) -> bool:
-    """Whether other policies came into force since it was asked; those that cannot be read change nothing."""
-    from broker.app.jobs import approval_reevaluation  # only where something waits for an answer
+    """Whether other policies came into force since what it waits for was asked, or since it was stopped by one; those
+    that cannot be read change nothing."""
+    from broker.app.jobs import approval_reevaluation  # only where something waits for people
+    from broker.reconciler.controllers import going_on
 
     try:
-        return approval_reevaluation.is_due(look, view, broker.policy(look))
+        policy = broker.policy(look)
+        return approval_reevaluation.is_due(look, view, policy) or going_on.is_due(look, view, policy)
     except BrokerError:
         return False
 

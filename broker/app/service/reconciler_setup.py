@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -18,7 +19,9 @@ from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.reconciler.admission.launch_check import Rejudging, Validity
+from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.enforcement import Enforcement
+from broker.reconciler.controllers.going_on import GoingOn
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
@@ -39,10 +42,21 @@ def run_folders(broker: Broker) -> RunFolders:
     return RunFolders(broker.settings.runs_url, broker.clock)
 
 
-def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
-    """A reconciler over this broker's store, engines and policies. ``calls``: how engines are called; None: one call
-    after the other within a look."""
-    folders = run_folders(broker)
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What judges jobs by the policies in force. ``what_runs``: asked in that order about a job that needs no other
+    step; the first is the one that stops what may not go on."""
+
+    placing: Placing
+    check: Rejudging
+    enforcement: Enforcement
+    what_runs: tuple[Controller, ...]
+    secrets: JobSecrets
+
+
+def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging:
+    """The controllers that judge the jobs of this broker's store, for its reconciler and for whoever rehearses one.
+    ``rest``: as of `Moving`."""
     scale, now = broker.clock.scale, broker.clock.now
     strategist = Strategist(partial(record, broker.store))
     secrets = JobSecrets(broker)
@@ -55,23 +69,33 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
     enforcement = Enforcement(
         broker.store, broker.policy, now, folders.usage, every=_JUDGE_EVERY * scale, over=OverBudgets(broker)
     )
-    judges = (
+    check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
+    what_runs = (
         enforcement,
+        GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker)),
         AskingAnew(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
-        Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=_REST),
+        Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),
     )
+    return Judging(placing, check, enforcement, what_runs, secrets)
+
+
+def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
+    """A reconciler over this broker's store, engines and policies. ``calls``: how engines are called; None: one call
+    after the other within a look."""
+    folders = run_folders(broker)
+    judges = judging(broker, folders)
     return Reconciler(
         ReconcilerPorts(
             broker.store, broker.engine, folders, broker.clock, calls or EngineCalls(), store_id(broker.store)
         ),
-        placing,
-        Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale)),
-        judges=judges,
-        limits=enforcement,
-        secrets=partial(passed_on, broker, secrets),
-        closing=secrets.erase,
-        timing=Timing(settle_every=timedelta(seconds=broker.settings.settle_every)).scaled(scale),
+        judges.placing,
+        judges.check,
+        judges=judges.what_runs,
+        limits=judges.enforcement,
+        secrets=partial(passed_on, broker, judges.secrets),
+        closing=judges.secrets.erase,
+        timing=Timing(settle_every=timedelta(seconds=broker.settings.settle_every)).scaled(broker.clock.scale),
     )
 
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, PolicyFiles, examples, one_line
-from broker.cli.policy import findings
+from broker.cli.options import AsJson, PolicyFiles, examples
+from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from broker.app.wiring import Broker
-    from broker.core.ports import PolicySet
 
 app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
 
@@ -33,7 +31,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
 
     terminal = Terminal.of(context)
     found = policies.check(terminal.broker(), files)
-    warnings, cases = _warnings(terminal.broker(), found), policies.cases_among(files)
+    warnings, cases = policies.likely_mistakes(terminal.broker(), found), policies.cases_among(files)
     if as_json:
         from broker.app.results.policies import CheckedPolicy
 
@@ -43,64 +41,6 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
         terminal.show(
             *view.rule_table(terminal.out, found), "The files are valid. Activate them with `gpubroker policy apply`."
         )
-
-
-@app.command(
-    epilog=examples("gpubroker policy apply team.yaml", "gpubroker policy apply policies/ --note 'Q4 budgets'")
-)
-def apply(
-    context: typer.Context,
-    files: PolicyFiles,
-    note: Annotated[str, typer.Option("--note", callback=one_line, help="Reason, for the record.")] = "",
-    diff: Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make these files the active policy. Files that are not named no longer apply.
-
-    The change is recorded with its user, time and difference. Prints the warnings of `policy check`.
-    """
-    from broker.app.policy import policies
-    from broker.app.service import background
-    from broker.cli.policy import policy_view as view
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    before, old = broker.store.active_policy(), _active(broker)
-    version, difference = policies.apply(broker, files, note, by=terminal.actor)
-    background.revive(broker)  # jobs may wait for an approval that is no longer needed
-    changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
-    cases = policies.cases_among(files)
-    if as_json:
-        from broker.app.results.policies import AppliedPolicy
-
-        left_out = [str(case) for case in cases]
-        terminal.answer(
-            AppliedPolicy.of(version, changed=changed, difference=difference, warnings=warnings, left_out=left_out)
-        )
-    elif not changed:
-        terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
-    else:
-        if diff:
-            terminal.show(*view.difference(difference))
-        terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
-        terminal.show(f"Version {version.number} is active.")
-    if not as_json:
-        terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
-
-
-def _warnings(broker: Broker, policy: PolicySet) -> list[str]:
-    """Likely mistakes in valid files."""
-    from broker.app.policy.unknown_names import unseen
-
-    return [*policy.warnings, *map(str, unseen(broker, policy))]
-
-
-def _active(broker: Broker) -> PolicySet | None:
-    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
-    try:
-        return broker.policy()
-    except InvalidInput:
-        return None
 
 
 @app.command(
@@ -261,6 +201,10 @@ def backtest(
         terminal.show(*trial.backtested(terminal.out, found))
 
 
+app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)
+app.command("preview", epilog=applying.PREVIEW_EXAMPLES)(applying.preview)
+app.command("rollback", epilog=applying.ROLLBACK_EXAMPLES)(applying.rollback)
+app.command("versions", epilog=applying.VERSIONS_EXAMPLES)(applying.versions)
 app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
 
 

@@ -122,7 +122,7 @@ def warnings(doubtful: Sequence[str]) -> list[Text]:
     return [Text(f"warning: {one}", style="yellow") for one in doubtful]
 
 
-def left_out_cases(files: Sequence[Path]) -> list[Text]:
+def left_out_cases(files: Sequence[Path | str]) -> list[Text]:
     """A note on case files that were given as policy files: they contain no rules."""
     names = [str(file) for file in files]
     told = f"note: ignored, test cases and not rules: {', '.join(names)}; run `gpubroker policy test {' '.join(names)}`"
@@ -171,7 +171,7 @@ def history_table(console: Console, versions: Sequence[PolicyVersion]) -> Render
         Column("activated"),
         Column("by"),
         Column("files", 1, folds=True),
-        Column("note", 2, folds=True),
+        Column("why", 2, folds=True),
     )
     cells = [[str(v.number), formats.moment(v.activated_at), v.by, ", ".join(v.files), v.note] for v in versions]
     return fitting(console, columns, cells)[0]

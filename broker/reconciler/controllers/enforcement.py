@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.errors import BrokerError
@@ -18,7 +19,7 @@ from broker.core.events.wait_reasons import RulesDeny
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, sealed, written
-from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, IdleLimit, Usage
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, IdleLimit, Usage, Verdict
 from broker.core.ports import LimitsIdleness, PolicySet
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
@@ -154,8 +155,53 @@ def judge_running(
     now: datetime,
     over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
 ) -> Decision | None:
-    """The decision that an attempt may not go on; None where it may. A guardrail that asks first lets what was approved
-    go on, and nothing else. ``over``: the budgets that are exceeded and stop what runs."""
+    """The decision that an attempt may not go on; None where it may."""
+    said = said_to_running(money, policy, view, attempt, usage, now, over)
+    return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
+
+
+@dataclass(frozen=True, slots=True)
+class SaidToRunning:
+    """What the rules say to an attempt that runs, and what they saw."""
+
+    action: Action
+    facts: Facts
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def answer(self) -> Answer:
+        return strictest(self.verdicts)
+
+    def decision(self, policy: PolicySet, view: JobView, attempt: AttemptView) -> Decision:
+        """The record of it."""
+        inputs = written(self.action, self.facts)
+        return Decision(
+            at=self.facts.now,
+            action=self.action.kind,
+            user=view.user,
+            job_name=view.job.name,
+            answer=self.answer,
+            policy_version=policy.version,
+            facts_hash=sealed(inputs, policy.version),
+            job_id=view.id,
+            attempt=attempt.number,
+            pool=attempt.placement.offer.pool,
+            verdicts=self.verdicts,
+            seen={"inputs": inputs},
+        )
+
+
+def said_to_running(
+    money: Mapping[MoneyKind, Balance],
+    policy: PolicySet,
+    view: JobView,
+    attempt: AttemptView,
+    usage: Sequence[Usage],
+    now: datetime,
+    over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
+) -> SaidToRunning:
+    """The rules' word on an attempt that runs. A guardrail that asks first lets what was approved go on, and nothing
+    else. ``over``: the budgets that are exceeded and stop what runs."""
     billed = billed_time(view, now)
     mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
     action = Action(
@@ -175,24 +221,7 @@ def judge_running(
     # that for every job every few seconds would take longer than those few seconds.
     mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
     facts = Facts(now, budgets=mine_over, grants=view.grants)
-    verdicts = tuple(policy.judge(action, facts))
-    if strictest(verdicts) is not Answer.DENY:
-        return None
-    inputs = written(action, facts)
-    return Decision(
-        at=now,
-        action=action.kind,
-        user=view.user,
-        job_name=view.job.name,
-        answer=Answer.DENY,
-        policy_version=policy.version,
-        facts_hash=sealed(inputs, policy.version),
-        job_id=view.id,
-        attempt=attempt.number,
-        pool=attempt.placement.offer.pool,
-        verdicts=verdicts,
-        seen={"inputs": inputs},
-    )
+    return SaidToRunning(action, facts, tuple(policy.judge(action, facts)))
 
 
 def _runs(view: JobView, attempt: AttemptView) -> bool:

@@ -72,11 +72,11 @@ def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_
     gpubroker: Gpubroker, write: Any
 ) -> None:
     job = only(gpubroker, by=ANN)["job"]
-    gpubroker("policy", "apply", write("p.yaml", POLICY + "  - {name: cheap, max_job_cost: $1}\n"), by=OLGA)
+    gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY + "  - {name: cheap, max_job_cost: $1}\n"), by=OLGA)
     denied = gpubroker("approvals", "grant", job, by=OLGA)
     assert denied.code == 3
     assert "cheap: the job may cost $" in denied.err
-    gpubroker("policy", "apply", write("p.yaml", POLICY.partition("guardrails")[0]), by=OLGA)
+    gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY.partition("guardrails")[0]), by=OLGA)
     done = gpubroker("approvals", "grant", job, by=OLGA)
     assert done.out.startswith(f"{job}: no approval needed: no active rule requires it any more; state: planned.")
     assert "no approval needed (big)" in gpubroker("jobs", "show", job, by=OLGA).out
@@ -108,7 +108,7 @@ def test_a_policy_under_which_nobody_is_asked_sees_to_it_that_what_waited_goes_o
     gpubroker: Gpubroker, write: Any, started: list[object]
 ) -> None:
     started.clear()
-    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("cost: $2", "cost: $50")), by=ANN)
+    gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY.replace("cost: $2", "cost: $50")), by=ANN)
     assert len(started) == 1
 
 
@@ -123,7 +123,7 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
     misspelt = gpubroker("approvals", "grant", "--for-user", "olag-x", "--for-user", "an*", *ahead, "--json", by=OLGA)
     assert misspelt.code == 0
     assert misspelt.err == "warning: no job here is by 'olag-x' so far; did you mean 'olga'?\n"
-    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("expires: 6h", "own_requests: true")), by=OLGA)
+    gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY.replace("expires: 6h", "own_requests: true")), by=OLGA)
     assert gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA).code == 0
 
 
@@ -180,7 +180,10 @@ def test_everybody_is_told_what_a_yes_covers(asked: Any, gpubroker: Gpubroker, w
 def test_the_place_is_said_where_the_rule_looks_at_it(gpubroker: Gpubroker, write: Any, sandbox_job: Path) -> None:
     entry = "{name: place, allowed_locations: {providers: [aws]}, action: ask, approvers: [olga]}"
     assert (
-        gpubroker("policy", "apply", write("q.yaml", f"version: 1\nguardrails: [{entry}]\n{_MONEY}"), by=ANN).code == 0
+        gpubroker(
+            "policy", "apply", "--yes", write("q.yaml", f"version: 1\nguardrails: [{entry}]\n{_MONEY}"), by=ANN
+        ).code
+        == 0
     )
     gpubroker("submit", sandbox_job, "--yes", by=ANN)
     newest = gpubroker("approvals", "list", "--json", by=ANN).json["requests"][-1]

@@ -100,7 +100,7 @@ def test_submit_and_the_job_and_the_budget_say_the_same(gpubroker: Any, write: A
 
 def test_a_refused_extension_prints_a_command_that_passes(gpubroker: Any, write: Any) -> None:
     daily = "budgets: [{name: by-day, amount: $2, period: day, counts: [sandbox]}]\n"
-    assert gpubroker("policy", "apply", write("policy.yaml", f"version: 1\npolicy: test\n{daily}")).code == 0
+    assert gpubroker("policy", "apply", "--yes", write("policy.yaml", f"version: 1\npolicy: test\n{daily}")).code == 0
     job = write("job.yaml", JOB.replace("60h", "20h") + "max_cost: $1\n")
     assert gpubroker("submit", job, "--yes", "--detach").code == 0
     more = ("jobs", "extend", "trial", "--max-cost", "$500", "--max-duration", "2000h")

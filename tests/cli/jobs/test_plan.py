@@ -197,7 +197,7 @@ def test_what_cannot_be_submitted_promises_no_hold(gpubroker: Any, sandbox_job: 
     allowed = gpubroker("plan", sandbox_job)
     assert "is held at submission" in allowed.out
     assert gpubroker("plan", sandbox_job, "--json").json["hold"] != {}
-    assert gpubroker("policy", "apply", write("p.yaml", budget % "$0.01")).code == 0
+    assert gpubroker("policy", "apply", "--yes", write("p.yaml", budget % "$0.01")).code == 0
     denied = gpubroker("plan", sandbox_job)
     assert denied.code == 3
     assert "Denied by the active policy" in denied.out

@@ -37,7 +37,7 @@ def test_a_wrong_file_is_not_activated(gpubroker: Any, write: Any, policy: Path)
 def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
     assert "Nothing changed" in gpubroker("policy", "apply", policy).out
     policy.write_text(policy.read_text().replace("$500", "$600"))
-    done = gpubroker("policy", "apply", policy, "--note", "more", "--diff")
+    done = gpubroker("policy", "apply", "--yes", policy, "--note", "more", "--diff")
     assert "-  - {name: real, amount: $500, period: month}" in done.out
     assert "+  - {name: real, amount: $600, period: month}" in done.out
     assert "Rules: 1 changed." in done.out
@@ -51,6 +51,42 @@ def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
     assert "more" in gpubroker("policy", "show", "--history").out
     again = gpubroker("policy", "apply", policy, "--json").json
     assert again["changed"] is False
+
+
+def test_what_is_in_force_is_replaced_after_a_yes_alone(gpubroker: Any, policy: Path) -> None:
+    policy.write_text(policy.read_text().replace("$500", "$600"))
+    refused = gpubroker("policy", "apply", policy)
+    assert refused.code == 2
+    assert "this replaces version 1" in refused.err
+    assert "--yes" in refused.err
+    assert "real: $500.00 per month, all jobs, deny → $600.00 per month, all jobs, deny" in refused.out
+    assert f"({policy}:" in refused.out
+    for command in (("preview",), ("apply", "--dry-run")):
+        done = gpubroker("policy", *command, policy)
+        assert (done.code, "Nothing was changed." in done.out) == (0, True)
+    assert gpubroker("policy", "show", "--json").json["active"]["number"] == 1
+    assert gpubroker("policy", "apply", policy, "--yes", "--json").json["number"] == 2
+
+
+def test_going_back_is_a_version_of_its_own(gpubroker: Any, policy: Path) -> None:
+    assert gpubroker("policy", "rollback", "--yes").code == 2, "there is nothing to go back to"
+    first = policy.read_text()
+    policy.write_text(first.replace("$500", "$600"))
+    gpubroker("policy", "apply", policy, "--yes", "--why", "more room")
+    assert gpubroker("policy", "rollback").code == 2, "nobody can be asked"
+    seen = gpubroker("policy", "rollback", "--dry-run", "--json").json
+    assert [one["after"]["amount"] for one in seen["budgets"]] == ["500.00"]
+    done = gpubroker("policy", "rollback", "--yes", "--why", "too much", "--json").json
+    assert (done["number"], done["note"]) == (3, "rollback to version 1: too much")
+    listed = gpubroker("policy", "versions", "--json").json["versions"]
+    assert [(one["number"], one["note"]) for one in listed] == [
+        (3, "rollback to version 1: too much"), (2, "more room"), (1, ""),
+    ]  # fmt: skip
+    assert all(one["by"] for one in listed)
+    assert gpubroker("policy", "show", "--files", "--json").json["active"]["files"][str(policy)] == first
+    unknown = gpubroker("policy", "rollback", "9", "--yes")
+    assert (unknown.code, "there is no version 9; versions are 1 to 3" in unknown.err) == (2, True)
+    assert "more room" in gpubroker("policy", "versions").out
 
 
 def test_explain_gives_every_rules_verdict(gpubroker: Any, sandbox_job: Path, policy: Path, write: Any) -> None:

@@ -1,0 +1,119 @@
+"""What a change of policies would do, before anybody makes it: to jobs, requests and budgets now, and to what was
+decided lately. By the controllers of the next look (`broker.app.policy.rehearsal`) and by replaying what is on record
+(`broker.app.policy.backtest`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.app.billing.budgets import BudgetLine
+from broker.app.policy.backtest import Backtest, backtest_of
+from broker.app.policy.policies import difference, loaded
+from broker.app.policy.rehearsal import Effect, JobOutcome, Rehearsed, rehearse
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+
+LAST_MONTH = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """One budget before and after; None: there is none of that name."""
+
+    before: BudgetLine | None
+    after: BudgetLine | None
+
+    @property
+    def name(self) -> str:
+        return (self.after or self.before or _nothing()).spec.id
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What would have been decided otherwise from ``since`` to ``until`` (UTC)."""
+
+    since: datetime
+    until: datetime
+    found: Backtest
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPreview:
+    """What these files would do if they were applied now. ``changed``: whether they are other ones than those in force
+    (``before``: their version, 0 without any). ``jobs``: those to which something else would happen at the next look
+    than under the policies in force; ``looked_at``: how many open jobs were, and ``left_out`` how many were not, the
+    last in line. ``past``: None where it was not asked for."""
+
+    before: int
+    changed: bool
+    difference: str
+    jobs: Sequence[JobOutcome]
+    budgets: Sequence[BudgetChange]
+    looked_at: int
+    left_out: int
+    past: Past | None
+
+
+def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = LAST_MONTH) -> PolicyPreview:
+    """What would happen if these files (text by name) were applied now. Changes nothing. ``back``: how far back the
+    recorded decisions are judged again; None: not at all. Raises `InvalidInput` for files that are wrong."""
+    policy, active = loaded(broker, files), broker.store.active_policy()
+    now_ = active.files if active else {}
+    would, does = rehearse(broker, files), _as_it_is(broker)
+    jobs = tuple(changed_outcomes(does.outcomes if does else {}, would.outcomes))
+    past = None
+    if back is not None:
+        now = broker.clock.now()
+        past = Past(now - back, now, backtest_of(broker, policy, now - back, now))
+    return PolicyPreview(
+        before=active.number if active else 0,
+        changed=dict(files) != dict(now_) or active is None,
+        difference=difference(now_, files),
+        jobs=jobs,
+        budgets=tuple(_budget_changes(does.budgets if does else (), would.budgets)),
+        looked_at=would.open_jobs,
+        left_out=would.left_out,
+        past=past,
+    )
+
+
+def _as_it_is(broker: Broker) -> Rehearsed | None:
+    """What the next look does under the policies in force; None where they cannot be read: then nothing is judged."""
+    try:
+        broker.policy()
+    except InvalidInput:
+        return None
+    return rehearse(broker)
+
+
+def changed_outcomes(before: Mapping[str, JobOutcome], after: Mapping[str, JobOutcome]) -> Iterable[JobOutcome]:
+    """What happens to jobs after, where it is not what happens anyhow; in the order of the next look."""
+    for job_id, outcome in after.items():
+        known = before.get(job_id)
+        if known is None or known.same_as != outcome.same_as:
+            yield outcome
+    for job_id, outcome in before.items():
+        if job_id in after:
+            continue
+        if outcome.effect in (Effect.STOPS, Effect.STOPS_LATER, Effect.MOVES, Effect.GIVES_UP_LAUNCH):
+            yield replace(outcome, effect=Effect.LET_GO)
+        elif outcome.effect is not Effect.REFUSED:
+            yield replace(outcome, effect=Effect.WAITS)
+
+
+def _budget_changes(before: Sequence[BudgetLine], after: Sequence[BudgetLine]) -> Iterable[BudgetChange]:
+    old, new = {line.spec.id: line for line in before}, {line.spec.id: line for line in after}
+    for name in dict.fromkeys([*new, *old]):
+        change = BudgetChange(old.get(name), new.get(name))
+        if change.before is None or change.after is None or _terms(change.before) != _terms(change.after):
+            yield change
+
+
+def _terms(line: BudgetLine) -> tuple[object, ...]:
+    return line.spec, line.limit, line.action
+
+
+def _nothing() -> BudgetLine:
+    raise ValueError("a change is of a budget before or after")

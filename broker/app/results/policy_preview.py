@@ -1,0 +1,149 @@
+"""What a change of policies would do, as results."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.billing.budgets import BudgetLine
+from broker.app.policy.preview import BudgetChange, PolicyPreview
+from broker.app.policy.rehearsal import Effect, JobOutcome
+from broker.app.results.budgets import BudgetScope
+from broker.app.results.policies import Activation
+from broker.app.results.trials import PolicyBacktest
+from broker.app.results.values import Moment, Result
+from broker.core.values.money import Money
+
+
+class ObjectingRule(Result):
+    """A rule and what it says; ``source``: file and line."""
+
+    name: str
+    kind: str
+    code: str
+    message: str
+    source: str
+
+
+class AffectedJob(Result):
+    """A job to which something happens at the next look that would not happen otherwise. ``at``: when, if not at once;
+    ``pool``: of a start; ``approvers``: who is asked."""
+
+    job_id: str
+    name: str
+    user: str
+    team: str | None
+    effect: Effect
+    rules: list[ObjectingRule]
+    pool: str | None
+    approvers: list[str]
+    at: Moment | None
+
+    @classmethod
+    def of(cls, one: JobOutcome) -> Self:
+        return cls(
+            job_id=one.job_id,
+            name=one.name,
+            user=one.user,
+            team=one.team,
+            effect=one.effect,
+            rules=[
+                ObjectingRule(name=rule.name, kind=rule.rule, code=rule.code, message=rule.message, source=rule.source)
+                for rule in one.rules
+            ],
+            pool=one.where or None,
+            approvers=list(one.asks),
+            at=one.at,
+        )
+
+
+class BudgetTermsResult(Result):
+    """What a budget grants, and how it stands. Amounts in USD; ``left`` may be negative."""
+
+    amount: Money
+    period: str
+    timezone: str
+    counts: list[str]
+    action: str
+    scope: BudgetScope
+    spent: Money
+    held: Money
+    left: Money
+    source: str
+
+    @classmethod
+    def of(cls, line: BudgetLine) -> Self:
+        spec = line.spec
+        return cls(
+            amount=line.limit,
+            period=spec.period,
+            timezone=spec.timezone,
+            counts=sorted(spec.counts),
+            action=line.action,
+            scope=BudgetScope(
+                teams=list(spec.teams),
+                projects=list(spec.projects),
+                workloads=list(spec.workloads),
+                users=list(spec.users),
+                environments=list(spec.environments),
+            ),
+            spent=line.use.spent,
+            held=line.use.held,
+            left=line.left,
+            source=str(line.source),
+        )
+
+
+class BudgetChangeResult(Result):
+    """A budget that is new (``before`` is null), gone (``after`` is null) or changed."""
+
+    name: str
+    before: BudgetTermsResult | None
+    after: BudgetTermsResult | None
+
+    @classmethod
+    def of(cls, change: BudgetChange) -> Self:
+        before, after = (None if line is None else BudgetTermsResult.of(line) for line in (change.before, change.after))
+        return cls(name=change.name, before=before, after=after)
+
+
+class PastChanges(Result):
+    """What was decided from ``since`` to ``until``, judged again."""
+
+    since: Moment
+    until: Moment
+    decisions: PolicyBacktest
+
+
+class PolicyPreviewResult(Result):
+    """What policy files would do if they were applied now. ``active_version``: of those in force, 0 without any;
+    ``looked_at``: how many open jobs were, and ``left_out`` how many that wait were not. ``past``: null where it was
+    not asked for."""
+
+    active_version: int
+    changed: bool
+    difference: str
+    jobs: list[AffectedJob]
+    budgets: list[BudgetChangeResult]
+    looked_at: int
+    left_out: int
+    past: PastChanges | None
+
+    @classmethod
+    def of(cls, seen: PolicyPreview) -> Self:
+        past = seen.past
+        return cls(
+            active_version=seen.before,
+            changed=seen.changed,
+            difference=seen.difference,
+            jobs=[AffectedJob.of(one) for one in seen.jobs],
+            budgets=[BudgetChangeResult.of(one) for one in seen.budgets],
+            looked_at=seen.looked_at,
+            left_out=seen.left_out,
+            past=past and PastChanges(since=past.since, until=past.until, decisions=PolicyBacktest.of(past.found)),
+        )
+
+
+class PolicyVersionList(Result):
+    """Every activation of a set of policy files, the newest first."""
+
+    versions: list[Activation]

@@ -1,0 +1,196 @@
+"""`gpubroker policy apply`, `preview`, `rollback` and `versions`: changing the policies in force, seen beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, PolicyFiles, examples, one_line
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.policy.preview import PolicyPreview
+    from broker.app.wiring import Broker
+    from broker.core.ports import PolicySet
+
+APPLY_EXAMPLES = examples(
+    "gpubroker policy apply team.yaml",
+    "gpubroker policy apply policies/ --why 'Q4 budgets' --yes",
+    "gpubroker policy apply policies/ --dry-run",
+)
+PREVIEW_EXAMPLES = examples("gpubroker policy preview team.yaml", "gpubroker policy preview policies/ --json")
+ROLLBACK_EXAMPLES = examples(
+    "gpubroker policy rollback", "gpubroker policy rollback 3 --why 'the price limit stopped the evaluation' --yes"
+)
+VERSIONS_EXAMPLES = examples("gpubroker policy versions", "gpubroker policy versions --json")
+
+Why = Annotated[str, typer.Option("--why", "--note", callback=one_line, help="Reason, for the record.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
+Past = Annotated[bool, typer.Option("--past/--no-past", help="Judge the decisions of the last 30 days again.")]
+Diff = Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """The files to be put in force, and how the record and messages name that."""
+
+    files: Mapping[str, str]
+    note: str
+    command: str
+    left_out: tuple[str, ...] = ()
+
+
+def apply(
+    context: typer.Context,
+    files: PolicyFiles,
+    why: Why = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    past: Past = True,
+    diff: Diff = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make these files the active policy. Files that are not named no longer apply.
+
+    First shows what that does: which running jobs it stops, which requests and budgets change, and what it would have
+    decided in the last 30 days, by which rule. Asks before it changes policies in force; without a terminal, `--yes` is
+    needed. The change is recorded with its user, time, reason and difference. Prints the warnings of `policy check`.
+    """
+    from broker.app.policy import policies
+
+    left_out = tuple(map(str, policies.cases_among(files)))
+    proposal = _Proposal(policies.read_files(files), why, "policy apply", left_out)
+    _propose(Terminal.of(context), proposal, yes=yes, dry_run=dry_run, past=past, diff=diff, as_json=as_json)
+
+
+def preview(context: typer.Context, files: PolicyFiles, past: Past = True, as_json: AsJson = False) -> None:
+    """Show what these files would do if they were applied now, without applying them.
+
+    Jobs, requests and budgets are judged by the code of the next look, in a transaction that is undone.
+    """
+    from broker.app.policy import policies
+
+    proposal = _Proposal(policies.read_files(files), "", "policy preview")
+    _propose(Terminal.of(context), proposal, yes=False, dry_run=True, past=past, diff=False, as_json=as_json)
+
+
+def rollback(
+    context: typer.Context,
+    version: Annotated[
+        int | None, typer.Argument(metavar="[VERSION]", help="A number of `policy versions`. Default: the one before.")
+    ] = None,
+    why: Why = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    past: Past = True,
+    diff: Diff = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put an earlier version of the policy in force again, as a new version.
+
+    Shows what that does, and asks, as `policy apply`. Jobs that a policy stopped go on where these rules allow it.
+    """
+    from broker.app.policy import policies
+
+    terminal = Terminal.of(context)
+    found = policies.version_before(terminal.broker(), version)
+    note = f"rollback to version {found.number}" + (f": {why}" if why else "")
+    proposal = _Proposal(found.files, note, f"policy rollback {found.number}")
+    _propose(terminal, proposal, yes=yes, dry_run=dry_run, past=past, diff=diff, as_json=as_json)
+
+
+def versions(context: typer.Context, as_json: AsJson = False) -> None:
+    """List every version of the policy: when it was applied, by whom, and why. The newest is in force."""
+    from broker.app.results.policies import Activation
+    from broker.app.results.policy_preview import PolicyVersionList
+    from broker.cli.policy import policy_view as view
+
+    terminal = Terminal.of(context)
+    found = list(terminal.broker().store.policy_history())
+    if as_json:
+        terminal.answer(PolicyVersionList(versions=[Activation.of(one) for one in found]))
+    elif found:
+        terminal.show(view.history_table(terminal.out, found))
+    else:
+        terminal.show("No policy was ever applied. Apply one with `gpubroker policy apply FILES`.")
+
+
+def _propose(
+    terminal: Terminal, proposal: _Proposal, *, yes: bool, dry_run: bool, past: bool, diff: bool, as_json: bool
+) -> None:
+    from broker.app.policy.preview import LAST_MONTH
+    from broker.app.policy.preview import preview as previewed
+    from broker.app.results.policy_preview import PolicyPreviewResult
+    from broker.cli.policy import policy_view as view
+    from broker.cli.policy import preview_view
+
+    broker = terminal.broker()
+    seen = previewed(broker, proposal.files, LAST_MONTH if past else None)
+    if dry_run and as_json:
+        terminal.answer(PolicyPreviewResult.of(seen))
+        return
+    if diff and seen.changed:
+        terminal.show(*view.difference(seen.difference))
+    if seen.changed and (seen.before or dry_run):
+        terminal.show(*preview_view.screen(terminal.err if as_json else terminal.out, seen))
+    if dry_run:
+        terminal.show("Nothing was changed." if seen.changed else _unchanged(seen))
+    elif seen.changed and seen.before and not yes:
+        _confirm(terminal, seen, proposal.command)
+    if not dry_run:
+        _activate(terminal, broker, proposal, as_json=as_json)
+
+
+def _unchanged(seen: PolicyPreview) -> str:
+    return f"Nothing changed: version {seen.before} with these files is already active."
+
+
+def _confirm(terminal: Terminal, seen: PolicyPreview, command: str) -> None:
+    """Raises `InvalidInput` where nobody can be asked, and `typer.Exit` (1) at a no."""
+    if not terminal.asks:
+        raise InvalidInput(
+            f"this replaces version {seen.before}, which is in force, and nobody can be asked; nothing was changed",
+            hint=f"read what it would do, then add --yes: `gpubroker {command} … --yes`",
+        )
+    if not typer.confirm("Apply this?", default=False, err=True):
+        terminal.say("Nothing was changed.")
+        raise typer.Exit(1)
+
+
+def _activate(terminal: Terminal, broker: Broker, proposal: _Proposal, *, as_json: bool) -> None:
+    from broker.app.policy import policies
+    from broker.app.service import background
+    from broker.cli.policy import policy_view as view
+
+    before, old = broker.store.active_policy(), _active(broker)
+    version, difference = policies.activate(broker, proposal.files, proposal.note, by=terminal.actor)
+    background.revive(broker)  # jobs may wait for what is allowed now
+    changed = before is None or before.number != version.number
+    warnings = policies.likely_mistakes(broker, broker.policy())
+    if as_json:
+        from broker.app.results.policies import AppliedPolicy
+
+        left_out = list(proposal.left_out)
+        terminal.answer(
+            AppliedPolicy.of(version, changed=changed, difference=difference, warnings=warnings, left_out=left_out)
+        )
+        return
+    if not changed:
+        terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
+    else:
+        terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
+        terminal.show(f"Version {version.number} is active.")
+    terminal.say(*view.warnings(warnings), *view.left_out_cases(proposal.left_out))
+
+
+def _active(broker: Broker) -> PolicySet | None:
+    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
+    try:
+        return broker.policy()
+    except InvalidInput:
+        return None

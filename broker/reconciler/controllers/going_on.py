@@ -1,0 +1,146 @@
+"""What a policy stopped, or refused money, goes on by itself once policies that come into force later allow it.
+
+Judged once by each policy: by the rules of what runs, as if it still ran where it was stopped, so that what they were
+against is gone; and by the gate of every start. What is denied again is on record, and waits for the next policy or for
+its owner (`gpubroker jobs extend`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import MoneyEnded, MoneyRefused, MoreMoneyDenied, RulesDeny, StoppedByPolicy
+from broker.core.policy.decisions import Decision, inputs_of, sealed, written
+from broker.core.policy.policy import Action, ActionKind, Answer
+from broker.core.ports import PolicySet
+from broker.ledger.journal import Journal, Reading, Writing, writing_if
+from broker.reconciler.admission.admission import facts_of, re_place
+from broker.reconciler.admission.approvals import usable
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
+from broker.reconciler.controllers.enforcement import OverOf, said_to_running
+from broker.reconciler.controllers.placement import Plans, decision_of, moving_on
+from broker.reconciler.progress import billed_time
+
+log = logging.getLogger(__name__)
+
+BY_POLICY = "the policy"
+
+
+def stopped_by_rules(view: JobView) -> bool:
+    """Whether the job is paused because rules of a policy stopped it or refused it money. What its node stopped by
+    itself, for idleness, is not: nobody knows whether it would idle again."""
+    if view.state is not JobState.PAUSED_BUDGET or view.cancel_requested:
+        return False
+    match view.waiting:
+        case StoppedByPolicy(stop=RulesDeny()) | MoneyEnded(stop=MoreMoneyDenied()) | MoneyRefused():
+            return True
+        case _:
+            return False
+
+
+def is_due(look: Reading, view: JobView, policy: PolicySet) -> bool:
+    """Whether the policy in force has said nothing yet to a job that an earlier one stopped."""
+    if not stopped_by_rules(view):
+        return False
+    last = next(iter(look.decisions(job_id=view.id, limit=1)), None)
+    return last is not None and last.policy_version != policy.version
+
+
+class GoingOn(Controller):
+    """Lets jobs go on that policies stopped. ``plans`` makes the plans for what is left of a job; ``over``: the budgets
+    that are exceeded and stop what runs."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], PolicySet],
+        plans: Callable[[JobView, PolicySet, datetime], Plans],
+        over: OverOf = lambda policy, now: {},
+    ) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._plans = plans
+        self._over = over
+
+    def goes_by(self, about: JobContext) -> str | None:
+        if not stopped_by_rules(about.view) or not all(attempt.over for attempt in about.view.attempts):
+            return None
+        try:
+            return self._policy().version
+        except InvalidInput:
+            return None  # what cannot be read lets nothing go on
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Let the job go on, or put on record why not. Raises `RetryLater` when offers cannot be had for the moment,
+        `NoLongerCurrent`."""
+        view, now, policy = about.view, about.now, self._policy()
+        with self._journal.reading() as look:
+            if not is_due(look, view, policy):
+                return AtRest()
+        plans = self._plans(view, policy, now)
+        with writing_if(self._journal, view) as tx:
+            if self._policy().version != policy.version:
+                return DecideAnew()
+            denied = self._where_it_was(tx, view, policy, now) or _at_the_gate(tx, view, policy, plans, now)
+            if denied is not None:
+                tx.record(denied)
+                return AtRest()
+            tx.append(view.id, [(None, ev.Extended(by=BY_POLICY))], now)
+        return DecideAnew()
+
+    def _where_it_was(self, tx: Writing, view: JobView, policy: PolicySet, now: datetime) -> Decision | None:
+        """The denial of what ran by the rules of what runs, as it was when it was stopped; None without."""
+        attempt = view.latest
+        if attempt is None or not isinstance(view.waiting, StoppedByPolicy):
+            return None
+        usage = _stopped_with(tx, view).usage
+        said = said_to_running(tx.balance(view.id), policy, view, attempt, usage, now, self._over(policy, now))
+        return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
+
+
+def _stopped_with(look: Reading, view: JobView) -> Action:
+    """What was judged when it was stopped; without what is not on record."""
+    try:
+        kept = [one for one in look.decisions(job_id=view.id) if one.action is ActionKind.CONTINUE]
+        found = inputs_of(kept[0]) if kept else None
+    except (ValueError, LookupError, TypeError) as error:
+        log.warning("what job %s was stopped for cannot be read: %s", view.id, error)
+        found = None
+    return found.action if found is not None else Action(ActionKind.CONTINUE, view.job, view.user)
+
+
+def _at_the_gate(tx: Writing, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
+    """The gate's refusal of every place; None where it may start somewhere, or only the market is in the way."""
+    plan = plans.in_time if plans.in_time.placements else plans.anyhow
+    facts_for = facts_of(tx, policy, now)
+    if plan.placements:
+        mine = usable(view, tx.balance(view.id))
+        found = re_place(view, plan, policy, facts_for, mine, billed=billed_time(view, now), now=now)
+        if found.answer is not Answer.DENY and found.short_of is None:
+            return None
+        return replace(decision_of(found, plan, policy, facts_for(found.action)), job_id=view.id)
+    if not any(one.objection is not None for one in plan.rejections):
+        return None
+    before = view.latest.placement if view.latest is not None else None
+    action = replace(moving_on(view, now), placement=before)
+    inputs = written(action, facts := facts_for(action))
+    return Decision(
+        at=now,
+        action=action.kind,
+        user=view.user,
+        job_name=view.job.name,
+        answer=Answer.DENY,
+        policy_version=policy.version,
+        facts_hash=sealed(inputs, policy.version),
+        job_id=view.id,
+        pool=before.offer.pool if before is not None else None,
+        verdicts=tuple(policy.judge(action, facts)),
+        seen={"inputs": inputs},
+    )

@@ -1,0 +1,245 @@
+"""A preview of policies is what happens: random lives of jobs on the money stage, with policies applied and rolled
+back, and at each change what was foretold is compared with what the next look of a new broker process does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.app.billing import budgets
+from broker.app.policy import policies
+from broker.app.policy.preview import changed_outcomes, preview
+from broker.app.policy.rehearsal import Effect, rehearse
+from broker.app.service import reconciler_setup
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import MoneyRefused, MoreMoneyDenied, PolicyDenies, RulesDeny
+from broker.core.values.units import parse_duration
+from broker.store import Store
+from tests.money.moves import JOB, MOVES, POLICY, Options, terms_of
+from tests.money.stores import sqlite_store
+from tests.money.world import SECOND, MoneyWorld
+
+BEGINS = datetime(2026, 11, 20, 9, tzinfo=UTC)
+# What a look does that is not told by an event, or only for some: an approval that nobody can give, or others; a grace
+# that began.
+UNTOLD = {Effect.CANNOT_BE_APPROVED, Effect.STOPS_LATER}
+
+
+@contextmanager
+def stage_folders(world: MoneyWorld) -> Iterator[None]:
+    with mock.patch.object(reconciler_setup, "run_folders", return_value=world.folders):
+        yield
+
+
+def effect_of(body: ev.EventBody) -> Effect | None:
+    """What an event says that has happened, in the words of a preview."""
+    match body:
+        case ev.StopRequested(cause=Cause.MOVED):
+            return Effect.MOVES
+        case ev.StopRequested(reason=RulesDeny() | MoreMoneyDenied()):
+            return Effect.STOPS
+        case ev.AttemptEnded(cause=Cause.DENIED_BEFORE_LAUNCH):
+            return Effect.GIVES_UP_LAUNCH
+        case ev.LaunchRequested():
+            return Effect.STARTS
+        case ev.Extended(by="the policy"):
+            return Effect.GOES_ON
+        case ev.ApprovalAsked():
+            return Effect.ASKS
+        case ev.ApprovalGiven(by=""):
+            return Effect.GRANTED
+        case ev.Paused(reason=MoneyRefused()) | ev.NothingFeasible(reason=PolicyDenies()):
+            return Effect.REFUSED
+        case _:
+            return None
+
+
+def happened(world: MoneyWorld, before: Mapping[str, JobView]) -> dict[str, Effect]:
+    """The first thing of that kind that happened to each job since."""
+    found: dict[str, Effect] = {}
+    for view in world.views():
+        seq = before[view.id].seq if view.id in before else 0
+        with world.store.reading() as look:
+            told = [effect_of(event.body) for event in look.events(view.id) if event.seq > seq]
+        if first := next((one for one in told if one is not None), None):
+            found[view.id] = first
+    return found
+
+
+def files_of(world: MoneyWorld, said: Mapping[str, Any]) -> dict[str, str]:
+    whole = {key: values[0] for key, values in POLICY.items()} | dict(said)
+    return {"stage.yaml": terms_of(whole, world.clock.now()).text}
+
+
+def applied(world: MoneyWorld, files: Mapping[str, str]) -> dict[str, Effect]:
+    """Preview, apply, and let a new broker process look once, at the same moment; what happened, once it was compared
+    with what was foretold."""
+    world.look()  # everything that can be known of machines is known
+    before = {view.id: view for view in world.views()}
+    with stage_folders(world):
+        does, would = rehearse(world.broker), rehearse(world.broker, files)
+        shown = preview(world.broker, files, None)
+    assert {view.id: view for view in world.views()} == before, "a preview leaves no trace"
+    assert [one.job_id for one in shown.jobs] == [one.job_id for one in changed_outcomes(does.outcomes, would.outcomes)]
+    world.store.activate_policy(files, by="cat")
+    budgets.check(world.broker)
+    world.restart()
+    world._tick()
+    foretold = {id: one.effect for id, one in would.outcomes.items() if one.effect not in UNTOLD}
+    found = happened(world, before)
+    assert found == foretold
+    return found
+
+
+def moves(options: Options) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional={key: st.sampled_from(list(values)) for key, values in options.items()})
+
+
+CALM_JOB = {**JOB, "deadline": ("",), "value_of_time": ("",)}
+SCRIPT = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), moves({"user": ("ann", "bob"), **CALM_JOB})),
+        st.tuples(st.just("wait"), moves({"span": ("1m", "1h", "5h", "1d"), "looks": (1, 2, 6)})),
+        st.tuples(st.just("answer"), moves(MOVES["answer"])),
+        st.tuples(st.just("price"), moves(MOVES["price"])),
+        st.tuples(st.just("preempt"), moves(MOVES["preempt"])),
+        st.tuples(st.just("apply"), moves(POLICY)),
+        st.tuples(st.just("rollback"), st.just({})),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]:
+    world = MoneyWorld(store, BEGINS)
+    world.store.activate_policy(files_of(world, {}), by="cat")
+    world.restart()
+    found: list[Effect] = []
+    for name, said in script:
+        if name == "apply":
+            found += applied(world, files_of(world, said)).values()
+        elif name == "rollback":
+            history = world.store.policy_history()
+            if len({one.sha256 for one in history}) > 1:
+                found += applied(world, policies.version_before(world.broker).files).values()
+        else:
+            world.do(name, said)
+            world.passes(SECOND)
+    return found
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(SCRIPT)
+def test_a_preview_is_what_happens(script: list[tuple[str, dict[str, Any]]]) -> None:
+    with sqlite_store() as (store, _):
+        play(store, script)
+
+
+CHEAP = {"max_price": "deny $4.5"}
+GCP = ("submit", {"providers": "gcp", "capacity": "on_demand"})  # $5 an hour
+WAIT = ("wait", {"span": "1h", "looks": 6})
+
+
+def running(world: MoneyWorld, **said: str) -> JobView:
+    """A job that has run for a while."""
+    world.do(GCP[0], {**GCP[1], **said})
+    world.look()
+    world.do(*WAIT)
+    (view,) = world.views()
+    assert view.state is JobState.RUNNING
+    return view
+
+
+@pytest.fixture
+def world(store: Store) -> MoneyWorld:
+    made = MoneyWorld(store, BEGINS)
+    store.activate_policy(files_of(made, {}), by="cat")
+    made.restart()
+    return made
+
+
+def test_what_a_rule_stops_is_foretold_with_its_place_and_goes_on_after_a_rollback(world: MoneyWorld) -> None:
+    view = running(world)
+    stricter = files_of(world, CHEAP)
+    with stage_folders(world):
+        (one,) = preview(world.broker, stricter, None).jobs
+    assert (one.job_id, one.effect) == (view.id, Effect.STOPS)
+    assert [rule.name for rule in one.rules] == ["price"]
+    assert one.rules[0].source.startswith("stage.yaml:")
+    assert applied(world, stricter) == {view.id: Effect.STOPS}
+    world.do(*WAIT)
+    assert world.views()[0].state is JobState.PAUSED_BUDGET, "stopped, checkpoint first"
+
+    unrelated = files_of(world, {**CHEAP, "amount": "$250"})
+    assert applied(world, unrelated) == {}, "the rule that stopped it is still in force"
+    world.do(*WAIT)
+    assert world.views()[0].state is JobState.PAUSED_BUDGET
+
+    back = policies.version_before(world.broker, 1).files
+    assert applied(world, back) == {view.id: Effect.GOES_ON}
+    world.do(*WAIT)
+    (after,) = world.views()
+    assert (after.state, after.attempt_count) == (JobState.RUNNING, 2), "nobody did anything"
+
+
+def test_what_was_refused_money_goes_on_when_a_budget_grows(world: MoneyWorld) -> None:
+    applied(world, files_of(world, {"amount": "$30"}))
+    view = running(world, max_duration="5h")
+    applied(world, files_of(world, {"amount": "$10"}))
+    world.cloud.lose(world.cloud.live()[0])
+    for _ in range(20):
+        world.passes(parse_duration("3m"))
+        world.look()
+    paused = world.views()[0]
+    assert paused.state is JobState.PAUSED_BUDGET
+    assert isinstance(paused.waiting, MoneyRefused)
+    assert applied(world, files_of(world, {"amount": "$250"})) == {view.id: Effect.GOES_ON}
+    world.do(*WAIT)
+    assert world.views()[0].state is JobState.RUNNING
+
+
+def test_who_waits_for_an_approval_hears_when_none_is_needed_any_more(world: MoneyWorld) -> None:
+    applied(world, files_of(world, {"ask_above": "duration: 2h"}))
+    world.do(*GCP)
+    (view,) = world.views()
+    assert view.state is JobState.AWAITING_APPROVAL
+    assert applied(world, files_of(world, {"ask_above": "duration: 5h"})) == {view.id: Effect.GRANTED}
+
+
+def test_a_budget_that_is_exceeded_by_a_new_amount_stops_jobs_after_its_grace(world: MoneyWorld) -> None:
+    view = running(world)
+    smaller = {"stage.yaml": files_of(world, {"action": "stop"})["stage.yaml"].replace("$100", "$1")}
+    with stage_folders(world):
+        seen = preview(world.broker, smaller, None)
+    (one,) = seen.jobs
+    assert (one.job_id, one.effect) == (view.id, Effect.STOPS_LATER)
+    assert one.at == world.clock.now() + parse_duration("15m")
+    (change,) = seen.budgets
+    assert change.before is not None
+    assert change.after is not None
+    assert (str(change.before.limit), str(change.after.limit)) == ("$100.00", "$1.00")
+    assert change.after.left < change.before.left
+    applied(world, smaller)
+    world.do("wait", {"span": "20m", "looks": 4})
+    stopped = world.views()[0].attempts[0]
+    assert stopped.stop_requested is Cause.STOPPED_BY_POLICY
+    assert stopped.stop_requested_at is not None
+    assert stopped.stop_requested_at >= one.at
+
+
+def test_a_job_that_only_its_owner_may_wake_sleeps_on(world: MoneyWorld) -> None:
+    """Its own limit stopped it, no rule."""
+    running(world, max_duration="2h")
+    world.do("wait", {"span": "5h", "looks": 20})
+    assert world.views()[0].state is JobState.PAUSED_BUDGET
+    assert applied(world, files_of(world, {"amount": "$250"})) == {}
