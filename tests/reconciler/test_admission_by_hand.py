@@ -151,6 +151,20 @@ def test_a_submission_goes_to_the_best_place_whose_start_the_money_pays_for() ->
     assert (short.short_of, short.answer, short.may_launch) == (Money.usd("6.000001"), Answer.ALLOW, False)
 
 
+def test_what_moves_the_data_does_not_pay_for_the_start_too() -> None:
+    egress = at(sold(), egress="7")
+    short = submitted(GateByMachine(), egress, job=JOB.model_copy(update={"max_cost": Money.usd(7)}))
+    assert short.short_of == Money.usd("7.600001")
+    enough = submitted(GateByMachine(), egress, job=JOB.model_copy(update={"max_cost": Money.usd("7.61")}))
+    assert enough.may_launch
+
+
+def test_what_costs_nothing_needs_no_money_and_lasts() -> None:
+    free = at(sold("free", "0", capacity=CapacityType.OWNED))
+    assert submitted(GateByMachine(), free).may_launch
+    assert lasts({}, plan(free), HOUR, NOW) == HOUR
+
+
 def test_what_was_paid_before_costs_nothing_to_start() -> None:
     own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED, billing=Billing(HOUR, HOUR))
     found = submitted(GateByMachine(), at(own), job=JOB.model_copy(update={"max_cost": Money.usd(1)}))
@@ -318,7 +332,7 @@ def test_more_for_what_runs_is_judged_at_the_price_of_now() -> None:
     burn = Burn(Money.usd(40), NOW, NOW + 2 * HOUR, Money.usd(20))
     dates = Dates(NOW - HOUR, NOW + HOUR, Money.usd(12))
     (attempt,) = view.attempts
-    attempt = replace(attempt, placement=at(sold(), 2))
+    attempt = replace(attempt, placement=at(replace(sold(), as_of=NOW - HOUR), 2))
     found = keep_going(
         view, attempt, Money.usd(15), burn, gate_, no_facts,
         {CASH: held("25", "50", dates), PAID: held("900", "700")}, rate=Money.usd(20), billed=4 * HOUR, now=NOW,
@@ -409,6 +423,8 @@ def test_the_rules_know_what_is_known_of_the_very_action_that_they_judge() -> No
     found = admit(JOB, "ann", plan(at(sold("a")), at(sold("b"))), gate, facts_for, max_duration=HOUR, now=NOW)
     assert found.placement.offer.instance_type == "b"
     assert len(known) == 2
+    moving = re_place(life(), plan(at(sold())), gate, facts_for, {}, billed=HOUR, now=NOW)
+    assert (moving.may_launch, len(known)) == (True, 3)
 
 
 def test_what_objects_is_told_apart_from_what_allows() -> None:
