@@ -192,6 +192,25 @@ def test_money_for_no_time_belongs_to_its_moment() -> None:
     assert share_within(Money.usd(5), (at, at - HOUR), january) == Money.usd(5)
 
 
+def test_what_ends_before_it_begins_belongs_to_its_beginning() -> None:
+    t = datetime(2026, 3, 2, tzinfo=UTC)
+    backwards = (t + HOUR, t)
+    assert share_within(Money(7), backwards, (t, t + HOUR)) == Money.ZERO
+    assert share_within(Money(7), backwards, (t + HOUR, t + 2 * HOUR)) == Money(7)
+
+
+def test_half_a_micro_dollar_goes_to_the_even_running_total() -> None:
+    t, tick = datetime(2026, 3, 2, tzinfo=UTC), timedelta(microseconds=1)
+    halves = (t, t + tick), (t + tick, t + 2 * tick)
+    assert [share_within(Money(1), (t, t + 2 * tick), half).micros for half in halves] == [0, 1]
+    assert [share_within(Money(3), (t, t + 2 * tick), half).micros for half in halves] == [2, 1]
+
+
+def test_periods_are_told_in_utc() -> None:
+    found = period_containing("day", "Asia/Kolkata", datetime(2026, 3, 2, tzinfo=UTC))
+    assert all(edge.tzinfo is UTC for edge in found)
+
+
 def test_a_moment_between_two_periods_belongs_to_the_later_one() -> None:
     at = utc("2026-02-01T00:00+00:00")
     before, after = (at - HOUR, at), (at, at + HOUR)

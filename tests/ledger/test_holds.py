@@ -326,6 +326,8 @@ def test_the_edges_of_what_may_be_held() -> None:
 def test_what_was_spent_over_a_hold_pays_for_nothing_however_little_it_is() -> None:
     for left in (Money.ZERO, Money(-1), Money.usd(-5000)):
         assert paid_until(START, left, Money.usd(2), stop_grace=timedelta(0)) == START
+    # What is owed would last longer than the calendar, too.
+    assert paid_until(START, Money.usd(-(10**6)), Money(1), stop_grace=timedelta(0)) == START
 
 
 def test_money_for_exactly_the_billing_minimum_is_enough() -> None:

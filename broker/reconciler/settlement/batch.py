@@ -65,7 +65,7 @@ def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timed
             continue
         known = sums.get(view.id, ()), meters.get(view.id, {})
         settled = settle(view, *known, look.price_series, look.posted, now, every)
-        if settled.entries or settled.meters:
+        if settled.meters:  # whatever posts anything leaves one
             found.append(_Reckoned(view, *known, settled))
     return found
 

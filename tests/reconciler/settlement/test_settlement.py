@@ -155,7 +155,9 @@ def test_what_is_moved_is_tagged_and_booked_at_the_start_and_given_back_there() 
     back = [(str(one.amount), one.covers_from, one.covers_to) for one in after.entries if one.account is Account.HELD]
     assert sorted(back) == [("$2.50", UP, now), ("$7.00", UP, UP)]
     assert after.meters[1].moved == Money.ZERO
+    assert after.meters[1].ended
     assert balances([*entries, *after.entries])[MoneyKind.CASH].held == Money.usd(60)
+    assert again(refused, [*entries, *after.entries], after, now) == Settled([], {}), "it is given back once"
 
 
 def test_only_what_was_posted_for_the_attempt_itself_tells_whether_it_is_due() -> None:

@@ -73,6 +73,7 @@ def test_entries_come_back_whole_and_in_order(store: Store) -> None:
         covers=(T - HOUR, T),
         tags=everything,
         note="a refund",
+        rate=Money(5),
     )
     post(store, first, second)
     with store.reading() as journal:

@@ -1,0 +1,168 @@
+"""What happens between a look at what machines cost and the transaction that posts it: one thing at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.market.offers import MoneyKind
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import Movement, Tags, move
+from broker.ledger.journal import Writing
+from broker.reconciler.settlement.batch import Settling, catch_up
+from broker.store import Store
+from tests.reconciler.settlement.test_batch import EVERY, jobs, runs, settlements
+from tests.reconciler.settlement.test_short_writes import Between
+
+
+def claimed(tx: Writing, clock: ManualClock) -> None:
+    tx.append("j-0", [(1, ev.Claimed(host="node"))], clock.now())
+
+
+def topped_up(tx: Writing, clock: ManualClock) -> None:
+    now = clock.now()
+    tx.post(
+        move(
+            Movement.TOP_UP, Money.usd(1), movement_id="j-0/more", money=MoneyKind.CASH, at=now, covers=(now, now),
+            tags=Tags("j-0", "ann"),
+        )
+    )  # fmt: skip
+
+
+def metered(tx: Writing, clock: ManualClock) -> None:
+    known = tx.meters(["j-0"])["j-0"][1]
+    tx.keep_meters({"j-0": {1: replace(known, since=known.since + EVERY / 2)}})
+
+
+def counted(store: Store, happens: Callable[[], None] = lambda: None) -> tuple[Between, list[None]]:
+    """The store, with what happens before each transaction, and a list as long as there were transactions."""
+    points: list[None] = []
+
+    def point() -> None:
+        if len(points) % 3 == 0:
+            happens()
+        points.append(None)
+
+    return Between(store, point), points
+
+
+def line(journal: Between, store: Store, clock: ManualClock, at_once: int = 10) -> Settling:
+    """One in which all that are due wait."""
+    settling = Settling(journal, EVERY, at_once=at_once)
+    for job in jobs(store):
+        settling.note(*job, clock.now())
+    return settling
+
+
+@pytest.mark.parametrize("change", [claimed, topped_up, metered])
+def test_a_job_of_which_anything_changed_waits_for_the_next_look_and_keeps_nobody(
+    store: Store, clock: ManualClock, change: Callable[[Writing, ManualClock], None]
+) -> None:
+    for number in range(3):
+        runs(store, f"j-{number}", clock.now())
+    clock.advance(EVERY)
+    line(counted(store)[0], store, clock).settle(clock.now())
+    first = clock.now()
+    clock.advance(EVERY)
+
+    def changed() -> None:
+        with store.writing() as tx:
+            change(tx, clock)
+
+    line(counted(store, changed)[0], store, clock).settle(clock.now())
+    both = [first, clock.now()]
+    assert settlements(store) == {"j-0": [first], "j-1": both, "j-2": both}
+    with store.reading() as look:
+        assert look.meters(["j-1"])["j-1"][1].settled_to == clock.now()
+
+
+def test_who_has_changed_before_the_look_keeps_nobody_behind_waiting(store: Store, clock: ManualClock) -> None:
+    for number in range(3):
+        runs(store, f"j-{number}", clock.now())
+    clock.advance(EVERY)
+    settling = line(counted(store)[0], store, clock)
+    with store.writing() as tx:
+        claimed(tx, clock)
+    settling.settle(clock.now())
+    assert set(settlements(store)) == {"j-1", "j-2"}
+
+
+def test_what_is_due_takes_one_transaction_for_so_many_jobs_and_none_where_nothing_is(
+    store: Store, clock: ManualClock
+) -> None:
+    for number in range(5):
+        runs(store, f"j-{number}", clock.now())
+    clock.advance(EVERY)
+    journal, points = counted(store)
+    settling = line(journal, store, clock, at_once=2)
+    settling.settle(clock.now())
+    assert len(points) == 3 * 3, "two, two and one"
+    assert len(settlements(store)) == 5
+    for job in jobs(store):
+        settling.note(*job, clock.now())
+    settling.settle(clock.now())
+    assert len(points) == 3 * 3
+
+
+def test_a_job_for_which_nothing_is_held_is_settled_too(store: Store, clock: ManualClock) -> None:
+    runs(store, "j-0", clock.now())
+    ((view, _, _),) = jobs(store)
+    with store.writing() as tx:
+        tx.append("free", [(event.attempt, event.body) for event in tx.events("j-0")], clock.now())
+    clock.advance(EVERY)
+    line(counted(store)[0], store, clock).settle(clock.now())
+    assert set(settlements(store)) == {"j-0", "free"}
+    with store.reading() as look:
+        assert look.balance("free")[MoneyKind.CASH].spent == view.attempts[0].placement.rate.share(1, 60)
+
+
+def test_an_end_that_costs_nothing_more_is_remembered(store: Store, clock: ManualClock) -> None:
+    runs(store, "j-0", clock.now())
+    clock.advance(EVERY)
+    line(counted(store)[0], store, clock).settle(clock.now())
+    over = (1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=clock.now()))
+    with store.writing() as tx:
+        tx.append("j-0", over, clock.now())
+    line(counted(store)[0], store, clock).settle(clock.now())
+    assert len(settlements(store)["j-0"]) == 1
+    with store.reading() as look:
+        assert look.meters(["j-0"])["j-0"][1].ended
+
+
+def test_who_is_metered_has_nothing_to_catch_up_with(store: Store, clock: ManualClock) -> None:
+    runs(store, "j-0", clock.now())
+    clock.advance(EVERY)
+    journal, points = counted(store)
+    for _ in range(2):
+        ((view, _, _),) = jobs(store)
+        catch_up(journal, view, clock.now())
+        assert points == []
+        line(counted(store)[0], store, clock).settle(clock.now())
+        clock.advance(EVERY)
+
+
+def test_all_attempts_of_a_job_catch_up_together(store: Store, clock: ManualClock) -> None:
+    """The first machine was settled, and nobody remembers how far; the second is up a minute, beside the first."""
+    runs(store, "j-0", clock.now())
+    clock.advance(EVERY)
+    line(counted(store)[0], store, clock).settle(clock.now())
+    ((view, _, _),) = jobs(store)
+    again = ev.LaunchRequested(key="j-0-2", engine="stage", placement=view.attempts[0].placement)
+    with store.writing() as tx:
+        up = [(2, body) for body in (again, ev.Launched(handle="j-0-2"), ev.MachineUp(since=clock.now()))]
+        tx.append("j-0", [(1, ev.AttemptEnded(cause=Cause.PREEMPTED)), *up], clock.now())
+    store.rebuild()
+    clock.advance(EVERY)
+    ((view, _, _),) = jobs(store)
+    catch_up(store, view, clock.now())
+    with store.reading() as look:
+        meters = look.meters(["j-0"])["j-0"]
+        assert {number: meter.settled for number, meter in meters.items()} == {
+            1: Money.usd(1).share(2, 60),
+            2: Money.usd(1).share(1, 60),
+        }
