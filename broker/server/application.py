@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, did_you_mean
 from broker.server import problems
 from broker.server.callers import gate
 from broker.server.problems import HttpProblem
@@ -59,7 +60,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
             methods=[route.method],
             name=route.endpoint.__name__,
             operation_id=route.endpoint.__name__,
-            dependencies=[Depends(gate(broker, wrong, route.permission)), described],
+            dependencies=[Depends(gate(broker, wrong, route.permission)), Depends(_known_parameters), described],
             response_model=route.answers,
             response_class=JSONResponse,  # what it is described as; endpoints make their own
             responses={"4XX": problem, "5XX": problem},
@@ -68,6 +69,19 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
     for path in ("/healthz", "/metrics"):
         app.add_api_route(path, _of_service(service), methods=["GET"], name=path[1:], include_in_schema=False)
     return app
+
+
+def _known_parameters(request: Request) -> None:
+    """Raises `InvalidInput` for a parameter of the address that the description of the route does not name: a misspelt
+    filter would show everything."""
+    if not request.query_params:
+        return
+    described = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    known = [one["name"] for one in described.get("parameters", ()) if one["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            hint = f"known: {', '.join(sorted(known))}" if known else "this address takes no parameters"
+            raise InvalidInput(f"unknown parameter {name!r}{did_you_mean(name, known)}", where="query", hint=hint)
 
 
 def _of_service(service: ServiceAnswers) -> Callable[[Request], Response]:

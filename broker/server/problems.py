@@ -46,6 +46,10 @@ _STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
     (StoreProblem, HTTPStatus.SERVICE_UNAVAILABLE),
     (RetryLater, HTTPStatus.SERVICE_UNAVAILABLE),
 )
+_KEY_HINT = (
+    "send the header Idempotency-Key: 8 to 128 printable characters without spaces that name this one request, such as"
+    " a UUID; keep it when you ask again"
+)
 
 
 class HttpProblem(Result):
@@ -135,7 +139,8 @@ def of_validation(error: RequestValidationError, request_id: str) -> HttpProblem
     ]
     said = "; ".join(f"{one.key}: {one.message}" for one in found)
     problem = plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request_id, exit_code=2)
-    return problem.model_copy(update={"problems": found})
+    hint = _KEY_HINT if any(one.key == "header.Idempotency-Key" for one in found) else ""
+    return problem.model_copy(update={"problems": found, "hint": hint})
 
 
 def _of_http(request: Request, error: Exception) -> Response:

@@ -230,6 +230,8 @@ def test_what_does_not_fit_is_a_problem_with_its_place(
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["problems"] or answer.json()["where"]
+    about_the_key = not headers.get("Idempotency-Key", "").isdigit()
+    assert ("UUID" in answer.json()["hint"]) == about_the_key
 
 
 def test_too_large_a_request_is_not_read(seen_world: Company) -> None:

@@ -45,6 +45,13 @@ def test_filters_only_narrow(seen_world: Company) -> None:
     assert ids(seen_world.get("/jobs", "adam", team="vision")) == [seen_world.foreign]
 
 
+def test_a_misspelt_filter_is_refused_and_the_right_one_named(seen_world: Company) -> None:
+    answer = seen_world.get("/jobs", "vic", stat="running")
+    assert answer.status_code == 422
+    assert "unknown parameter 'stat'; did you mean 'state'?" in answer.json()["detail"]
+    assert seen_world.get("/queue", "vic", team="nlp").json()["hint"] == "this address takes no parameters"
+
+
 def test_pages_hold_every_job_once_while_others_are_submitted(world: Company) -> None:
     more = [submitted(world.broker, f"more-{n}", "mia", "nlp") for n in range(4)]
     found = []
