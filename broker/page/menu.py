@@ -21,6 +21,12 @@ class MenuEntry:
 MENU = (
     MenuEntry("/", "Overview", None),
     MenuEntry("/jobs", "Jobs", Permission.SEE_JOBS),
+    MenuEntry("/queue", "Queue", Permission.SEE_JOBS),
+    MenuEntry("/approvals", "Approvals", Permission.SEE_JOBS),
+    MenuEntry("/budgets", "Budgets", Permission.SEE_BUDGETS),
+    MenuEntry("/offers", "Offers", Permission.SEE_MARKET),
+    MenuEntry("/people", "People", Permission.SEE_PEOPLE),
+    MenuEntry("/health", "Health", Permission.SEE_MARKET),
 )
 
 

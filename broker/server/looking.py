@@ -55,6 +55,11 @@ def job_attempts(by: By, id: str) -> Response:
     return answer(shown.attempts(by, id))
 
 
+def job_ledger(by: By, id: str) -> Response:
+    """The entries that a job's cost is made of, each with its price's source and age; they add up to its cost."""
+    return answer(shown.job_ledger(by, id))
+
+
 def job_logs(
     by: By,
     id: str,

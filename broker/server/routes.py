@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from broker.app.results.access import CallerIdentity
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.budgets import BudgetList
+from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.queue import QueueResult
 from broker.app.results.values import Result
@@ -41,6 +42,7 @@ ROUTES = (
     ApiRoute("GET", "/jobs", Permission.SEE_JOBS, looking.list_jobs, JobPage),
     ApiRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, looking.show_job, JobHistory),
     ApiRoute("GET", "/jobs/{id}/attempts", Permission.SEE_JOBS, looking.job_attempts, AttemptList),
+    ApiRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, looking.job_ledger, JobLedger),
     ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, looking.job_logs, JobLogs),
     ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),

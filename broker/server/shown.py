@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.app.alerts import approvers
+from broker.app.billing import job_ledger as ledger
 from broker.app.billing.budgets import BudgetLine, budgets, visible
 from broker.app.billing.report import named_period, spend
 from broker.app.jobs import approvals, details, jobs
@@ -16,6 +17,7 @@ from broker.app.market.market import listing
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
 from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
 from broker.app.results.budgets import BudgetList, BudgetResult
+from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs, LoggedLine, UnreadableResult
 from broker.app.results.offers import OfferResult
 from broker.app.results.purchases import PurchaseResult
@@ -83,6 +85,11 @@ def job(by: Caller, id: str) -> JobHistory:
     return details.history(by.broker, by.job(id))
 
 
+def job_ledger(by: Caller, id: str) -> JobLedger:
+    """The entries that a job's cost is made of, each with its price's source and age."""
+    return ledger.job_ledger(by.broker, by.job(id))
+
+
 def attempts(by: Caller, id: str) -> AttemptList:
     """Every attempt of a job."""
     return details.attempts(by.broker, by.job(id))
@@ -144,9 +151,12 @@ def cheapest(by: Caller, gpu: str) -> list[OfferResult]:
 
 
 def _place(row: ListedOffer) -> tuple[int, int, str]:
-    """Its place in the list: by price of a GPU (of a machine without one), unknown prices last."""
-    price = row.per_gpu or row.offer.price
-    return (0, price.micros, row.offer.id) if price is not None else (1, 0, row.offer.id)
+    """Its place in the list: by price of a GPU. After those with a GPU by the hour come, as on the command line, prices
+    that are unknown or not believed, what is bought for months, and machines without a GPU."""
+    offer, price = row.offer, row.per_gpu or row.offer.price
+    after = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
+    rank = sum(2**place for place, yes in enumerate(reversed(after)) if yes)
+    return rank, price.micros if price is not None else 0, offer.id
 
 
 def budget_lines(by: Caller) -> Sequence[BudgetLine]:

@@ -20,7 +20,11 @@ from tests.server.test_matrix import TEAMS, access_of
 from tests.server.world import EVERYBODY, NOBODY, STRANGER
 
 LOOKS = [route for route in PAGES if route.method == "GET"]
-OF_A_JOB = [route for route in LOOKS if "{id}" in route.path and route.permission is not Permission.CHANGE_OWN_JOBS]
+OF_A_JOB = [
+    route
+    for route in LOOKS
+    if route.path.startswith("/jobs/{id}") and route.permission is not Permission.CHANGE_OWN_JOBS
+]
 OTHERS = [route for route in LOOKS if "{id}" not in route.path]
 # Names that stand in somebody's page alone: of the other team, its person, its job and its budget.
 OF_VISION = ("vision", "otto", "foreign")
@@ -63,6 +67,24 @@ def test_a_role_ends_at_the_border_of_its_team(seen_site: Site, route: PageRoute
 
 def without_times(text: str) -> list[str]:
     return [line for line in text.splitlines() if "<time" not in line]
+
+
+# Budgets by the teams that they count; None: of all, or by no name.
+BUDGETS = {"nlp": {"nlp"}, "vision": {"vision"}, "both": {"nlp", "vision"}, "all": None, "unknown": set[str]()}
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_budget_that_counts_others_is_not_there(seen_site: Site, name: str, who: str) -> None:
+    teams, counted = access_of(who).teams(Permission.SEE_BUDGETS), BUDGETS[name]
+    if teams == frozenset():
+        expected = 403
+    elif name != "unknown" and (teams is None or (counted is not None and counted <= teams)):
+        expected = 200
+    else:
+        expected = 404
+    assert seen_site.of(who).get(f"/budgets/{name}").status_code == expected
+    assert (f'href="/budgets/{name}"' in seen_site.of(who).get("/budgets").text) == (expected == 200)
 
 
 @pytest.mark.parametrize("who", EVERYBODY)

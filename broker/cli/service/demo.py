@@ -163,3 +163,23 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
             style="dim",
         ),
     )
+    _page(terminal, story)
+
+
+def _page(terminal: Terminal, story: Demo) -> None:
+    """How to see it on the page, where its optional part is installed."""
+    from importlib.util import find_spec
+
+    from broker.app.results.program_name import program
+
+    if not all(find_spec(name) for name in ("fastapi", "jinja2", "uvicorn")):
+        return
+    me, home = quote(terminal.actor.identity), f"export GPUBROKER_HOME={quote(str(story.home))}"
+    terminal.show(
+        Text(
+            f"On the page: {home}\n"
+            f"  {program()} people add {me} --administrator && {program()} tokens create {me}\n"
+            f"  {program()} serve    # then open http://127.0.0.1:9464/ and sign in with the token",
+            style="dim",
+        )
+    )

@@ -21,7 +21,8 @@ class Permission(StrEnum):
     CHANGE_OWN_JOBS = "change_own_jobs"  # cancel and extend
     CHANGE_TEAM_JOBS = "change_team_jobs"
     APPROVE = "approve"  # what policies ask this person; never their own request
-    ADMINISTER = "administer"  # people, roles, tokens, the audit log
+    SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
+    ADMINISTER = "administer"  # change people, roles, tokens
 
 
 class TokenScope(StrEnum):
@@ -60,6 +61,7 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.CHANGE_OWN_JOBS: TokenScope.JOBS,
     Permission.CHANGE_TEAM_JOBS: TokenScope.JOBS,
     Permission.APPROVE: TokenScope.APPROVALS,
+    Permission.SEE_PEOPLE: TokenScope.READ,
     Permission.ADMINISTER: None,  # on the server alone: a stolen token must not make others
 }
 """The scope that a token needs for it; None: no token will do."""

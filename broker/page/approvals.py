@@ -1,0 +1,44 @@
+"""What waits for approval, with its arithmetic, and the two answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from fastapi.responses import RedirectResponse, Response
+
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.page.drawing import drawn
+from broker.page.visitors import By, Form, request_key
+from broker.server import changes, shown
+
+AT = "/approvals"
+_LONGEST_REASON = 500
+
+
+def approval_list(by: By, decided: Annotated[bool, Query()] = False) -> Response:
+    """Requests, standing grants, purchases; with buttons for whoever is asked."""
+    found = shown.approval_list(by.caller, decided=decided)
+    answerable = {one.job for one in found.requests if one.mine and by.caller.access.may(Permission.APPROVE, one.team)}
+    values = {"found": found, "answerable": answerable, "decided": decided}
+    return drawn("approvals.html", by, values, title="Approvals", at=AT)
+
+
+def grant(by: By, id: str, form: Form) -> Response:
+    """Say yes, as far as the policies ask this person."""
+    changes.grant(by.caller, id, request_key(form), _reason(form))
+    return RedirectResponse(AT, 303)
+
+
+def refuse(by: By, id: str, form: Form) -> Response:
+    """Say no."""
+    changes.refuse(by.caller, id, request_key(form), _reason(form))
+    return RedirectResponse(AT, 303)
+
+
+def _reason(form: dict[str, str]) -> str:
+    reason = form.get("reason", "").strip()
+    if len(reason) > _LONGEST_REASON:
+        raise InvalidInput(f"expected at most {_LONGEST_REASON} characters", where="reason")
+    return reason

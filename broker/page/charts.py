@@ -1,0 +1,46 @@
+"""Charts as points for SVG, which the server draws: no script, and the same figures stand in a table beside each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.app.billing.budgets import BudgetLine, Day
+from broker.core.values.money import Money
+
+WIDE, HIGH = 600.0, 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpendCurve:
+    """The money of a period over its time, in a picture of `WIDE` by `HIGH`. ``spent``: the points of the line;
+    ``ahead``: from now to what is expected at the end; ``limit``: how high the limit lies; ``most``: the amount at the
+    upper edge."""
+
+    spent: str
+    ahead: str
+    limit: float
+    most: Money
+
+
+def spend_curve(line: BudgetLine, spent: Sequence[Day]) -> SpendCurve:
+    """How a budget's money goes, against its limit and its forecast. ``spent``: at least the start of the period."""
+    start, end = line.use.period_start, line.use.period_end
+    amounts = [line.limit, line.forecast.expected, *(day.total for day in spent)]
+    most = max(*amounts, Money(1))
+
+    def at(moment: datetime, amount: Money) -> str:
+        return f"{WIDE * ((moment - start) / (end - start)):.1f},{_height(amount, most):.1f}"
+
+    points = [at(day.until, day.total) for day in spent]
+    return SpendCurve(
+        spent=" ".join(points),
+        ahead=f"{points[-1]} {at(end, line.forecast.expected)}",
+        limit=round(_height(line.limit, most), 1),
+        most=most,
+    )
+
+
+def _height(amount: Money, most: Money) -> float:
+    return HIGH * (1 - amount.micros / most.micros)

@@ -1,0 +1,42 @@
+"""The house itself: people and tokens with the audit log, and whether the service does its work."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from broker.app.access import audit, people, tokens
+from broker.app.market.polling import statuses
+from broker.app.results.access import AuditLog, PersonResult, TokenResult
+from broker.app.results.prices import PolledProvider
+from broker.app.service.health import Pulses
+from broker.page.drawing import drawn
+from broker.page.visitors import By
+
+_LINES = 100  # of the audit log
+
+
+def people_and_tokens(by: By) -> Response:
+    """Who may what, with which tokens, and who changed what. For administrators."""
+    broker = by.caller.broker
+    now = broker.clock.now()
+    values = {
+        "people": [PersonResult.of(one) for one in people.people(broker)],
+        "tokens": [TokenResult.of(one, now) for one in tokens.tokens(broker)],
+        "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_LINES)),
+    }
+    return drawn("people.html", by, values, title="People and tokens", at="/people")
+
+
+def health(by: By, request: Request) -> Response:
+    """What the duties of this process say, and how old the prices of each provider are."""
+    pulses: Pulses = request.app.state.health
+    broker = by.caller.broker
+    now = broker.clock.now()
+    values = {
+        "duties": pulses.pulses(),
+        "silent": {name: pulses.silent_for(name) for name in pulses.pulses()},
+        "ill": pulses.ill(),
+        "providers": [PolledProvider.of(one, now) for one in statuses(broker, now) if one.last is not None],
+    }
+    return drawn("health.html", by, values, title="Health", at="/health")
