@@ -82,7 +82,7 @@ def list_offers(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Current offers, the cheapest GPU first."""
+    """Current offers, the cheapest GPU-hour first; then what is bought for months, then machines without a GPU."""
     wanted = MarketFilter(
         tuple(gpu or ()),
         tuple(provider or ()),

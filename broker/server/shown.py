@@ -114,7 +114,7 @@ def logs(by: Caller, id: str, *, attempt: int | None = None, node: int | None = 
 
 
 def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | None = None) -> OfferPage:
-    """Current offers, the cheapest GPU first. Raises `InvalidInput` for a bad cursor or count, `UnknownName`."""
+    """Current offers, the cheapest GPU-hour first. Raises `InvalidInput` for a bad cursor or count, `UnknownName`."""
     counts = counts_by_accelerator(wanted.gpus, where="gpu")
     query = OfferQuery(accelerators=tuple(counts), providers=wanted.providers, regions=wanted.regions)
     found = listing(by.broker, query)
