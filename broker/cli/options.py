@@ -25,6 +25,11 @@ def one_line(text: str) -> str:
     return text
 
 
+Reason = Annotated[
+    str, typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Reason, for the record.")
+]
+
+
 def examples(*lines: str) -> str:
     """The examples at the end of a command's help. Each line is a complete command; a test parses all of them."""
     return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])

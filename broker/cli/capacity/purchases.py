@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples, one_line
+from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
     )
     app.command("show", epilog=examples("gpubroker capacity show purchase-0123456789ab"))(show)
     app.command("approve", epilog=examples("gpubroker capacity approve purchase-0123456789ab"))(approve)
-    app.command(
-        "reject", epilog=examples("gpubroker capacity reject purchase-0123456789ab --because 'spot is enough'")
-    )(reject)
+    app.command("reject", epilog=examples("gpubroker capacity reject purchase-0123456789ab --reason 'spot is enough'"))(
+        reject
+    )
     app.command("order", epilog=examples("gpubroker capacity order purchase-0123456789ab"))(order)
     app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
 
@@ -184,14 +184,14 @@ def approve(
 def reject(
     context: typer.Context,
     id: PurchaseId,
-    because: Annotated[str, typer.Option("--because", callback=one_line, help="Reason, for the record.")] = "",
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
     from broker.app.capacity import purchases as use_case
 
     terminal = Terminal.of(context)
-    refused = use_case.reject(terminal.broker(), id, by=terminal.actor, because=because)
+    refused = use_case.reject(terminal.broker(), id, by=terminal.actor, because=reason)
     _answer(terminal, refused, as_json=as_json)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples, one_line
+from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or refuse them; standing grants.")
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Waiting job: ID, unique ID prefix, or name.")]
-Reason = Annotated[
-    str,
-    typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Reason, for the record and the requester."),
-]
 
 
 @app.command(

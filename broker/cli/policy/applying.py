@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, PolicyFiles, examples, one_line
+from broker.cli.options import AsJson, PolicyFiles, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",
-    "gpubroker policy apply policies/ --why 'Q4 budgets' --yes",
+    "gpubroker policy apply policies/ --reason 'Q4 budgets' --yes",
     "gpubroker policy apply policies/ --dry-run",
 )
 PREVIEW_EXAMPLES = examples("gpubroker policy preview team.yaml", "gpubroker policy preview policies/ --json")
 ROLLBACK_EXAMPLES = examples(
-    "gpubroker policy rollback", "gpubroker policy rollback 3 --why 'the price limit stopped the evaluation' --yes"
+    "gpubroker policy rollback", "gpubroker policy rollback 3 --reason 'the price limit stopped the evaluation' --yes"
 )
 VERSIONS_EXAMPLES = examples("gpubroker policy versions", "gpubroker policy versions --json")
 
-Why = Annotated[str, typer.Option("--why", "--note", callback=one_line, help="Reason, for the record.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
 Past = Annotated[bool, typer.Option("--past/--no-past", help="Judge the decisions of the last 30 days again.")]
@@ -48,7 +47,7 @@ class _Proposal:
 def apply(
     context: typer.Context,
     files: PolicyFiles,
-    why: Why = "",
+    reason: Reason = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     past: Past = True,
@@ -64,7 +63,7 @@ def apply(
     from broker.app.policy import policies
 
     left_out = tuple(map(str, policies.cases_among(files)))
-    proposal = _Proposal(policies.read_files(files), why, "policy apply", left_out)
+    proposal = _Proposal(policies.read_files(files), reason, "policy apply", left_out)
     _propose(Terminal.of(context), proposal, yes=yes, dry_run=dry_run, past=past, diff=diff, as_json=as_json)
 
 
@@ -84,7 +83,7 @@ def rollback(
     version: Annotated[
         int | None, typer.Argument(metavar="[VERSION]", help="A number of `policy versions`. Default: the one before.")
     ] = None,
-    why: Why = "",
+    reason: Reason = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     past: Past = True,
@@ -99,7 +98,7 @@ def rollback(
 
     terminal = Terminal.of(context)
     found = policies.version_before(terminal.broker(), version)
-    note = f"rollback to version {found.number}" + (f": {why}" if why else "")
+    note = f"rollback to version {found.number}" + (f": {reason}" if reason else "")
     proposal = _Proposal(found.files, note, f"policy rollback {found.number}")
     _propose(terminal, proposal, yes=yes, dry_run=dry_run, past=past, diff=diff, as_json=as_json)
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples, one_line
+from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(
-    "gpubroker prices accept runpod --note 'their page lists these GPUs no longer'",
+    "gpubroker prices accept runpod --reason 'their page lists these GPUs no longer'",
     "gpubroker prices accept vast --pool vast/US/offer-7/H100:8/spot --json",
 )
 
@@ -22,7 +22,7 @@ def accept(
         list[str] | None,
         typer.Option("--pool", help="Accept only this pool, as `offers --doubted --json` names it. Repeatable."),
     ] = None,
-    note: Annotated[str, typer.Option("--note", callback=one_line, help="Why, for the record.")] = "",
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Accept a provider's suspect poll and its odd prices as right.
@@ -35,7 +35,7 @@ def accept(
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)
-    done = accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=note)
+    done = accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason)
     if as_json:
         from broker.app.results.prices import AcceptedPrices
 

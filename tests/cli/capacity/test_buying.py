@@ -124,7 +124,7 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "waits for approval" in listed.out
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
     assert gpubroker("capacity", "approve", id, by=ANN).code == 3
-    gone = gpubroker("capacity", "reject", id, "--because", "spot is enough", by=BOB)
+    gone = gpubroker("capacity", "reject", id, "--reason", "spot is enough", by=BOB)
     assert "not bought: rejected" in gone.out
     shown = gpubroker("capacity", "show", id)
     assert "purchase failed by bob" in shown.out

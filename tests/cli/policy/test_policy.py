@@ -72,11 +72,11 @@ def test_going_back_is_a_version_of_its_own(gpubroker: Any, policy: Path) -> Non
     assert gpubroker("policy", "rollback", "--yes").code == 2, "there is nothing to go back to"
     first = policy.read_text()
     policy.write_text(first.replace("$500", "$600"))
-    gpubroker("policy", "apply", policy, "--yes", "--why", "more room")
+    gpubroker("policy", "apply", policy, "--yes", "--reason", "more room")
     assert gpubroker("policy", "rollback").code == 2, "nobody can be asked"
     seen = gpubroker("policy", "rollback", "--dry-run", "--json").json
     assert [one["after"]["amount"] for one in seen["budgets"]] == ["500.00"]
-    done = gpubroker("policy", "rollback", "--yes", "--why", "too much", "--json").json
+    done = gpubroker("policy", "rollback", "--yes", "--reason", "too much", "--json").json
     assert (done["number"], done["note"]) == (3, "rollback to version 1: too much")
     listed = gpubroker("policy", "versions", "--json").json["versions"]
     assert [(one["number"], one["note"]) for one in listed] == [

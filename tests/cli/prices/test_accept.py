@@ -64,7 +64,7 @@ def test_a_suspect_poll_is_an_error_that_a_person_can_accept(gpubroker: Gpubroke
     assert {one["doubt"] for one in listed} == {"untold"}
     assert len(listed) == 8
     assert "missing from the last poll" in gpubroker("offers", "-p", "cloud").out
-    done = gpubroker("prices", "accept", "cloud", "--note", "they closed", "--json", by=OLGA)
+    done = gpubroker("prices", "accept", "cloud", "--reason", "they closed", "--json", by=OLGA)
     check("prices-accept", done.json)
     assert done.json == {
         "number": 1, "provider": "cloud", "accepted_by": OLGA.identity, "missing_removed": 8, "prices_believed": 0,
