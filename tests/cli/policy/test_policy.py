@@ -37,7 +37,7 @@ def test_a_wrong_file_is_not_activated(gpubroker: Any, write: Any, policy: Path)
 def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
     assert "Nothing changed" in gpubroker("policy", "apply", policy).out
     policy.write_text(policy.read_text().replace("$500", "$600"))
-    done = gpubroker("policy", "apply", "--yes", policy, "--note", "more", "--diff")
+    done = gpubroker("policy", "apply", "--yes", policy, "--reason", "more", "--diff")
     assert "-  - {name: real, amount: $500, period: month}" in done.out
     assert "+  - {name: real, amount: $600, period: month}" in done.out
     assert "Rules: 1 changed." in done.out
