@@ -120,7 +120,7 @@ def _empty(one: _Read) -> Iterator[tuple[str, Problem]]:
 
     paths: dict[Rule, Path] = {}
     for index, entry in enumerate(one.content.entries):
-        if not (entry.when or entry.asking or entry.excepted):
+        if not (entry.when or entry.asking or entry.excepted or entry.action == "warn"):
             path = ("guardrails", index)
             paths[rule_class(entry.kind)(entry.name, entry.rule, entry.scope, one.source(path))] = path
 
@@ -150,6 +150,7 @@ def _in_force(files: list[_Right], version: str) -> ActivePolicies:
             for team, listed in one.content.teams.items()
         ),
         conditions={e.name: one.read.conditions[path] for e, path, one in named if path in one.read.conditions},
+        warning=frozenset(e.name for e, _, _ in named if e.action == "warn"),
         asking={e.name: e.asking for e, _, _ in named if isinstance(e, GuardrailEntry) and e.asking},
         entries={entry["name"]: entry for one in files for _, entry in entries(one.read.document)},
         order_exceptions=tuple(

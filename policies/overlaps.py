@@ -156,7 +156,7 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
             alerts = " that alerts only" if entry.get("action") == "alert" else ""
             yield f"budget per {entry.get('period')}{alerts}", dict.fromkeys(kinds)
         return
-    asks = " that asks" if entry.get("action") == "ask" else ""
+    asks = {"ask": " that asks", "warn": " that only warns"}.get(str(entry.get("action")), "")
     for kind, said in entry.items():
         if kind not in _BESIDE and kind not in _MAY_STAND_TWICE:
             yield f"{kind}{asks}", said

@@ -27,7 +27,8 @@ from policies.verdicts import OUT_OF_SCOPE
 @dataclass(frozen=True)
 class ActivePolicies:
     """``version`` changes with the meaning of the files; ``rules`` are in file order, ``rosters`` list the teams. By
-    rule name: ``conditions`` (``when:``) and ``asking`` (approval settings of guardrails with ``action: ask``).
+    rule name: ``conditions`` (``when:``) and ``asking`` (approval settings of guardrails with ``action: ask``);
+    ``warning``: those with ``action: warn``.
     ``order_exceptions``: scopes with their own capacity order, and their places; ``said_at``: the place that sets each
     of the ``defaults``. ``documents``: the files as written; ``doubts``: warnings by file.
     """
@@ -38,6 +39,7 @@ class ActivePolicies:
     rosters: tuple[Roster, ...] = field(default=(), repr=False)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     asking: Mapping[str, ApprovalConfig] = field(default_factory=dict)
+    warning: frozenset[str] = frozenset()
     entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     order_exceptions: tuple[tuple[Scope, tuple[str, ...], Source], ...] = ()
     said_at: Mapping[str, Source] = field(default_factory=dict)
@@ -81,6 +83,8 @@ class ActivePolicies:
         said = self._said(action, facts)
         if self._exempting:
             said = [self._with_exception(verdict, action) for verdict in said]
+        if self.warning:
+            said = [self._as_warning(verdict) for verdict in said]
         asked = [self._as_question(verdict) for verdict in said] if self.asking else said
         if any(verdict.answer is Answer.ASK for verdict in asked):
             asked = [
@@ -96,6 +100,19 @@ class ActivePolicies:
             was if was.answer is Answer.DENY and now.answer is Answer.ASK else now
             for was, now in zip(said, judged, strict=True)
         ]
+
+    def _as_warning(self, verdict: Verdict) -> Verdict:
+        """What a rule that only warns is against is allowed, and told."""
+        if verdict.answer is Answer.ALLOW or verdict.name not in self.warning:
+            return verdict
+        would = "ask first" if verdict.answer is Answer.ASK else "deny"
+        return replace(
+            verdict, answer=Answer.ALLOW, warns=True, message=f"only warns, would {would}: {verdict.message}"
+        )
+
+    def warns(self, rule: str) -> bool:
+        """Whether the named rule only warns."""
+        return rule in self.warning
 
     def _as_question(self, verdict: Verdict) -> Verdict:
         asking = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
@@ -167,7 +184,7 @@ class ActivePolicies:
         from policies.contradictions import dead_ends, nobodys, too_short  # imported only to check and apply files
         from policies.overlaps import overlaps
 
-        sometimes = {*self.conditions, *self.asking, *self._exempting}
+        sometimes = {*self.conditions, *self.asking, *self.warning, *self._exempting}
         always = [one for one in self.rules if one.name not in sometimes]
         rules = {rule.name: rule for rule in self.rules}
         located = [*self.doubts, *((one.file, found) for one in self.documents for found in overlaps(one, rules))]

@@ -164,16 +164,17 @@ class BudgetEntry(BudgetTerms):
 
 
 class GuardrailEntry(MayAsk):
-    """A guardrail: name, scope, exactly one rule, and an optional CEL condition ``when``. ``action``: ``deny``, or
-    ``ask`` one of the ``approvers``. Running jobs that violate the rule stop, unless approved. ``except``: one scope or
-    several to which this rule does not apply; other rules do.
+    """A guardrail: name, scope, exactly one rule, and an optional CEL condition ``when``. ``action``: ``deny``,
+    ``ask`` one of the ``approvers``, or ``warn``: it is judged and recorded, and stops nothing. Otherwise running jobs
+    that violate the rule stop, unless approved. ``except``: one scope or several to which this rule does not apply;
+    other rules do.
     """
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
     excepted: Scopes = Field(default=(), alias="except")
     when: When | None = None
-    action: Literal["ask", "deny"] = "deny"
+    action: Literal["ask", "deny", "warn"] = "deny"
 
     @property
     def kind(self) -> str:
@@ -191,6 +192,8 @@ class GuardrailEntry(MayAsk):
             said = f"has {len(given)} rules ({', '.join(given)})" if given else "has no rule"
             raise ValueError(f"{said}; expected exactly one of {', '.join(GUARDRAILS)}")
         if self.action == "ask" and (why := getattr(rule_class(self.kind), "never_asks", "")):
+            each([("action", why)], _refuse)
+        if self.action == "warn" and (why := getattr(rule_class(self.kind), "never_warns", "")):
             each([("action", why)], _refuse)
         return self
 

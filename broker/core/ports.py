@@ -358,6 +358,10 @@ class PolicySet(Protocol):
         """The condition of the named rule as written; empty without one."""
         ...
 
+    def warns(self, rule: str) -> bool:
+        """Whether the named rule only warns: it is judged, and stops nothing."""
+        ...
+
     def written(self, rule: str) -> Mapping[str, Any]:
         """The named budget or guardrail as written in its file; empty for built-in rules."""
         ...

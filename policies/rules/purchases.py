@@ -40,6 +40,7 @@ class Purchases:
     kind: ClassVar[str] = "purchases"
     Config: ClassVar[type[BaseModel]] = PurchaseTerms
     never_asks: ClassVar[str] = "is redundant: purchases always asks its approvers; delete `action`"
+    never_warns: ClassVar[str] = "does not fit purchases, which are never made unasked; delete `action`"
 
     name: str
     config: PurchaseTerms

@@ -17,6 +17,7 @@ from broker.app.billing import budgets
 from broker.app.policy import policies
 from broker.app.policy.preview import changed_outcomes, preview
 from broker.app.policy.rehearsal import Effect, rehearse
+from broker.app.policy.warned import warned
 from broker.app.service import reconciler_setup
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -24,14 +25,14 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoneyRefused, MoreMoneyDenied, PolicyDenies, RulesDeny
 from broker.core.values.units import parse_duration
 from broker.store import Store
-from tests.money.moves import JOB, MOVES, POLICY, Options, terms_of
+from tests.money.moves import MOVES, POLICY, Options, terms_of
 from tests.money.stores import sqlite_store
 from tests.money.world import SECOND, MoneyWorld
 
 BEGINS = datetime(2026, 11, 20, 9, tzinfo=UTC)
 # What a look does that is not told by an event, or only for some: an approval that nobody can give, or others; a grace
 # that began.
-UNTOLD = {Effect.CANNOT_BE_APPROVED, Effect.STOPS_LATER}
+UNTOLD = {Effect.CANNOT_BE_APPROVED, Effect.STOPS_LATER, Effect.WARNS}
 
 
 @contextmanager
@@ -104,25 +105,40 @@ def moves(options: Options) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional={key: st.sampled_from(list(values)) for key, values in options.items()})
 
 
-CALM_JOB = {**JOB, "deadline": ("",), "value_of_time": ("",)}
-SCRIPT = st.lists(
-    st.one_of(
-        st.tuples(st.just("submit"), moves({"user": ("ann", "bob"), **CALM_JOB})),
-        st.tuples(st.just("wait"), moves({"span": ("1m", "1h", "5h", "1d"), "looks": (1, 2, 6)})),
-        st.tuples(st.just("answer"), moves(MOVES["answer"])),
-        st.tuples(st.just("price"), moves(MOVES["price"])),
-        st.tuples(st.just("preempt"), moves(MOVES["preempt"])),
-        st.tuples(st.just("apply"), moves(POLICY)),
-        st.tuples(st.just("rollback"), st.just({})),
-    ),
-    min_size=3,
-    max_size=14,
+CALM_JOB = {
+    "max_cost": ("", "$50", "$10"),
+    "max_duration": ("3h", "10h", "1h"),
+    "capacity": ("", "on_demand", "spot"),
+    "providers": ("", "gcp", "aws", "vast"),
+    "work": ("", "2h"),
+    "team": ("", "nlp"),
+    "user": ("ann", "bob"),
+}
+APPLY = {**POLICY, "period": ("month", "day"), "zone": ("UTC",), "withdrawn": (False,), "default_max": ("24h",)}
+SUBMIT = st.tuples(st.just("submit"), moves(CALM_JOB))
+CHANGE: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
+    st.tuples(st.just("apply"), moves(APPLY)),
+    st.tuples(st.just("apply"), moves(APPLY)),
+    st.tuples(st.just("apply"), moves(POLICY)),
+    st.tuples(st.just("rollback"), st.just({})),
+)
+RUN: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
+    st.tuples(st.just("wait"), moves({"span": ("10m", "1h", "5h"), "looks": (2, 6)})),
+    st.tuples(st.just("answer"), moves(MOVES["answer"])),
+    st.tuples(st.just("price"), moves(MOVES["price"])),
+    st.tuples(st.just("capacity"), moves({"pool": ("aws", "gcp", "vast"), "there": (False, True)})),
+    st.tuples(st.just("lose"), moves(MOVES["lose"])),
+    st.tuples(st.just("cancel"), moves(MOVES["cancel"])),
+)
+ROUND = st.tuples(st.lists(SUBMIT, max_size=2), st.lists(RUN, max_size=3), CHANGE, st.lists(RUN, max_size=2))
+SCRIPT = st.lists(ROUND, min_size=1, max_size=4).map(
+    lambda rounds: [move for before, runs, change, after in rounds for move in (*before, *runs, change, *after)]
 )
 
 
 def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]:
     world = MoneyWorld(store, BEGINS)
-    world.store.activate_policy(files_of(world, {}), by="cat")
+    world.store.activate_policy(files_of(world, {"amount": "$1000"}), by="cat")
     world.restart()
     found: list[Effect] = []
     for name, said in script:
@@ -135,6 +151,7 @@ def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]
         else:
             world.do(name, said)
             world.passes(SECOND)
+            world.look()
     return found
 
 
@@ -243,3 +260,28 @@ def test_a_job_that_only_its_owner_may_wake_sleeps_on(world: MoneyWorld) -> None
     world.do("wait", {"span": "5h", "looks": 20})
     assert world.views()[0].state is JobState.PAUSED_BUDGET
     assert applied(world, files_of(world, {"amount": "$250"})) == {}
+
+
+def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld) -> None:
+    view = running(world)
+    warning = {"stage.yaml": files_of(world, CHEAP)["stage.yaml"].replace("'$4.5'", "'$4.5', action: warn")}
+    with stage_folders(world):
+        (one,) = preview(world.broker, warning, None).jobs
+    assert (one.job_id, one.effect) == (view.id, Effect.WARNS)
+    assert "only warns, would deny" in one.rules[0].message
+    assert applied(world, warning) == {}
+    world.do(*WAIT)
+    world.do(*GCP)
+    world.look()
+    second = world.views()[-1]
+    assert {view.state for view in world.views()} <= {JobState.RUNNING, JobState.LAUNCHING}, "both go on"
+    (rule,) = warned(world.broker, BEGINS)
+    assert (rule.name, rule.stopped, rule.refused) == ("price", (view.id, second.id), (second.id,))
+    with world.store.reading() as look:
+        kept = [one for one in look.decisions(job_id=view.id) if any(verdict.warns for verdict in one.verdicts)]
+    assert len(kept) == 1, "once an attempt, however often it is judged"
+    with stage_folders(world):
+        assert not preview(world.broker, {"stage.yaml": warning["stage.yaml"] + "#"}, None).jobs, "that is known"
+        stops = preview(world.broker, files_of(world, CHEAP), None).jobs
+    assert {one.effect for one in stops} <= {Effect.STOPS, Effect.GIVES_UP_LAUNCH}
+    assert view.id in {one.job_id for one in stops}

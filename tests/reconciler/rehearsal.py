@@ -191,6 +191,9 @@ class OpenPolicy:
     def capacity_order(self, job: Job) -> tuple[str, ...]:
         return ()
 
+    def warns(self, rule: str) -> bool:
+        return False
+
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         answer = Answer.DENY if action.kind.value in self.denied else Answer.ALLOW
         return [Verdict(answer, "budget", "test", f"{action.kind} is denied", Source("test.yaml", 1))]

@@ -37,7 +37,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import NoLongerCurrent
-from broker.reconciler.controllers.enforcement import Enforcement, judge_running
+from broker.reconciler.controllers.enforcement import Enforcement, said_to_running
 from tests.controllers import Asking
 from tests.reconciler.rehearsal import OpenPolicy
 from tests.reconciler.settlement.test_charges import UP, life
@@ -254,7 +254,9 @@ class TestJudgeRunning:
 
     def decided(self, policy: SameAnswerPolicy, view: JobView | None = None, **more: Any) -> Any:
         view = view or life(closed=False)
-        return judge_running(PAID, policy, view, view.attempts[0], [Usage(NOW, 3.0)], NOW, **more)
+        attempt = view.attempts[0]
+        said = said_to_running(PAID, policy, view, attempt, [Usage(NOW, 3.0)], NOW, **more)
+        return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
 
     def test_what_the_rules_are_told(self) -> None:
         policy, grant = SameAnswerPolicy(), Grant("bob", ("limit",), Money.usd(9), 8)

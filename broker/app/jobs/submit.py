@@ -204,6 +204,9 @@ def preview(
         admission = admit(seen.job, by.identity, seen.plan, chosen, facts_for, max_duration=longest, now=now)
         if admission.answer is Answer.DENY:
             seen = replace(seen, alternatives=_passing(broker, seen, admission, chosen, look, now))
+    for verdict in admission.verdicts:
+        if verdict.warns:
+            seen = _noted(seen, f"rule {verdict.name} {verdict.message} ({verdict.source})")
     if admission.short_of is not None:
         seen = _noted(seen, too_little(admission).message)
     elif (needed := seen.needs) is not None:

@@ -92,6 +92,11 @@ class Backtest:
         return tuple(one for one in self.outcomes if not one.same)
 
     @property
+    def warned(self) -> tuple[ReplayedDecision, ...]:
+        """What rules that only warn are against."""
+        return tuple(one for one in self.outcomes if any(verdict.warns for verdict in one.verdicts))
+
+    @property
     def before(self) -> Totals:
         return _totals((one.decision.answer, one.late_before, one.money, one.cost_before) for one in self.outcomes)
 

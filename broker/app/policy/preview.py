@@ -99,7 +99,7 @@ def changed_outcomes(before: Mapping[str, JobOutcome], after: Mapping[str, JobOu
             continue
         if outcome.effect in (Effect.STOPS, Effect.STOPS_LATER, Effect.MOVES, Effect.GIVES_UP_LAUNCH):
             yield replace(outcome, effect=Effect.LET_GO)
-        elif outcome.effect is not Effect.REFUSED:
+        elif outcome.effect not in (Effect.REFUSED, Effect.WARNS):
             yield replace(outcome, effect=Effect.WAITS)
 
 

@@ -25,7 +25,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import MoneyRefused, MoreMoneyDenied, PolicyDenies, RulesDeny
 from broker.core.job.reasons import RuleObjection
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import Answer, BudgetUse, Verdict
+from broker.core.policy.policy import ActionKind, Answer, BudgetUse, Verdict
 from broker.core.ports import PolicySet
 from broker.ledger.journal import NoLongerCurrent
 from broker.reconciler import decide
@@ -56,6 +56,7 @@ class Effect(StrEnum):
     ASKS = "asks"  # its owner waits for an approval from now on, or for those of others
     CANNOT_BE_APPROVED = "cannot_be_approved"
     WAITS = "waits"  # it would have started, and does not
+    WARNS = "warns"  # it runs on; a rule that only warns would stop it
     LET_GO = "let_go"  # the policies in force would stop it, and these do not
 
 
@@ -142,7 +143,14 @@ class _JobRehearsal:
             before, view = view, fresh
             if (told := self._told(before, view)) is not None:
                 return told
-        return self._denied_request(view)
+        return self._denied_request(view) or self._warned(view)
+
+    def _warned(self, view: JobView) -> JobOutcome | None:
+        newest = self._newest(view)
+        if newest is None or newest.action is not ActionKind.CONTINUE:
+            return None
+        said = [verdict.objection for verdict in newest.verdicts if verdict.warns]
+        return _outcome(view, Effect.WARNS, said) if said else None
 
     def _step(self, view: JobView) -> Objection | None:
         about = self._about(view)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import PlainSerializer, WithJsonSchema
 
 from broker.app.capacity.findings import CapacityFindings
 from broker.app.capacity.plan import CapacityPlans
+from broker.app.policy.warned import WarnedRule
 from broker.app.results.values import Figure, Moment, Result
 from broker.economics.reserve.capacity import CapacityPlan
 from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding, FindingKind
@@ -304,8 +306,36 @@ class CapacityFindingResult(Result):
         )
 
 
+class WarnedRuleResult(Result):
+    """A rule that only warns, and the jobs that it would have stopped, and refused a start or money. ``message`` and
+    ``source``: of its newest verdict."""
+
+    name: str
+    kind: str
+    stopped: list[str]
+    refused: list[str]
+    first: Moment
+    last: Moment
+    message: str
+    source: str
+
+    @classmethod
+    def of(cls, one: WarnedRule) -> Self:
+        return cls(
+            name=one.name,
+            kind=one.newest.rule,
+            stopped=list(one.stopped),
+            refused=list(one.refused),
+            first=one.first,
+            last=one.last,
+            message=one.newest.message,
+            source=str(one.newest.source),
+        )
+
+
 class CapacityFindingList(Result):
-    """What recorded use recommends. ``enough_use``: whether enough hours of any accelerator are known."""
+    """What recorded use recommends, and what rules that only warn would have stopped. ``enough_use``: whether enough
+    hours of any accelerator are known."""
 
     since: Moment
     now: Moment
@@ -313,9 +343,10 @@ class CapacityFindingList(Result):
     enough_use: bool
     uses: list[RecordedUse]
     notes: list[str]
+    warned_rules: list[WarnedRuleResult]
 
     @classmethod
-    def of(cls, found: CapacityFindings) -> Self:
+    def of(cls, found: CapacityFindings, warned: Sequence[WarnedRule]) -> Self:
         return cls(
             since=found.since,
             now=found.now,
@@ -323,4 +354,5 @@ class CapacityFindingList(Result):
             enough_use=found.enough,
             uses=[RecordedUse.of(use) for use in found.uses],
             notes=list(found.notes),
+            warned_rules=[WarnedRuleResult.of(one) for one in warned],
         )

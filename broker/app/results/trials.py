@@ -143,12 +143,13 @@ class DecisionDifference(Result):
             cost_after_by=one.basis,
             late_before=one.late_before,
             late_after=one.late_after,
-            objections=[VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW],
+            objections=[VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW or v.warns],
         )
 
 
 class PolicyBacktest(Result):
-    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded."""
+    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``warned``: those that
+    rules are against which only warn."""
 
     decisions: int
     same: int
@@ -156,6 +157,7 @@ class PolicyBacktest(Result):
     before: DecisionTotals
     after: DecisionTotals
     differences: list[DecisionDifference]
+    warned: list[DecisionDifference]
 
     @classmethod
     def of(cls, found: Backtest) -> Self:
@@ -166,4 +168,5 @@ class PolicyBacktest(Result):
             before=DecisionTotals.model_validate(found.before),
             after=DecisionTotals.model_validate(found.after),
             differences=[DecisionDifference.of(one) for one in found.differences],
+            warned=[DecisionDifference.of(one) for one in found.warned],
         )

@@ -11,7 +11,8 @@ from broker.core.values.money import Money
 
 
 class VerdictResult(Result):
-    """The verdict of one rule with its figures. ``approvers``: of an ask."""
+    """The verdict of one rule with its figures. ``approvers``: of an ask; ``warns``: it would not allow it, and only
+    warns."""
 
     answer: Answer
     rule: str
@@ -21,6 +22,7 @@ class VerdictResult(Result):
     source: str
     figures: dict[str, str]
     approvers: list[str]
+    warns: bool
 
     @classmethod
     def of(cls, verdict: Verdict) -> Self:
@@ -33,6 +35,7 @@ class VerdictResult(Result):
             source=str(verdict.source),
             figures=dict(verdict.figures),
             approvers=list(verdict.approvers),
+            warns=verdict.warns,
         )
 
 

@@ -1,4 +1,5 @@
-"""`gpubroker policy findings`: recommendations to own, reserve or rent, from recorded use."""
+"""`gpubroker policy findings`: recommendations to own, reserve or rent, from recorded use, and what rules that only
+warn would have stopped."""
 
 from __future__ import annotations
 
@@ -11,10 +12,14 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from broker.app.capacity.findings import CapacityFindings
+    from broker.app.policy.warned import WarnedRule
 
+_MOST_NAMED = 8
 EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json")
 
 
@@ -26,11 +31,13 @@ def findings(
     as_json: AsJson = False,
 ) -> None:
     """Compare recorded use with owned, reserved and rented capacity: buy 2, stop renting, over-committed by 3.
+    Then list what rules with `action: warn` would have stopped and refused.
 
     Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
     (`rules_of_thumb:`). Changes nothing.
     """
     from broker.app.capacity.findings import capacity_findings
+    from broker.app.policy.warned import warned as warned_rules
     from broker.cli.render.formats import parse_moment
 
     terminal = Terminal.of(context)
@@ -42,13 +49,31 @@ def findings(
         raise InvalidInput(str(error), where="--since") from error
     if start >= now:
         raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
-    found = capacity_findings(broker, start)
+    found, warned = capacity_findings(broker, start), warned_rules(broker, start)
     if as_json:
         from broker.app.results.capacity_plan import CapacityFindingList
 
-        terminal.answer(CapacityFindingList.of(found))
+        terminal.answer(CapacityFindingList.of(found, warned))
     else:
-        terminal.show(*_screen(found))
+        terminal.show(*_screen(found), *_warned(warned))
+
+
+def _warned(rules: Sequence[WarnedRule]) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.render import formats
+    from broker.cli.render.tables import hanging
+
+    parts: list[RenderableType] = []
+    for one in rules:
+        would = [
+            f"{word} {formats.plural(len(jobs), 'job')} ({', '.join(jobs[:_MOST_NAMED])})"
+            for word, jobs in (("stopped", one.stopped), ("refused", one.refused))
+            if jobs
+        ]
+        title = f"Rule {one.name} only warns: it would have {' and '.join(would)} since {formats.moment(one.first)}."
+        parts += [Text(title, style="bold"), hanging(Text(f"{one.newest.message} ({one.newest.source})"), 2)]
+    return parts
 
 
 def _too_little(found: CapacityFindings) -> str:

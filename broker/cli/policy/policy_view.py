@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.cli.policy.trial_view import WORDS
+from broker.cli.policy.trial_view import WORDS, word_of
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.policy.policy import Answer
@@ -104,6 +104,7 @@ def _told(policy: PolicySet, rule: Rule) -> str:
         said += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
     else:
         said = _in_one_line(entry.get(rule.kind))
+    said += "; only warns" if policy.warns(rule.name) else ""
     asked = policy.approvers(rule.name)
     return f"{said}; asks {' or '.join(asked)}" if asked and rule.kind != "approve_above" else said
 
@@ -152,6 +153,7 @@ def changes(before: PolicySet | None, after: PolicySet) -> str:
 def _says(policy: PolicySet, rule: Rule) -> tuple[str, str, str, str]:
     """What a rule's file says, whatever the file and line."""
     config, asked = (repr(said) for said in (getattr(rule, "config", None), policy.approvers(rule.name)))
+    config += str(policy.warns(rule.name))
     return rule.kind, config + asked, repr(getattr(rule, "scope", None)), policy.when(rule.name)
 
 
@@ -182,7 +184,7 @@ def explained(console: Console, said: Explained) -> list[RenderableType]:
     found = said.admission
     columns = (Column("verdict"), Column("rule"), Column("message", folds=True), Column("source", 1))
     cells: list[list[str | Text]] = [
-        [Text(*WORDS[verdict.answer]), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
+        [word_of(verdict), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
         for verdict in found.verdicts
     ]
     word, style = WORDS[found.answer]

@@ -32,6 +32,7 @@ _WORDS = {
     "granted": ("needs no approval", "green"),
     "starts": ("starts", "green"),
     "goes_on": ("goes on", "green"),
+    "warns": ("runs on, warned", "yellow"),
     "let_go": ("is not stopped", "green"),
 }
 

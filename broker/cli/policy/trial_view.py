@@ -9,7 +9,7 @@ from rich.text import Text
 
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
-from broker.core.policy.policy import Action, Answer, Facts
+from broker.core.policy.policy import Action, Answer, Facts, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from broker.app.policy.policies import Tried
     from broker.core.policy.decisions import Decision
 
+_MOST_NAMED = 8
 WORDS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
+
+
+def word_of(verdict: Verdict) -> Text:
+    """What a verdict says, in a word."""
+    return Text("warns", "yellow") if verdict.warns else Text(*WORDS[verdict.answer])
 
 
 # --- what rules see -------------------------------------------------------------------------------------------------
@@ -84,9 +90,7 @@ def recorded(console: Console, decisions: Sequence[Decision]) -> list[Renderable
             f"{one.action.value} on {one.pool or 'no pool'}: the policy ",
             (word, style),
         )
-        cells: list[list[str | Text]] = [
-            [Text(*WORDS[v.answer]), v.name or v.rule, v.message, str(v.source)] for v in one.verdicts
-        ]
+        cells: list[list[str | Text]] = [[word_of(v), v.name or v.rule, v.message, str(v.source)] for v in one.verdicts]
         parts += [heading, *([fitting(console, columns, cells)[0]] if cells else [])]
     return parts
 
@@ -123,6 +127,7 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     count = formats.plural(len(found.outcomes), "decision")
     same = len(found.outcomes) - len(found.differences)
     parts.append(Text(f"{count} judged again, {same} unchanged." if cells else f"{count} judged again, all unchanged."))
+    parts += _warned(found)
     ways = {one.basis for one in found.differences if one.cost_before != one.cost_after}
     parts += [Text(how, style="dim") for basis, how in HOW.items() if basis in ways]
     if found.unknown:
@@ -133,6 +138,17 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
             )
         )
     return parts
+
+
+def _warned(found: Backtest) -> list[Text]:
+    """What rules that only warn would have refused."""
+    if not found.warned:
+        return []
+    rules = sorted({f"{v.name} ({v.source})" for one in found.warned for v in one.verdicts if v.warns})
+    jobs = sorted({one.decision.job_id or one.decision.job_name for one in found.warned})
+    more = f" and {len(jobs) - _MOST_NAMED} more" if len(jobs) > _MOST_NAMED else ""
+    against = f"{formats.plural(len(found.warned), 'decision')}: {', '.join(jobs[:_MOST_NAMED])}{more}"
+    return [Text(f"Only warned by {', '.join(rules)}, which would not allow {against}.", style="yellow")]
 
 
 def _difference(one: ReplayedDecision) -> list[str | Text]:

@@ -200,7 +200,7 @@ class Verdict:
 
     ``rule``: the kind of rule; ``name``: the policy's name for this one. If it requires an approval: ``approvers`` may
     give it (names or shell-style patterns), the requester only if ``own_requests``, before ``expires``; ``looked_at``:
-    the facts an approval covers.
+    the facts an approval covers. ``warns``: the rule only warns for now; otherwise it would deny, or ask.
     """
 
     answer: Answer
@@ -214,6 +214,7 @@ class Verdict:
     expires: timedelta | None = None
     own_requests: bool = False
     looked_at: tuple[Fact, ...] = ()
+    warns: bool = False
 
     @property
     def objection(self) -> RuleObjection:

@@ -59,6 +59,7 @@ class Enforcement(Controller):
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._last: PolicySet | None = None
         self._trouble = ""  # said once
+        self._warned: dict[str, tuple[int, frozenset[str]]] = {}  # by job: what is on record of its newest attempt
         self._idle: tuple[str, Sequence[LimitsIdleness]] | None = None
 
     def goes_by(self, about: JobContext) -> str | None:
@@ -75,9 +76,11 @@ class Enforcement(Controller):
         assert policy is not None, "else it goes by nothing"
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
         over = self._over_of(policy, now)
-        denied = judge_running(about.money, policy, view, attempt, usage, now, over)
-        if denied is None:
+        said = said_to_running(about.money, policy, view, attempt, usage, now, over)
+        if said.answer is not Answer.DENY:
+            self._keep_warnings(view, attempt, policy, said)
             return AtRest(now + self._every)
+        denied = said.decision(policy, view, attempt)
         objections = tuple(one.objection for one in denied.verdicts if one.answer is Answer.DENY)
         self._read = None  # where it is not told now, it is judged by what is in force then
         with writing_if(self._journal, view) as tx:
@@ -87,6 +90,21 @@ class Enforcement(Controller):
                 body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", reason=reason)
                 tx.append(view.id, [(attempt.number, body)], now)
         return DecideAnew()
+
+    def forget(self, key: str) -> None:
+        self._warned.pop(key, None)
+
+    def _keep_warnings(self, view: JobView, attempt: AttemptView, policy: PolicySet, said: SaidToRunning) -> None:
+        """Put on record, once an attempt, what rules that only warn would have stopped."""
+        told = attempt.number, frozenset(verdict.name for verdict in said.verdicts if verdict.warns)
+        if not told[1] or self._warned.get(view.id) == told:
+            return
+        with writing_if(self._journal, view) as tx:
+            kept = [one for one in tx.decisions(job_id=view.id) if one.action is ActionKind.CONTINUE]
+            known = {(one.attempt, frozenset(v.name for v in one.verdicts if v.warns)) for one in kept}
+            if told not in known:
+                tx.record(said.decision(policy, view, attempt))
+        self._warned[view.id] = told
 
     def max_unattended(self, job: Job) -> timedelta | None:
         """For how long a job's rented machines may go on when no broker looks after them: the shorter of what the job
@@ -102,7 +120,11 @@ class Enforcement(Controller):
         if policy is None:
             return ()
         if self._idle is None or self._idle[0] != policy.version:
-            rules = [one for one in policy.rules if isinstance(one, LimitsIdleness) and not policy.when(one.name)]
+            rules = [
+                one
+                for one in policy.rules
+                if isinstance(one, LimitsIdleness) and not policy.when(one.name) and not policy.warns(one.name)
+            ]
             self._idle = (policy.version, rules)
         if not self._idle[1]:
             return ()
@@ -144,20 +166,6 @@ class Enforcement(Controller):
         except BrokerError as error:
             log.warning("job %s, attempt %s: nobody knows how busy it is: %s", view.id, attempt.number, error)
             return ()
-
-
-def judge_running(
-    money: Mapping[MoneyKind, Balance],
-    policy: PolicySet,
-    view: JobView,
-    attempt: AttemptView,
-    usage: Sequence[Usage],
-    now: datetime,
-    over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
-) -> Decision | None:
-    """The decision that an attempt may not go on; None where it may."""
-    said = said_to_running(money, policy, view, attempt, usage, now, over)
-    return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from tests.cli.conftest import Gpubroker
 
@@ -48,3 +50,24 @@ def test_a_time_that_is_none_is_exit_2(gpubroker: Gpubroker) -> None:
 
 def test_the_time_may_be_said_as_in_a_backtest(gpubroker: Gpubroker) -> None:
     assert gpubroker("policy", "findings", "--from", "30d").code == 0
+
+
+def test_what_only_warns_is_noted_by_the_plan_and_listed_afterwards(
+    gpubroker: Gpubroker, write: Callable[[str, str], Path], sandbox_job: Path
+) -> None:
+    rule = "{name: cheap, max_job_cost: $0.01, action: warn}"
+    money = "{name: pretend, amount: $100, period: month, counts: [sandbox]}"
+    file = write("p.yaml", f"version: 1\npolicy: t\nbudgets: [{money}]\nguardrails: [{rule}]\n")
+    assert gpubroker("policy", "apply", file).code == 0
+    assert "only warns" in gpubroker("policy", "show").out
+    done = gpubroker("plan", sandbox_job)
+    assert done.code == 0
+    assert "rule cheap only warns, would deny: " in done.out
+    assert f"({file}:4" in done.out
+    submitted = gpubroker("submit", sandbox_job, "--yes", "--detach", "--json").json
+    (found,) = gpubroker("policy", "findings", "--json").json["warned_rules"]
+    assert (found["name"], found["refused"], found["stopped"]) == ("cheap", [submitted["id"]], [])
+    shown = gpubroker("policy", "findings").out
+    assert f"Rule cheap only warns: it would have refused 1 job ({submitted['id']}) since " in shown
+    seen = gpubroker("policy", "preview", write("p.yaml", file.read_text() + "# more\n")).out
+    assert "Only warned by cheap" in seen
