@@ -62,6 +62,21 @@ def test_of_fixed_days_only_what_falls_into_them(first: int, last: int, held: li
     assert [str(one.held) for one in budget_shares([budget(period=fixed)], {CASH: TEN_HOURS})] == held
 
 
+def test_holds_of_several_kinds_are_told_together_from_the_first_that_holds_anything() -> None:
+    """$10 of cash on November 10, $5 of prepaid money on November 20; what is used up counts for no time."""
+
+    def burn(amount: int, first: int, hours: int) -> Burn:
+        start = datetime(2026, 11, first, tzinfo=UTC)
+        return Burn(Money.usd(amount), start, start + timedelta(hours=hours), Money.usd(amount))
+
+    both = budget("both", "month", "UTC", "cash", "amortised")
+    burns = {CASH: burn(10, 10, 1), MoneyKind.AMORTISED: burn(5, 20, 1)}
+    (share,) = budget_shares([both], burns)
+    assert (share.held, share.start.day, share.end.day) == (Money.usd(15), 10, 20)
+    (share,) = budget_shares([both], {CASH: burn(0, 1, 1), MoneyKind.AMORTISED: burn(5, 20, 1)})
+    assert (share.held, share.start.day) == (Money.usd(5), 20)
+
+
 starts = st.datetimes(datetime(2020, 1, 1), datetime(2036, 1, 1), timezones=st.just(UTC))
 burns = st.builds(
     lambda amount, start, hours, rate: Burn(Money(amount), start, start + timedelta(hours=hours), Money(rate)),

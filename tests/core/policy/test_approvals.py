@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from broker.core.policy.approvals import (
     total_of,
     with_grants,
 )
+from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Source, Verdict
 from broker.core.values.money import Money
 
@@ -30,6 +32,9 @@ GPUS = Offer(
     "aws", "us-east-1", None, "p5", "H100", 8, CapacityType.ON_DEMAND, Money.usd(40), NOW, "test"
 )  # fmt: skip
 TWO_NODES = Placement(GPUS, 2, Money.usd(80), Money.usd(80), (), None, None, 1.0, 1.0, 0.0)
+
+
+REGION = (Fact(aspect=Aspect.REGION, value="us-east-1"),)
 
 
 def asks(name: str = "dear", **more: Any) -> Verdict:
@@ -117,6 +122,42 @@ def test_nothing_is_approved_and_held_by_an_ask_that_does_not_say_so() -> None:
     asked = RequestedApproval(NOW, ())
     assert (asked.total, asked.held, asked.gpus, asked.lasts) == (Money.ZERO, {}, 0, None)
     assert (asked.extension, asked.max_cost, asked.max_duration, asked.yes, asked.by) == (False, None, None, (), "")
+
+
+def test_what_was_asked_without_facts_is_granted_without_any() -> None:
+    (grant,) = RequestedApproval(NOW, (Question(rule="a"),)).answered("bob", ["a"]).grants()
+    assert grant.facts is None
+
+
+@pytest.mark.parametrize(("expires", "later"), [(2 * HOUR, 7_200_000_000), (None, 86_400_000_000)])
+def test_an_end_that_was_looked_at_is_later_by_the_time_that_an_answer_may_take(
+    expires: timedelta | None, later: int
+) -> None:
+    facts = tuple(
+        Fact(aspect=aspect, value=value)
+        for aspect, value in ((Aspect.ENDS_BY, 5), (Aspect.ENDS_BY, None), (Aspect.GPUS, 7))
+    )
+    (question,) = questions([asks(looked_at=facts, expires=expires)])
+    assert question.facts is not None
+    assert [fact.value for fact in question.facts] == [5 + later, None, 7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "covered"),
+    [
+        (ActionKind.CONTINUE, None, True),  # recorded by earlier versions
+        (ActionKind.LAUNCH, None, False),
+        (ActionKind.CONTINUE, {}, False),
+        (ActionKind.CONTINUE, {"dear": REGION}, True),
+        (ActionKind.LAUNCH, {"dear": REGION}, True),
+    ],
+)
+def test_an_approval_covers_the_facts_that_it_was_given_for(
+    kind: ActionKind, facts: dict[str, tuple[Fact, ...]] | None, covered: bool
+) -> None:
+    given = Grant("bob", ("dear",), Money.usd(1000), facts=facts)
+    (verdict,) = with_grants([asks(looked_at=REGION)], replace(action(), kind=kind), [given], NOW)
+    assert (verdict.answer is Answer.ALLOW) is covered
 
 
 def test_everybody_grants_what_they_said_yes_to_within_what_was_asked() -> None:

@@ -50,3 +50,15 @@ def test_without_a_placement_its_facts_are_not_known() -> None:
 @pytest.mark.parametrize(("kind", "expected"), [(ActionKind.LAUNCH, 3), (ActionKind.CONTINUE, 2)])
 def test_a_start_counts_itself_and_what_runs_does_not(kind: ActionKind, expected: int) -> None:
     assert value(Action(kind, JOB, "ann", attempts=2, placement=placement()), Aspect.ATTEMPTS) == expected
+
+
+def test_more_money_for_what_runs_is_no_start() -> None:
+    action = Action(ActionKind.EXTEND, JOB, "ann", attempts=2, placement=placement())
+    assert value(action, Aspect.ATTEMPTS) == 3
+    assert value(replace(action, in_place=True), Aspect.ATTEMPTS) == 2
+
+
+def test_a_price_that_nobody_knows_is_no_fact() -> None:
+    there = placement()
+    nowhere = replace(there, offer=replace(there.offer, price=None))
+    assert value(Action(ActionKind.LAUNCH, JOB, "ann", placement=nowhere), Aspect.PRICE) is None

@@ -14,7 +14,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.journal import Writing
-from broker.reconciler.settlement.batch import Settling, catch_up
+from broker.reconciler.settlement.batch import Settling, catch_up, post_due
 from broker.store import Store
 from tests.reconciler.settlement.test_batch import EVERY, jobs, runs, settlements
 from tests.reconciler.settlement.test_short_writes import Between
@@ -90,6 +90,62 @@ def test_who_has_changed_before_the_look_keeps_nobody_behind_waiting(store: Stor
         claimed(tx, clock)
     settling.settle(clock.now())
     assert set(settlements(store)) == {"j-1", "j-2"}
+
+
+def test_where_all_have_changed_nothing_is_written(store: Store, clock: ManualClock) -> None:
+    runs(store, "j-0", clock.now())
+    clock.advance(EVERY)
+    journal, points = counted(store)
+    settling = line(journal, store, clock)
+    with store.writing() as tx:
+        claimed(tx, clock)
+    settling.settle(clock.now())
+    assert points == []
+
+
+def test_who_is_not_due_takes_nobodys_place(store: Store, clock: ManualClock) -> None:
+    runs(store, "j-0", clock.now())
+    clock.advance(EVERY)
+    line(counted(store)[0], store, clock).settle(clock.now())
+    runs(store, "j-1", clock.now() - EVERY)
+    settling = Settling(store, EVERY, at_most=1)
+    for job in jobs(store):
+        settling.note(*job, clock.now())
+    settling.settle(clock.now())
+    assert set(settlements(store)) == {"j-0", "j-1"}
+
+
+def test_a_look_settles_no_more_than_it_may(store: Store, clock: ManualClock) -> None:
+    for number in range(3):
+        runs(store, f"j-{number}", clock.now())
+    clock.advance(EVERY)
+    settling = Settling(store, EVERY, at_most=2)
+    for job in jobs(store):
+        settling.note(*job, clock.now())
+    settling.forget("j-9")  # nobody's
+    settling.settle(clock.now())
+    assert set(settlements(store)) == {"j-0", "j-1"}
+    settling.settle(clock.now())
+    assert set(settlements(store)) == {"j-0", "j-1", "j-2"}
+
+
+def test_what_is_due_is_posted_for_all_in_a_transaction_whatever_is_remembered(
+    store: Store, clock: ManualClock
+) -> None:
+    """One was settled before, and nobody remembers how far; for another nothing is held."""
+    runs(store, "j-0", clock.now())
+    clock.advance(EVERY)
+    line(counted(store)[0], store, clock).settle(clock.now())
+    store.rebuild()
+    with store.writing() as tx:
+        tx.append("free", [(event.attempt, event.body) for event in tx.events("j-0")], clock.now())
+    clock.advance(EVERY)
+    with store.writing() as tx:
+        post_due(tx, [view for view, _, _ in jobs(store)], clock.now())
+    with store.reading() as look:
+        spent = [look.balance(job)[MoneyKind.CASH].spent for job in ("j-0", "free")]
+        assert spent == [Money.usd(1).share(2, 60)] * 2
+        assert [look.meters([job])[job][1].settled for job in ("j-0", "free")] == spent
 
 
 def test_what_is_due_takes_one_transaction_for_so_many_jobs_and_none_where_nothing_is(

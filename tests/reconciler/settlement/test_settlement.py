@@ -262,3 +262,60 @@ def test_a_hold_that_was_used_up_and_comes_back_is_dated_from_now_on() -> None:
     }
     assert all(HOUR - MINUTE < one.covers_to - now < HOUR for one in dated)
     assert {one.movement_id for one in dated} == {"train/1/date/2"}
+
+
+def test_what_was_posted_and_is_not_remembered_is_due_at_once() -> None:
+    view, entries = life(closed=False), held(Money.usd(60))
+    before = posted(view, entries, UP + HOUR)
+    sums = one_by_one([*entries, *before.entries])
+    soon = UP + HOUR + timedelta(seconds=1)
+    assert is_due(view, sums, {}, soon, MINUTE)
+    assert not is_due(view, sums, before.meters, soon, MINUTE)
+
+
+def test_data_that_is_not_booked_yet_is_due_at_once() -> None:
+    view, entries = moving(life(closed=False)), held(Money.usd(60))
+    before = posted(view, entries, UP + HOUR)
+    sums, soon = one_by_one([*entries, *before.entries]), UP + HOUR + timedelta(seconds=1)
+    assert not is_due(view, sums, before.meters, soon, MINUTE)
+    without = {1: replace(before.meters[1], moved=Money.ZERO)}
+    assert is_due(view, sums, without, soon, MINUTE)
+
+
+def test_spot_machines_are_due_wherever_their_latest_price_began_and_not_for_prices_after_their_end() -> None:
+    """$5 and then $6 a machine; the settlement goes on from the second price."""
+    view, now = spot(life(closed=False)), UP + 2 * HOUR
+    before = posted(view, held(Money.usd(60)), now, then="5", later="6")
+    sums = one_by_one([*held(Money.usd(60)), *before.entries])
+    assert before.meters[1].since == UP + HOUR
+    assert is_due(view, sums, before.meters, now + MINUTE, MINUTE)
+    gone = with_attempt(view, gone=True, gone_at=now, state=AttemptState.SUCCEEDED)
+    ended = {1: replace(before.meters[1], ended=True)}
+    assert not is_due(gone, sums, ended, now, MINUTE)
+    assert not is_due(gone, sums, ended, now + HOUR, MINUTE)
+
+
+def test_a_machine_of_which_nobody_knows_when_it_went_is_billed_until_now() -> None:
+    view = with_attempt(life(closed=False), gone=True, gone_at=None, state=AttemptState.FAILED, cause=Cause.COMPLETED)
+    entries = posted(view, held(Money.usd(60)), UP + HOUR).entries
+    assert [one[3:] for one in movements(entries)] == [("$5.00", UP, UP + HOUR)]
+
+
+def test_an_end_that_cost_nothing_is_remembered_though_nothing_was_posted() -> None:
+    gone = with_attempt(life(closed=False), gone=True, gone_at=UP, state=AttemptState.SUCCEEDED)
+    ended = posted(gone, held(Money.usd(60)), UP + HOUR)
+    assert (ended.entries, ended.meters[1].ended) == ([], True)
+    assert again(gone, held(Money.usd(60)), ended, UP + HOUR) == Settled([], {})
+
+
+def test_an_end_that_turns_out_to_have_been_earlier_is_settled_again_under_the_next_number() -> None:
+    view, entries = life(closed=False), held(Money.usd(60))
+    gone = with_attempt(view, gone=True, gone_at=UP + HOUR, state=AttemptState.SUCCEEDED)
+    ended = posted(gone, entries, UP + HOUR)
+    entries = [*entries, *ended.entries]
+    earlier = with_attempt(gone, gone_at=UP + HOUR / 2)
+    back = again(earlier, entries, ended, UP + HOUR)
+    assert movements(back.entries) == [
+        ("train/1/restore/1", Movement.RESTORE, Account.HELD, "$2.50", UP + HOUR / 2, UP + HOUR)
+    ]
+    assert back.meters[1].settled_to == UP + HOUR / 2
