@@ -12,9 +12,10 @@ import pytest
 
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
-from broker.core.events.outcomes import Cause
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
+    AttemptStopped,
     MoneyRefused,
     MoneyTooLittle,
     NothingFits,
@@ -22,6 +23,7 @@ from broker.core.events.wait_reasons import (
     QueueTurn,
     SecretsMissing,
     StrategyWaits,
+    WaitsForPaid,
 )
 from broker.core.job.jobs import Job, Work
 from broker.core.job.placements import Placement
@@ -366,6 +368,71 @@ def test_a_deadline_that_cannot_be_met_is_told_once_and_the_job_goes_on(scene: S
     scene.place()
     assert sum(isinstance(body, ev.DeadlineAtRisk) for body in scene.said()) == 1
     assert scene.view.attempt_count == 2
+
+
+def launch_was_refused(scene: Scene, number: int, evidence: str) -> None:
+    scene.append((number, ev.AttemptEnded(cause=Cause.LAUNCH_REFUSED, evidence=evidence)))
+
+
+def test_a_job_whose_launch_every_place_refuses_for_good_ends_with_their_word(scene: Scene) -> None:
+    scene.submit()
+    scene.place()
+    launch_was_refused(scene, 1, "no such image")
+    assert scene.place() == ANEW
+    assert scene.view.attempts[1].placement.offer.zone == "b", "the other place may take it"
+    launch_was_refused(scene, 2, "no such image here")
+    assert scene.place() == ANEW
+    stopped = AttemptStopped(cause=Cause.LAUNCH_REFUSED, evidence="no such image here")
+    assert scene.said()[-1] == ev.JobEnded(state=JobState.FAILED, reason=stopped)
+
+
+def occupied(scene: Scene) -> Offer:
+    """The only machine of our own, which somebody needs for another hour."""
+    own = sold("own", "0", capacity=CapacityType.OWNED, money=PAID, slots=1)
+    there = Placement(own, 1, Money.ZERO, Money.ZERO, (), HOUR, NOW + HOUR, 1.0, 1.0, 0.0)
+    with scene.store.writing() as tx:
+        other = ev.Submitted(job=Job(name="k", run="x"), user="bob", max_duration_seconds=36000)
+        tx.append("j-9", [(None, other), (1, launch_request("j-9", 1, there))], NOW)
+    scene.offers.append(own)
+    return own
+
+
+def test_a_job_may_wait_for_machines_that_are_paid_already(scene: Scene) -> None:
+    """$12 an hour for two hours and six minutes, in which a machine starts, are saved by waiting for one."""
+    own = occupied(scene)
+    scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR)
+    scene.submit()
+    reason = WaitsForPaid(
+        pool=own.pool, instance_type="box", capacity_type=CapacityType.OWNED, until=NOW + HOUR, saves=Money.usd("25.20"),
+        an_hour=False, rents_from="stage",
+    )  # fmt: skip
+    assert scene.place() == LATER
+    (note,) = scene.said()
+    assert isinstance(note, ev.NothingFeasible)
+    assert note.reason == reason
+
+
+@pytest.mark.parametrize("longest", [None, HOUR - MINUTE])
+def test_a_job_waits_for_them_no_longer_than_the_policies_say(scene: Scene, longest: timedelta | None) -> None:
+    occupied(scene)
+    scene.policy.defaults = PolicyDefaults(wait_for_paid=longest)
+    scene.submit()
+    assert scene.place() == ANEW
+    assert scene.view.attempts[0].placement.offer.zone == "a"
+
+
+def test_the_wait_is_reckoned_from_the_end_of_the_last_attempt(scene: Scene) -> None:
+    scene.submit()
+    scene.place()
+    scene.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
+    ended = NOW + 5 * HOUR
+    with scene.store.writing() as tx:
+        over = (1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=ended))
+        tx.append("j-1", over, ended)
+    occupied(scene)
+    scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR)
+    assert scene.place(ended - 5 * HOUR + MINUTE) == LATER
+    assert isinstance(scene.said()[-1], ev.NothingFeasible)
 
 
 # --- the gate -------------------------------------------------------------------------------------------------------
