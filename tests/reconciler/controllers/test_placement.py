@@ -403,8 +403,8 @@ def test_a_job_may_wait_for_machines_that_are_paid_already(scene: Scene) -> None
     scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR)
     scene.submit()
     reason = WaitsForPaid(
-        pool=own.pool, instance_type="box", capacity_type=CapacityType.OWNED, until=NOW + HOUR, saves=Money.usd("25.20"),
-        an_hour=False, rents_from="stage",
+        pool=own.pool, instance_type="box", capacity_type=CapacityType.OWNED, until=NOW + HOUR, an_hour=False,
+        saves=Money.usd("25.20"), rents_from="stage",
     )  # fmt: skip
     assert scene.place() == LATER
     (note,) = scene.said()
