@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.clock import ManualClock
@@ -13,6 +15,7 @@ from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
+from broker.store.ledger import metering
 from tests.reconciler.settlement.test_batch import runs
 from tests.reconciler.test_settled_periods import told
 
@@ -37,10 +40,23 @@ def test_a_meter_comes_back_as_it_was_kept(store: Store, clock: ManualClock) -> 
         assert look.meters(["j", "l"]) == {}
 
 
+def test_meters_of_many_jobs_are_read_in_portions_and_none_are_kept_of_none(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [f"j{number}" for number in range(5)]
+    with store.writing() as tx:
+        tx.keep_meters({})
+        tx.keep_meters({"j0": {}})
+        tx.keep_meters({job: {1: Meter.new(clock.now(), Money(1))} for job in jobs})
+    monkeypatch.setattr(metering, "_AT_ONCE", 2)
+    with store.reading() as look:
+        assert list(look.meters([*jobs, "nobody"])) == jobs
+
+
 def test_what_was_posted_is_told_by_quarters_of_an_hour_and_egress_apart(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     tags = Tags("j_%", "ann", attempt=1)
-    spans = [(0, 1), (1, 2), (14, 16), (20, 30), (44, 44), (0, 3000)]
+    spans = [(0, 1), (1, 2), (14, 16), (20, 30), (44, 44), (0, 3000), (1, 1), (16, 20)]
     with store.writing() as tx:
         for number, (first, after) in enumerate(spans):
             covers = (start + first * MINUTE, start + after * MINUTE)
@@ -59,9 +75,9 @@ def test_what_was_posted_is_told_by_quarters_of_an_hour_and_egress_apart(store: 
     with store.reading() as look:
         found = look.posted("j_%", 1)
         assert look.posted("j_%", 2) == Posted([], Money.ZERO)
-    assert found.moved == Money(111_111)
+    assert found.moved == Money(11_111_111)
     whole = [((end - first) / MINUTE, amount.micros) for first, end, amount in found.time]
-    assert sorted(whole) == [(0, 10_000), (2, 11), (2, 100), (10, 1000), (3000, 100_000)]
+    assert sorted(whole) == [(0, 10_000), (0, 1_000_000), (2, 11), (2, 100), (14, 10_001_000), (3000, 100_000)]
 
 
 def test_corrections_and_recounts_come_to_the_same(store: Store, clock: ManualClock) -> None:

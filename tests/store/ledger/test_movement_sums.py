@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Sum, Tags, move, movements
 from broker.store import Store, open_store
+from broker.store.ledger import movement_sums
 from tests.store.older import take_back
 from tests.store.work import statements_work
 
@@ -55,6 +57,33 @@ def added_up(entries: Sequence[Entry]) -> set[Sum]:
         )
         for some in groups.values()
     }  # fmt: skip
+
+
+def test_movements_of_one_posting_are_added_up_before_they_are_kept(store: Store) -> None:
+    """Three settlements of an attempt: $5, $7 and $11 for other hours, the last of them booked in between."""
+    settled = [(5, 3, 4), (7, 1, 9), (11, 8, 6)]  # micro-dollars, the hour, when it was booked
+    with store.writing() as tx:
+        tx.post(
+            [e for m, hour, at in settled for e in entries_of(Movement.SETTLE, m, "a", 1, MoneyKind.CASH, hour, at)]
+        )
+    with store.reading() as look:
+        drawn, spent = look.sums(["a"])["a"]
+    assert (drawn.amount, spent.amount) == (Money(-23), Money(23))
+    assert (spent.count, spent.at) == (3, T + 9 * HOUR)
+    assert (spent.covers_from, spent.covers_to) == (T + HOUR, T + 9 * HOUR)
+
+
+def test_sums_of_many_jobs_are_read_in_portions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [f"j{number}" for number in range(5)]
+    with store.writing() as tx:
+        for number, job in enumerate(jobs):
+            tx.post(entries_of(Movement.HOLD, number + 1, job, None, MoneyKind.CASH, 0, 0))
+    monkeypatch.setattr(movement_sums, "_AT_ONCE", 2)
+    with store.reading() as look:
+        found = look.sums([*jobs, "nobody"])
+    assert {job: [one.amount.micros for one in sums] for job, sums in found.items()} == {
+        job: [-number, number] for number, job in enumerate(jobs, 1)
+    }
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
