@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 import psutil
 from pydantic import Field
 
-from broker.core.errors import UnknownName
+from broker.core.market.local_gpus import local_gpus
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import canonical
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.registry import ProviderSettings
@@ -53,8 +52,8 @@ def _nvml() -> Any:
 class Owned:
     """One offer for each kind of GPU in this machine, and one for its CPUs.
 
-    The machine is one machine: `slots` is 1 on each offer. Without a driver, or when NVML fails, the CPU offer comes
-    all the same, with a `SkippedRow` that says what NVML said.
+    The machine is one machine: `slots` is 1 on each offer, and several jobs may have a part of it each. Without a
+    driver, or when NVML fails, the CPU offer comes all the same, with a `SkippedRow` that says what NVML said.
     """
 
     name = "owned"
@@ -76,8 +75,10 @@ class Owned:
         except ImportError as error:
             yield SkippedRow("nvml_unavailable", f"the NVML binding cannot be imported: {error}")
         else:
-            gpus, linked, skipped = _look(binding)
+            found, skipped = local_gpus(binding)
             yield from skipped
+            gpus.update(gpu.accelerator for gpu in found)
+            linked = bool(found) and all(gpu.linked for gpu in found)
         for accelerator, count in gpus.items():
             link = None if count == 1 else Interconnect.NVLINK if linked else Interconnect.PCIE
             yield self._offer(accelerator, count, link)
@@ -112,58 +113,3 @@ def _cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return psutil.cpu_count() or 1
-
-
-def _look(nvml: Any) -> tuple[Counter[str], bool, list[SkippedRow]]:
-    """The usable GPUs by canonical name, whether NVLink joins them, and what could not be used and why."""
-    gpus: Counter[str] = Counter()
-    linked: list[bool] = []
-    skipped: list[SkippedRow] = []
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        return gpus, False, [SkippedRow("nvml_unavailable", f"no GPUs looked at: {error}")]
-    try:
-        for index in range(nvml.nvmlDeviceGetCount()):
-            try:
-                found = _device(nvml, index)
-            except nvml.NVMLError as error:
-                skipped.append(SkippedRow("gpu_unreadable", f"GPU {index}: {error}"))
-                continue
-            if isinstance(found, SkippedRow):
-                skipped.append(found)
-                continue
-            name, has_link = found
-            gpus[name] += 1
-            linked.append(has_link)
-    except nvml.NVMLError as error:
-        skipped.append(SkippedRow("nvml_unavailable", f"the GPUs cannot be counted: {error}"))
-    finally:
-        _quietly(nvml, nvml.nvmlShutdown)
-    return gpus, bool(linked) and all(linked), skipped
-
-
-def _device(nvml: Any, index: int) -> tuple[str, bool] | SkippedRow:
-    """The GPU's canonical name and whether its first NVLink is up. Raises the binding's NVMLError."""
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    raw = nvml.nvmlDeviceGetName(handle)
-    name = raw.decode() if isinstance(raw, bytes) else str(raw)
-    memory_gib = nvml.nvmlDeviceGetMemoryInfo(handle).total / _GIB
-    mig = _quietly(nvml, nvml.nvmlDeviceGetMigMode, handle)
-    if mig is not None and mig[0]:
-        return SkippedRow("gpu_in_mig_mode", f"GPU {index}: {name} is cut into MIG slices, which are not offered")
-    try:
-        accelerator = canonical(name, memory_gib)
-    except UnknownName:
-        return SkippedRow(
-            "unknown_accelerator", f"GPU {index}: {name!r} ({memory_gib:.0f} GiB) is not in the GPU table"
-        )
-    return accelerator, bool(_quietly(nvml, nvml.nvmlDeviceGetNvLinkState, handle, 0))
-
-
-def _quietly(nvml: Any, call: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer to an optional question; None where this GPU or driver does not know it."""
-    try:
-        return call(*arguments)
-    except nvml.NVMLError:
-        return None

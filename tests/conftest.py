@@ -41,6 +41,16 @@ _BY_THE_WALL = (
 )
 
 
+_MACHINES = count(1)
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What local engines of a test give to jobs is counted for that test alone; the folder is made when needed."""
+    folder = tmp_path_factory.getbasetemp() / f"given-{next(_MACHINES)}"
+    monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(folder))
+
+
 def pytest_configure() -> None:
     """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press
     it."""

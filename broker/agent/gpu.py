@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,4 +58,14 @@ def sample() -> list[Sample]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return parse(answer.stdout) if answer.returncode == 0 else []
+    return of_this_job(parse(answer.stdout), os.environ) if answer.returncode == 0 else []
+
+
+def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
+    """Those of the accelerators that the engine gave to this job, on a machine that it has a part of. Anything but
+    numbers in the variable names accelerators in another way; then all count."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    numbers = [] if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
+    if visible is None or not all(name.isdigit() for name in numbers):
+        return list(samples)
+    return [one for one in samples if str(one.index) in numbers]

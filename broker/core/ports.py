@@ -6,7 +6,7 @@ Optional abilities are separate protocols; a plug-in without one simply lacks th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,6 +16,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
 from broker.core.purchases.quotes import CapacityQuote, Order, QuoteRequest
@@ -206,6 +207,15 @@ class Engine(Protocol):
 
     def logs(self, handle: str) -> Iterator[str]:
         """The lines the command has printed so far, oldest first; nothing for unknown handles."""
+        ...
+
+
+@runtime_checkable
+class SharesItsMachine(Protocol):
+    """An engine on one machine, which brokers of several stores may give to their jobs."""
+
+    def given_to_others(self, store: Callable[[], str]) -> MachineShare:
+        """What of it jobs of other stores than this have now."""
         ...
 
 

@@ -75,9 +75,11 @@ class Slot:
             os.close(descriptor)
         return False
 
-    def start(self, arguments: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> None:
+    def start(
+        self, arguments: Callable[[int], Sequence[str]], environment: Mapping[str, str], also: Sequence[int] = ()
+    ) -> None:
         """Start the process unless one was started before. ``arguments`` gets the descriptor that it has to keep open
-        while anything of it lives. Raises `RetryLater`."""
+        while anything of it lives; ``also``: further ones that it inherits. Raises `RetryLater`."""
         try:
             make_private(self.folder)
             with self._locked() as descriptor:
@@ -91,7 +93,7 @@ class Slot:
                         stderr=output,
                         env=dict(environment),
                         cwd="/",
-                        pass_fds=(descriptor,),
+                        pass_fds=(descriptor, *also),
                         start_new_session=True,
                     )
                 self.write("started.json", _record(process.pid))

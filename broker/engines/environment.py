@@ -33,8 +33,9 @@ _NAMES = frozenset(BASICS) | {
 _PREFIXES = ("CONDA_", "CUDA_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "OPENBLAS_", "TORCH_")
 
 
-def agent_environment(secrets: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an agent on this machine: the broker's own, the job's secrets, and the list of the names that
-    the agent may hand on to the job's commands."""
+def agent_environment(secrets: Mapping[str, str], limits: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of an agent on this machine: the broker's own, what says which part of the machine is the job's
+    (``limits``), its secrets, and the list of the names that the agent may hand on to the job's commands."""
+    ours = limits or {}
     names = [name for name in os.environ if name in _NAMES or name.startswith(_PREFIXES)]
-    return {**os.environ, **secrets, SEES_VARIABLE: ",".join(sorted({*names, *secrets}))}
+    return {**os.environ, **ours, **secrets, SEES_VARIABLE: ",".join(sorted({*names, *ours, *secrets}))}

@@ -33,6 +33,10 @@ class Handles:
     def of(self, key: str) -> str:
         return f"{self._prefix}{self._place}:{key}"
 
+    def name(self, key: str) -> str:
+        """A name of the key that no other place has."""
+        return f"{self._place}-{key}"
+
     def find(self, key: str) -> str | None:
         """The handle of a key whose process was started here. Raises `GiveUp` for a key that is no plain name."""
         return self.of(key) if Slot.of(self._root, key).known() else None

@@ -2,48 +2,109 @@
 
 Everything about an attempt is in the engine's folder under its key, readable by its owner only. If the machine itself
 goes down, its end is the last heartbeat (the agent touches a file), early by at most one heartbeat.
+
+Each job has a part of the machine (`broker.engines.register`): GPUs by number, the others hidden from it; CPUs by
+number, which it is bound to; memory, which is counted and not limited.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from broker.agent.clock import from_text
+from broker.core.errors import RetryLater
+from broker.core.market.local_gpus import local_gpus
 from broker.core.market.machines import Machine
+from broker.core.market.shares import MachineShare, total
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
+from broker.engines.register import DEFAULT, GivenPart, Inventory, MachineRegister, hashed
+
+_GIVEN = "given.json"
+
+
+class LocalSettings(BaseModel):
+    """``register``: the folder in which all brokers on this machine keep what of it is given to jobs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    register_folder: Path = Field(default=DEFAULT, alias="register")
+
+
+def _nvml() -> Any:
+    return import_module("pynvml")
 
 
 class Local:
     """The engine of owned capacity on this machine. Its handles are `broker.engines.handles`."""
 
     name = "local"
+    Settings: ClassVar = LocalSettings
     honours = frozenset({"workdir", "setup", "secrets"})
     remote = False
 
-    def __init__(self, home: Path, clock: Clock) -> None:
-        """``home``: the engine's own folder, created when needed. ``clock`` dates what the agent could not."""
+    def __init__(
+        self, home: Path, clock: Clock, settings: LocalSettings | None = None, nvml: Callable[[], Any] = _nvml
+    ) -> None:
+        """``home``: the engine's own folder, created when needed. ``clock`` dates what the agent could not. ``nvml``
+        gives the NVML binding when a job is to have GPUs."""
         self._root = home
         self._handles = Handles(self.name, home)
         self._clock = clock
+        self._register = MachineRegister((settings or LocalSettings()).register_folder)
+        self._nvml = nvml
 
     def submit(self, launch: Launch) -> str:
         slot = Slot.of(self._root, launch.key)
 
-        def arguments(lock: int) -> list[str]:
+        def arguments(*held: int) -> list[str]:
             agent = [sys.executable, "-P", "-m", "broker.agent", "--folder", launch.run_folder]
-            return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), "--hold", str(lock)]
+            holds = [word for descriptor in held for word in ("--hold", str(descriptor))]
+            return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), *holds]
 
         note_owner(slot, launch, self._clock)
-        slot.start(arguments, agent_environment(launch.secrets))
+        whole = launch.placement.offer.whole if launch.placement else None
+        if whole is None:  # requested by a version that gave a job all of the machine
+            slot.start(arguments, agent_environment(launch.secrets))
+        elif not slot.known():
+            name, share = self._handles.name(launch.key), launch.placement.offer.has
+            with self._register.giving(name, share, self._inventory(whole, share), launch.store) as (part, lock):
+                slot.write(_GIVEN, json.loads(part.to_text()))
+                environment = agent_environment(launch.secrets, _limits(part))
+                with _bound_to(part.cpus):
+                    slot.start(lambda own: arguments(own, lock), environment, [lock])
         return self._handles.of(launch.key)
+
+    def given_to_others(self, store: Callable[[], str]) -> MachineShare:
+        given = self._register.given().values()
+        mine = hashed(store()) if given else ""
+        return total(part.share for part in given if part.store != mine)
+
+    def _inventory(self, whole: MachineShare, share: MachineShare) -> Inventory:
+        """What there is on this machine. Raises `RetryLater` where its GPUs cannot be told."""
+        cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        if not share.gpu_count:
+            return Inventory(whole, cpus, [])
+        try:
+            found, _ = local_gpus(self._nvml())
+        except ImportError as error:
+            raise RetryLater(f"the NVML binding cannot be imported: {error}", where="this machine") from error
+        wanted = {name for name, _ in share.gpus}
+        return Inventory(whole, cpus, [gpu.index for gpu in found if gpu.accelerator in wanted])
 
     def find(self, key: str) -> str | None:
         return self._handles.find(key)
@@ -76,6 +137,8 @@ class Local:
             return Observation(EngineState.LOST, evidence="this machine knows nothing of it")
         # Check for life before reading its files: those of a dead process are complete.
         alive = slot.alive()
+        if alive:
+            self._register.touch(self._handles.name(slot.folder.name))
         agent = slot.read("agent.json")
         since = from_text(agent["at"]) if agent else None
         if alive:
@@ -92,6 +155,28 @@ class Local:
         # The guard writes when it saw the command die.
         gone_at = slot.last_seen(self._clock, "agent.json", "alive", "died")
         return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a message")
+
+
+def _limits(part: GivenPart) -> dict[str, str]:
+    """The variables by which programs keep to their part: numeric libraries to so many threads, CUDA to these GPUs, by
+    the numbers that NVML and ``nvidia-smi`` give them."""
+    gpus = ",".join(map(str, part.gpus))
+    threads = str(max(-(-part.share.milli_cpus // 1000), 1))
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": threads}
+
+
+@contextmanager
+def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
+    """What this thread starts meanwhile runs on these CPUs, with all that it starts in turn."""
+    if not cpus or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _patience(slot: Slot) -> timedelta:

@@ -8,7 +8,7 @@ The order of checks is part of the interface, so that counts are comparable betw
    many as asked for, unless the job says ``4+``; what is owned or paid for already may have more), instance type, CPUs,
    memory. Of several machines, the one that passed most checks gives the reason;
 4. interconnect;
-5. availability: sold out, no quota, too few machines free, a recent failed launch;
+5. availability: sold out, no quota, too few machines (or too little of a divided one) free, a recent failed launch;
 6. the price: unknown or impossible, then too old;
 7. an installed engine that can run the offer and supports what the job needs.
 
@@ -31,6 +31,7 @@ from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.placement.conditions import Conditions
 from broker.placement.formats import span
+from broker.placement.shares import lacking
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 _Matches = Callable[[str], bool]
@@ -110,7 +111,7 @@ def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
         outcome = _served(offer, request.machines, ordered=request.job.ordered, cpu_jobs_on_gpus=any_machine)
         if isinstance(outcome, _CompiledMachine):
             served = outcome
-            finding = _interconnect(offer, request) or _to_be_had(offer, request) or _price(offer, request)
+            finding = _interconnect(offer, request) or _to_be_had(offer, request, served) or _price(offer, request)
             finding = finding or _engine(offer, request)
         else:
             finding = outcome
@@ -203,13 +204,15 @@ def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:
     return None
 
 
-def _to_be_had(offer: Offer, request: PreparedJob) -> _Finding | None:
+def _to_be_had(offer: Offer, request: PreparedJob, served: _CompiledMachine) -> _Finding | None:
     if offer.availability is Availability.UNAVAILABLE:
         return Reason.UNAVAILABLE, offer.unavailable_because
     if offer.availability is Availability.NO_QUOTA:
         return Reason.NO_QUOTA, offer.unavailable_because
     if offer.slots is not None and offer.slots < request.job.num_nodes:
         return Reason.TOO_FEW_MACHINES, f"has {offer.slots}, needs {request.job.num_nodes}"
+    if in_use := lacking(offer, served.request):
+        return Reason.TOO_FEW_MACHINES, in_use
     return request.excluded.get(offer.pool) if request.excluded else None
 
 

@@ -158,4 +158,6 @@ def _bare_hours(effort: Effort, machine: MachineRequest, count: int) -> float:
 def _bound(offer: Offer, hours: float, judge: Judge) -> int:
     """A lower bound of the weighed cost in micro-dollars: the hours at the current price, and their value of time."""
     assert offer.price is not None
+    if offer.divided:  # a part of it costs less
+        return -_ROUNDING
     return int((offer.price.micros * judge.effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING

@@ -20,6 +20,7 @@ from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import value_of_time, worth_of_time
 from broker.placement.ranking import RankKey, rank_key
+from broker.placement.shares import part
 
 # Uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and fallbacks if there are none.
 STEADY_FALLBACKS = 3
@@ -81,7 +82,9 @@ class Judge:
         found = fit(offer, self.request)
         if isinstance(found, Rejection):
             return found
-        placement = self.estimator.placement(offer, self.request.machines[found].request)
+        wanted = self.request.machines[found].request
+        offer = part(offer, wanted)
+        placement = self.estimator.placement(offer, wanted)
         if placement is None:
             return _hopeless(offer, self.estimator.hazard(offer) * self.effort.nodes, self.effort.interval)
         conditions = self.conditions

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import sub
+from typing import Any
 
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
 from broker.placement.formats import about
 
@@ -16,10 +20,11 @@ PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """Machines of a pool that one of our jobs occupies, and its expected end (UTC; None if unknown)."""
+    """Machines of a pool, or a part of a divided machine, that one of our jobs occupies, and its expected end (UTC;
+    None if unknown)."""
 
     pool: str
-    nodes: int
+    amount: int | MachineShare
     until: datetime | None
 
 
@@ -73,15 +78,17 @@ def worth_waiting(
 
 def _free_at(placement: Placement, occupants: Iterable[Occupant], now: datetime) -> datetime | None:
     """When enough machines of its pool are expected to be free."""
-    slots = placement.offer.slots
-    mine = [one for one in occupants if one.pool == placement.offer.pool]
-    if slots is None or not mine:
+    offer = placement.offer
+    mine = [one for one in occupants if one.pool == offer.capacity]
+    if offer.slots is None or not mine:
         return None
-    missing = placement.nodes - (slots - sum(one.nodes for one in mine))
-    known = sorted((one.until, one.nodes) for one in mine if one.until is not None and one.until > now)
-    for until, nodes in known:
-        missing -= nodes
-        if missing <= 0:
+    whole: Any = offer.slots if offer.whole is None else offer.whole
+    needed: Any = placement.nodes if offer.whole is None else offer.has
+    free = reduce(sub, (one.amount for one in mine), whole)
+    known = [(one.until, one.amount) for one in mine if one.until is not None and one.until > now]
+    for until, amount in sorted(known, key=lambda one: one[0]):
+        free = free + amount
+        if free >= needed:
             return until
     return None
 

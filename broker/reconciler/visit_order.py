@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import sub
+from typing import Any
 
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
-from broker.placement.queue.queue import EPSILON, Free, QueueEntry, Turn
+from broker.core.market.shares import MachineShare
+from broker.placement.queue.queue import EPSILON, Amount, Free, QueueEntry, Turn
 from broker.placement.queue.queue import in_turn as entries_in_turn
 from broker.reconciler.controllers.placement import Lot
 from broker.reconciler.progress import remaining_work
@@ -50,27 +54,37 @@ def lot_of(
 def lot_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> Lot:
     """The lot of a job that the round was placed without: machines that are free as long as it may run."""
     others, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
-    return Lot(
-        taken=frozenset(
-            pool for pool in free if free[pool].steps[0][1] - _promised(pool, others, needs) < view.job.num_nodes
-        )
-    )
+    return Lot(taken=frozenset(pool for pool in free if not _spare(free[pool], _promised(pool, others, needs), view)))
+
+
+def _spare(free: Free, promised: Sequence[Amount], view: JobView) -> bool:
+    """Whether a job is left its machines. Of a divided machine it is left nothing where somebody waits for a part: how
+    much it would take itself is not known here."""
+    now = free.steps[0][1]
+    return not promised if isinstance(now, MachineShare) else _less(now, promised) >= view.job.num_nodes
 
 
 def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
     """Whether enough of the pool's free machines are nobody's turn for as long as the job would need them."""
-    needs = max((option.hours for option in mine.entry.options if option.pool == pool), default=mine.entry.needs)
+    options = [option for option in mine.entry.options if option.pool == pool]
+    needs = max((option.hours for option in options), default=mine.entry.needs)
     others = (turn for turn in turns if turn is not mine)
-    return free.steps[0][1] - _promised(pool, others, needs) >= mine.entry.nodes
+    left = _less(free.steps[0][1], _promised(pool, others, needs))
+    wanted: list[Any] = [option.takes(mine.entry.nodes) for option in options] or [mine.entry.nodes]
+    return not isinstance(left, type(wanted[0])) or all(left >= one for one in wanted)
 
 
-def _promised(pool: str, turns: Iterable[Turn], hours: float) -> int:
-    """Machines of the pool that become somebody's turn within so many hours."""
-    return sum(
-        turn.entry.nodes
+def _promised(pool: str, turns: Iterable[Turn], hours: float) -> list[Amount]:
+    """What of the pool becomes somebody's turn within so many hours."""
+    return [
+        turn.option.takes(turn.entry.nodes)
         for turn in turns
         if turn.option is not None and turn.option.pool == pool and turn.start < hours
-    )
+    ]
+
+
+def _less(now: Any, promised: Iterable[Amount]) -> Any:
+    return reduce(sub, promised, now)
 
 
 def waits(view: JobView) -> bool:

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.pace import paces_for
-from broker.app.market.market import market_for, query_for
+from broker.app.market.market import market_for, query_for, without_others
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.events import events as ev
@@ -18,7 +20,8 @@ from broker.core.events.lifecycle import advance
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
 from broker.core.job.jobs import Job
-from broker.core.market.offers import OfferQuery
+from broker.core.market.offers import CapacityType, OfferQuery
+from broker.core.market.shares import MachineShare, total
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
@@ -53,12 +56,13 @@ class QueuedJob:
 @dataclass(frozen=True, slots=True)
 class Queue:
     """Who waits, in turn. ``running``: how many jobs have a machine now. ``free``: limited pools as the round saw
-    them."""
+    them. ``machines``: what is free of our own machines that jobs share."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
     running: int
     free: Mapping[str, Free]
+    machines: tuple[MachineUse, ...] = ()
 
 
 def queue(
@@ -74,13 +78,15 @@ def queue(
     now, policy = broker.clock.now(), broker.policy()
     planned = {view.id: view for view in also}
     with broker.store.reading() as look:
-        views = look.unclosed()
+        views, live = look.unclosed(), look.live_attempts()
+        ours = look.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
         facts_for = facts_of(look, policy, now)
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
     returns = _returns(views, now)
     boards: dict[OfferQuery, tuple[PlanInputs, Board]] = {}
     free: dict[str, Free] = {}
+    whole: dict[str, MachineShare] = {}
     entries: list[QueueEntry] = []
     for view in mine.values():
         query = query_for(view.job)
@@ -88,7 +94,9 @@ def queue(
             market = market_for(broker, view.job)
             boards[query] = market, Board.of(market.offers, market.conditions.hazard)
             for offer in market.offers:
-                if offer.slots is not None:
+                if offer.divided:
+                    whole[offer.capacity] = whole.get(offer.capacity, MachineShare()).most(offer.left or offer.has)
+                elif offer.slots is not None:
                     busy = returns.get(offer.pool, [])
                     ours = sum(nodes for _, nodes in busy)
                     free[offer.pool] = Free.of(max(offer.slots - ours, 0), busy)
@@ -107,10 +115,13 @@ def queue(
                 deny=denials(policy, moving_on(view, now), facts[view.id]),
             )
         )
+    for machine, has in whole.items():
+        parts = returns.get(machine, [])
+        free[machine] = Free.of(has - total(share for _, share in parts), parts)
     running = running_by_team(views)
     turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
-    return Queue(now, waiting, running.total(), free)
+    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, ours), live))
 
 
 def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
@@ -122,7 +133,7 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
     with broker.store.reading() as look:
         running = running_by_team(look.unclosed())
     waiting = tuple(one for one in found.waiting if one.view.job.team in teams)
-    return replace(found, waiting=waiting, running=sum(running[team] for team in teams), free={})
+    return replace(found, waiting=waiting, running=sum(running[team] for team in teams), free={}, machines=())
 
 
 class LinedUp:
@@ -212,14 +223,16 @@ def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJ
     return QueuedJob(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 
-def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, int]]]:
-    """By pool: when our own machines come back, in hours from now, and how many."""
-    found: dict[str, list[tuple[float, int]]] = {}
+def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, Any]]]:
+    """By pool or divided machine: when what is ours comes back, in hours from now, and how much."""
+    found: dict[str, list[tuple[float, Any]]] = {}
     for view in views:
         for attempt in view.attempts:
             if attempt.over:
                 continue
             expected = attempt.placement.finish or now + view.max_duration - billed_time(view, now)
             hours = max((expected - now) / _HOUR, 0.1)  # what is overdue may end at any moment
-            found.setdefault(attempt.placement.offer.pool, []).append((hours, attempt.placement.nodes))
+            offer = attempt.placement.offer
+            amount = offer.has if offer.whole is not None or offer.divided else attempt.placement.nodes
+            found.setdefault(offer.capacity, []).append((hours, amount))
     return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.jobs.disk_space import check_room
 from broker.app.jobs.environment_secrets import missing_secrets
+from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
 from broker.app.jobs.place_hints import unknown_providers
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
@@ -56,6 +57,7 @@ from broker.reconciler.admission.admission import (
     occupied_in,
     still_free,
     switched_off,
+    unused,
     with_occupancy,
 )
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
@@ -101,7 +103,8 @@ class Preview:
     ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
     for, although something could be rented now. ``budgets``: those that the job falls under.
     ``alternatives``: what the policies would let pass instead, where they refuse it. ``estimate``: where nothing can be
-    started as things are, what it would cost if the engines were there and reference prices would do."""
+    started as things are, what it would cost if the engines were there and reference prices would do. ``machines``:
+    what is free of our own machines that jobs share."""
 
     job: Job
     by: Actor
@@ -116,6 +119,7 @@ class Preview:
     budgets: Sequence[BudgetSpec] = ()
     alternatives: Sequence[Alternative] | None = None
     estimate: Plan | None = None
+    machines: tuple[MachineUse, ...] = ()
 
     @property
     def needs(self) -> timedelta | None:
@@ -278,23 +282,23 @@ def _placed(job: Job, by: Actor, market: PlanInputs, policy: PolicySet, look: Re
     def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
-    found = plan(with_occupancy(market.offers, live))
+    found, anyhow = plan(with_occupancy(market.offers, live)), unused(market.offers)
     waits = False
     if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
-        unoccupied = plan(market.offers)
+        unoccupied = plan(anyhow)
         waits, found = bool(unoccupied.placements), unoccupied if unoccupied.placements else found
     waiting = wait_for_paid(
         look,
         market.offers,
         live,
         found,
-        lambda: plan(market.offers),
+        lambda: plan(anyhow),
         now=now,
         since=now,
         longest=policy.defaults.wait_for_paid,
     )
     if waiting is not None:
-        unoccupied = plan(market.offers)
+        unoccupied = plan(anyhow)
         waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
     budgets = policy.budgets(job, by.identity)
@@ -302,7 +306,7 @@ def _placed(job: Job, by: Actor, market: PlanInputs, policy: PolicySet, look: Re
     limit = time_limit(job, found.placements, policy.defaults.max_duration)
     return Preview(
         job, by, found, market.left_out, None, limit, waits, market.offers, waiting=waiting, budgets=budgets,
-        estimate=estimate,
+        estimate=estimate, machines=machine_use(market.offers, live),
     )  # fmt: skip
 
 

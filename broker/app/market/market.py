@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from broker.app.jobs.checkpoint_store import stored
 from broker.app.market.place_names import check_names
+from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.job.jobs import Job
 from broker.core.job.reasons import Reason
-from broker.core.market.offers import SANDBOX, Offer, OfferQuery
-from broker.core.ports import PolicySet
+from broker.core.market.offers import LOCAL_ENGINE, SANDBOX, Offer, OfferQuery
+from broker.core.market.shares import MachineShare
+from broker.core.ports import PolicySet, SharesItsMachine
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
 
@@ -148,7 +150,7 @@ def market_for(
 
     query = query_for(job)
     known = risks(broker, query)
-    offers = look.offers(query)
+    offers = without_others(broker, look.offers(query))
     named = {offer.engine for offer in offers if offer.engine}
     chosen = policy or broker.policy(look)
     seen = conditions(broker, named, chosen, by_carbon=by_carbon)
@@ -158,6 +160,22 @@ def market_for(
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
         left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
     )
+
+
+def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """The offers with what jobs of other stores have of this machine taken off what is left of it."""
+    if not any(offer.divided for offer in offers):
+        return offers
+    try:
+        engine = broker.engine(LOCAL_ENGINE)
+    except (MissingExtra, UnknownName):
+        return offers
+    taken = (
+        engine.given_to_others(lambda: store_id(broker.store))
+        if isinstance(engine, SharesItsMachine)
+        else MachineShare()
+    )
+    return [replace(offer, left=offer.has - taken) if offer.divided else offer for offer in offers]
 
 
 def conditions(

@@ -10,6 +10,7 @@ from broker.app.market.offer_rows import rows
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.money import BudgetShareResult, HoldTerms, shares_of
 from broker.app.results.offers import OfferResult
+from broker.app.results.queue import SharedMachine
 from broker.app.results.remedies import REMEDIES
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.app.results.verdicts import AlternativeResult, VerdictResult
@@ -155,7 +156,8 @@ class SizingResult(Result):
 
 class PlanResult(Result):
     """A plan and what the policies say to it. ``exit_code``: what a submission would end with. ``estimate``: where
-    nothing can be started as things are, what it would cost once the engines are installed."""
+    nothing can be started as things are, what it would cost once the engines are installed. ``machines``: our own ones
+    that jobs share."""
 
     job: PlannedJob
     made_at: Moment
@@ -172,6 +174,7 @@ class PlanResult(Result):
     rejected: int
     reasons: list[RejectionCount]
     waits_for_own_machines: bool
+    machines: list[SharedMachine]
     verdict: PlanVerdict
     hold: dict[str, Money]
     alternatives: list[AlternativeResult]
@@ -213,6 +216,7 @@ class PlanResult(Result):
             rejected=sum(seen.counts.values()),
             reasons=RejectionCount.of(seen),
             waits_for_own_machines=seen.waits,
+            machines=[SharedMachine.of(one) for one in seen.machines],
             verdict=PlanVerdict(
                 answer=admission.answer if admission else None,
                 policy_version=policy.version,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+from broker.app.jobs.machine_use import MachineUse
 from broker.app.jobs.queue import Queue, QueuedJob
 from broker.app.jobs.submit import Preview, refusal
 from broker.app.results import reasons
 from broker.app.results.errors import ErrorDetails
-from broker.app.results.values import Moment, Result
+from broker.app.results.values import Figure, Moment, Result
 from broker.core.events.wait_reasons import WaitReason
 from broker.core.job.jobs import Priority
 from broker.core.values.money import Money
@@ -73,12 +74,41 @@ class RefusedJob(Result):
         return cls(name=seen.job.name, exit_code=seen.exit_code, error=ErrorDetails.of(refusal(seen)))
 
 
+class SharedMachine(Result):
+    """What a machine of our own has, and what is free of it for another job now. ``gpus``: by accelerator."""
+
+    name: str
+    jobs: int
+    cpus: Figure
+    free_cpus: Figure
+    memory_gib: Figure
+    free_memory_gib: Figure
+    gpus: dict[str, int]
+    free_gpus: dict[str, int]
+
+    @classmethod
+    def of(cls, one: MachineUse) -> Self:
+        free = dict(one.free.gpus)
+        return cls(
+            name=one.name,
+            jobs=one.jobs,
+            cpus=one.has.cpus,
+            free_cpus=one.free.cpus,
+            memory_gib=one.has.memory_gib,
+            free_memory_gib=one.free.memory_gib,
+            gpus=dict(one.has.gpus),
+            free_gpus={name: free.get(name, 0) for name, _ in one.has.gpus},
+        )
+
+
 class QueueResult(Result):
-    """The waiting jobs, the next one first. ``running``: how many jobs have a machine now."""
+    """The waiting jobs, the next one first. ``running``: how many jobs have a machine now. ``machines``: our own ones
+    that jobs share."""
 
     as_of: Moment
     running: int
     waiting: list[WaitingJob]
+    machines: list[SharedMachine]
 
     @classmethod
     def of(cls, found: Queue) -> Self:
@@ -86,6 +116,7 @@ class QueueResult(Result):
             as_of=found.now,
             running=found.running,
             waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)],
+            machines=[SharedMachine.of(one) for one in found.machines],
         )
 
 
@@ -99,4 +130,10 @@ class PlannedTogether(QueueResult):
     def of_plan(cls, found: Queue, refused: Iterable[Preview]) -> Self:
         queue = QueueResult.of(found)
         refusals = [RefusedJob.of(seen) for seen in refused]
-        return cls(as_of=queue.as_of, running=queue.running, waiting=queue.waiting, refused=refusals)
+        return cls(
+            as_of=queue.as_of,
+            running=queue.running,
+            waiting=queue.waiting,
+            machines=queue.machines,
+            refused=refusals,
+        )

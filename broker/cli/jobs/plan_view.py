@@ -13,6 +13,7 @@ from broker.app.jobs.nearest import as_text
 from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
 from broker.app.results.remedies import REMEDIES
 from broker.cli.jobs import held_view
+from broker.cli.jobs.queue_view import free_line
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted, fitting, hanging
 from broker.core.job.placements import Placement, Plan
@@ -74,6 +75,8 @@ def screen(
         parts += list(_rejections(seen, every=explained is not None))
     parts += _verdict(seen, judged)
     parts += [_note(note) for note in seen.plan.notes]
+    if any(placement.offer.whole is not None for placement in seen.plan.placements):
+        parts += map(free_line, seen.machines)
     if seen.waits:
         parts.append(Text("waiting: other jobs use the matching capacity; this job starts when a machine is free"))
     if not explained and seen.plan.placements and seen.plan.rejections:

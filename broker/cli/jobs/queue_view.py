@@ -18,6 +18,7 @@ from broker.core.values.money import Money
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from broker.app.jobs.machine_use import MachineUse
     from broker.app.jobs.queue import Queue, QueuedJob
     from broker.app.jobs.submit import Preview
     from broker.app.wiring import Broker
@@ -42,13 +43,28 @@ _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 def table(console: Console, found: Queue) -> list[RenderableType]:
     """The waiting jobs in order, and the meaning of the order."""
+    free = [free_line(one) for one in found.machines]
     if not found.waiting:
-        return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running")]
+        return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running"), *free]
     told = (
         f"{len(found.waiting):,} waiting, {found.running:,} running; order: priority, deadline, team with the fewest "
         "turns; starts and costs are estimates"
     )
-    return fitted(console, _COLUMNS, [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)], told)
+    cells = [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)]
+    return [*fitted(console, _COLUMNS, cells, told), *free]
+
+
+def free_line(one: MachineUse) -> Text:
+    """``box: 3 of 8 CPUs, 12 of 32 GiB and 1 of 4 L4 free; 2 jobs here``."""
+    free = dict(one.free.gpus)
+    parts = [
+        f"{one.free.cpus:g} of {one.has.cpus:g} CPUs",
+        f"{one.free.memory_gib:.3g} of {one.has.memory_gib:.3g} GiB",
+        *(f"{free.get(name, 0)} of {count} {name}" for name, count in one.has.gpus),
+    ]
+    name = one.name.rpartition("/")[2]
+    told = f"{name}: {', '.join(parts[:-1])} and {parts[-1]} free; {formats.plural(one.jobs, 'job')} here"
+    return Text(told, style="dim")
 
 
 def _cells(number: int, one: QueuedJob, found: Queue) -> list[str | Text]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
 
+LOCAL_ENGINE = "local"  # the engine of this machine, whose capacity is divided among jobs
 SANDBOX = "sandbox"  # the provider whose capacity, prices and money are simulated
 
 
@@ -95,7 +97,8 @@ class Offer:
     price was valid (UTC). ``source``: its origin. ``interruption_rate``: expected interruptions per hour, if the
     provider gives or implies one. ``slots``: machines available at once, None without a known bound. ``engine``: the
     engine that can run it. ``doubt``: why the store does not believe it, with the figures in ``doubt_detail``; None: it
-    does.
+    does. ``whole``: for a part of a machine, given to one job, what the machine has; all else is then about the part.
+    ``left``: of a machine that is divided, what other jobs leave; None where that was not looked at.
     """
 
     provider: str
@@ -125,18 +128,37 @@ class Offer:
     max_age: timedelta | None = None
     doubt: Doubt | None = None
     doubt_detail: str = ""
+    whole: MachineShare | None = None
+    left: MachineShare | None = None
+
+    @property
+    def divided(self) -> bool:
+        """Whether several jobs may use the machine side by side, each a part of it: one machine that is here, with
+        figures to be divided."""
+        here = self.engine == LOCAL_ENGINE and self.capacity_type is CapacityType.OWNED and self.slots == 1
+        return here and self.cpus is not None and self.memory_gib is not None
+
+    @property
+    def has(self) -> MachineShare:
+        """What the machine has, or the part of it; nothing of what is not known."""
+        return MachineShare.of(self.cpus or 0.0, self.memory_gib or 0.0, self.accelerator, self.count)
+
+    @property
+    def capacity(self) -> str:
+        """The name of what is limited here: the machine itself where it is divided, else the pool. Offers of one name
+        take of the same."""
+        if self.whole is None and not self.divided:
+            return self.pool
+        return "/".join((self.provider, self.zone or self.region, self.instance_type))
 
     @property
     def pool(self) -> str:
         """The pool's stable name: where, what and how it is had. Two offers of one pool are two prices of the same
         thing."""
         term = f"/{self.term_months}m" if self.term_months else ""
-        return (
-            "/".join(
-                (self.provider, self.zone or self.region, self.instance_type, self.machine, self.capacity_type.value)
-            )
-            + term
-        )
+        machine = self.machine if self.whole is None else self._of_machine
+        place = self.zone or self.region
+        return "/".join((self.provider, place, self.instance_type, machine, self.capacity_type.value)) + term
 
     @property
     def id(self) -> str:
@@ -147,6 +169,12 @@ class Offer:
     def machine(self) -> str:
         """``H100:8``, or ``cpu`` for a machine without accelerators."""
         return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
+
+    @property
+    def _of_machine(self) -> str:
+        """As `machine`, of the machine that this is a part of: all its parts are one pool."""
+        gpus = self.whole.gpus if self.whole is not None else ()
+        return next((f"{name}:{count}" for name, count in gpus), "cpu")
 
     @property
     def location(self) -> str:

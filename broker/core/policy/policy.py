@@ -12,6 +12,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import RuleObjection
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -94,7 +95,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class LiveAttempt:
-    """One attempt that occupies capacity now, for rules that count."""
+    """One attempt that occupies capacity now, for rules that count. ``capacity``: the machine that it has a part of
+    (`Offer.capacity`), with CPUs and memory of that part; empty where it has whole machines."""
 
     job_id: str
     user: str
@@ -109,6 +111,15 @@ class LiveAttempt:
     pool: str = ""
     nodes: int = 1
     capacity_type: CapacityType | None = None
+    capacity: str = ""
+    milli_cpus: int = 0
+    mib: int = 0
+
+    @property
+    def share(self) -> MachineShare:
+        """Its part of that machine."""
+        gpus = ((self.accelerator, self.gpus),) if self.accelerator is not None and self.gpus else ()
+        return MachineShare(self.milli_cpus, self.mib, gpus)
 
 
 @dataclass(frozen=True, slots=True)

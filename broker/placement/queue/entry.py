@@ -83,17 +83,18 @@ def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[QueueOption, 
             # Guarantees an option in time at a price, however long the queue.
             found.append(_option(placement, None, least, effort))
             break
-        found.append(_option(placement, offer.pool, least, effort))
+        found.append(_option(placement, offer.capacity, least, effort))
     return tuple(found)
 
 
 def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effort) -> QueueOption:
-    cost = _usd(placement.expected_cost)
+    offer, cost = placement.offer, _usd(placement.expected_cost)
+    share = None if offer.whole is None else offer.has
     if placement.duration is not None:
         spare = hours_of(margin(placement, effort))
-        return QueueOption(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare)
+        return QueueOption(offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare, share)
     hours = ASSUMED_WORK / (placement.throughput * placement.useful_fraction)
-    return QueueOption(placement.offer.id, pool, hours, cost, _usd(weighs) * ASSUMED_WORK)
+    return QueueOption(offer.id, pool, hours, cost, _usd(weighs) * ASSUMED_WORK, share=share)
 
 
 def _usd(amount: Money) -> float:

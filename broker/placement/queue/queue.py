@@ -27,8 +27,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any, TypeAlias
 
 from broker.core.job.jobs import Priority
+from broker.core.market.shares import MachineShare
 
 TIERS = (Priority.URGENT, Priority.HIGH, Priority.NORMAL, Priority.LOW)
 # Default value of an hour of waiting, USD per GPU: an assumption. At $2 per GPU-hour, a normal job waits some 20 hours
@@ -41,12 +43,15 @@ EFFORT = 60_000
 _PRESSING = 2.0
 EPSILON = 1e-9
 
+Amount: TypeAlias = int | MachineShare
+"""What a job takes: machines of a pool, or a part of one that is divided. Each pool counts in one of the two."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueOption:
     """One way to run a job: ``hours`` from start to finish, for ``cost`` USD as planned: total, or per hour if the work
-    is unknown. ``weighs``: USD for the objective. ``pool``: its limited pool, None if unlimited. ``margin``: hours a
-    plan keeps free before a deadline.
+    is unknown. ``weighs``: USD for the objective. ``pool``: its limited pool or divided machine, None if unlimited.
+    ``margin``: hours a plan keeps free before a deadline. ``share``: its part of the divided machine.
     """
 
     name: str
@@ -55,6 +60,11 @@ class QueueOption:
     cost: float
     weighs: float
     margin: float = 0.0
+    share: MachineShare | None = None
+
+    def takes(self, nodes: int) -> Amount:
+        """What a job of so many nodes takes of the pool."""
+        return nodes if self.share is None else self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +108,18 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Free machines of a limited pool: times (hours from now, ascending, the first 0 or less) and counts."""
+    """Free machines of a limited pool, or what is free of a divided machine: times (hours from now, ascending, the
+    first 0 or less) and amounts."""
 
-    steps: tuple[tuple[float, int], ...]
+    steps: tuple[tuple[float, Any], ...]  # `Amount`, all of one kind
 
     @classmethod
-    def of(cls, now: int, returns: Iterable[tuple[float, int]] = ()) -> Free:
-        """``now`` are free; ``returns``: times and numbers of returning machines."""
-        steps, number = [(0.0, now)], now
-        for at, more in sorted(returns):
-            number += more
+    def of(cls, now: Amount, returns: Iterable[tuple[float, Any]] = ()) -> Free:
+        """``now`` are free; ``returns``: times and amounts that come back."""
+        steps: list[tuple[float, Any]] = [(0.0, now)]
+        number: Any = now
+        for at, more in sorted(returns, key=lambda one: one[0]):
+            number = number + more
             steps.append((max(at, 0.0), number))
         return cls(tuple(steps))
 
@@ -170,7 +182,8 @@ def place(
         for turn in Search(jobs, profiles, weight, rules, effort).best():
             turns[turn.entry.id] = turn
             if turn.option is not None and turn.option.pool is not None:
-                profiles[turn.option.pool].take(turn.start, turn.option.hours, turn.entry.nodes)
+                amount = turn.option.takes(turn.entry.nodes)
+                profiles[turn.option.pool].take(turn.start, turn.option.hours, amount)
     return [turns[entry.id] for entry in ordered]
 
 

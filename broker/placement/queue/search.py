@@ -11,6 +11,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from broker.placement.queue.queue import (
     EPSILON,
@@ -27,12 +28,13 @@ _MANY = 1_000
 
 
 class Profile:
-    """Free machines of a pool over time: ``counts[i]`` from ``times[i]`` on."""
+    """What is free of a pool over time: ``counts[i]`` from ``times[i]`` on. All its amounts are of one kind: machines,
+    or parts of one, which compare and subtract alike."""
 
     __slots__ = ("counts", "times")
 
-    def __init__(self, steps: Sequence[tuple[float, int]]) -> None:
-        merged: dict[float, int] = dict(steps)
+    def __init__(self, steps: Sequence[tuple[float, Any]]) -> None:
+        merged: dict[float, Any] = dict(steps)
         self.times = list(merged)
         self.counts = list(merged.values())
 
@@ -41,23 +43,23 @@ class Profile:
         twin.times, twin.counts = self.times[:], self.counts[:]
         return twin
 
-    def earliest(self, hours: float, nodes: int) -> float | None:
-        """The first time from which ``nodes`` machines are free for ``hours``; None if never."""
+    def earliest(self, hours: float, amount: Any) -> float | None:
+        """The first time from which the amount is free for ``hours``; None if never."""
         times, counts = self.times, self.counts
         start: float | None = None
         for i, count in enumerate(counts):
             if start is not None and times[i] >= start + hours - EPSILON:
                 return start
-            if count < nodes:
+            if count < amount:
                 start = None
             elif start is None:
                 start = times[i]
         return start
 
-    def take(self, start: float, hours: float, nodes: int) -> None:
+    def take(self, start: float, hours: float, amount: Any) -> None:
         first, last = self._cut(start), self._cut(start + hours)
         for i in range(first, last):
-            self.counts[i] -= nodes
+            self.counts[i] -= amount
 
     def _cut(self, at: float) -> int:
         i = bisect_right(self.times, at + EPSILON) - 1
@@ -200,7 +202,7 @@ class Search:
                     if best is not None and (latest[number] < 0, other, weight * option.weighs) >= best[:3]:
                         continue  # not even then would it be better
                     profile = profiles.get(option.pool) or self._profiles[option.pool]
-                    at = profile.earliest(option.hours, job.nodes)
+                    at = profile.earliest(option.hours, option.takes(job.nodes))
                     if at is None:
                         continue
                     start = at
@@ -217,7 +219,7 @@ class Search:
             if option.pool is not None:
                 if option.pool not in profiles:
                     profiles[option.pool] = self._profiles[option.pool].copy()
-                profiles[option.pool].take(start, option.hours, job.nodes)
+                profiles[option.pool].take(start, option.hours, option.takes(job.nodes))
         return Round(late, cost, order, held_to, turns)
 
 

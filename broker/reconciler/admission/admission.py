@@ -6,7 +6,7 @@ of it with its hold (`admit`, `re_place`), inside the transaction that writes th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,6 +19,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import RuleObjection
 from broker.core.market.offers import MoneyKind, Offer
+from broker.core.market.shares import MachineShare
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicySet
@@ -194,16 +195,27 @@ def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
 
 
 def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:
-    """The offers with the machines that our own live attempts occupy taken off their free slots."""
+    """The offers with what our own live attempts occupy taken off: machines off their free slots, parts off what is
+    left of a machine that is divided."""
     used: Counter[str] = Counter()
+    given: defaultdict[str, MachineShare] = defaultdict(MachineShare)
     for attempt in live:
-        used[attempt.pool] += attempt.nodes
-    return [
-        replace(offer, slots=max(offer.slots - used[offer.pool], 0))
-        if offer.slots is not None and used[offer.pool]
-        else offer
-        for offer in offers
-    ]
+        if attempt.capacity:
+            given[attempt.capacity] += attempt.share
+        else:
+            used[attempt.pool] += attempt.nodes
+
+    def left(offer: Offer) -> Offer:
+        if offer.slots is not None and used[offer.pool]:
+            return replace(offer, slots=max(offer.slots - used[offer.pool], 0))
+        return replace(offer, left=(offer.left or offer.has) - given[offer.capacity]) if offer.divided else offer
+
+    return [left(offer) for offer in offers]
+
+
+def unused(offers: Iterable[Offer]) -> list[Offer]:
+    """The offers as told, as if nobody used a part of a machine that is divided."""
+    return [replace(offer, left=None) if offer.left is not None else offer for offer in offers]
 
 
 def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> bool:
@@ -212,7 +224,10 @@ def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[Liv
     if placement.offer.slots is None:
         return True
     as_told = [offer for offer in offers if offer.id == placement.offer.id]
-    return all((offer.slots or 0) >= placement.nodes for offer in with_occupancy(as_told, live))
+    return all(
+        (offer.slots or 0) >= placement.nodes and (offer.left is None or offer.left >= placement.offer.has)
+        for offer in with_occupancy(as_told, live)
+    )
 
 
 def egress_of(placement: Placement) -> Money:

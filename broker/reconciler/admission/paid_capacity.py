@@ -30,11 +30,14 @@ def wait_for_paid(
     """
     if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
         return None
-    pools = {offer.pool for offer in offers if offer.capacity_type in PAID}
-    busy = [one for one in live if one.pool in pools]
+    pools = {offer.capacity for offer in offers if offer.capacity_type in PAID}
+    busy = [one for one in live if (one.capacity or one.pool) in pools]
     if not busy:
         return None
-    occupants = [Occupant(one.pool, one.nodes, _done_at(look, one)) for one in busy]
+    occupants = [
+        Occupant(one.capacity or one.pool, one.share if one.capacity else one.nodes, _done_at(look, one))
+        for one in busy
+    ]
     return worth_waiting(free, unoccupied(), occupants, now=now, since=since, longest=longest)
 
 

@@ -282,7 +282,7 @@ class Placing(Controller):
         deny = denials(policy, action, facts)
 
         free = [
-            replace(offer, slots=0) if offer.pool in taken else offer
+            replace(offer, slots=0) if offer.capacity in taken else offer
             for offer in with_occupancy(market.offers, facts.live)
         ]
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, or_, select
 
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import LiveAttempt
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.tables import JOB, UNCLOSED
@@ -40,10 +40,18 @@ def of(view: JobView) -> tuple[LiveAttempt, ...]:
             pool=attempt.placement.offer.pool,
             nodes=attempt.placement.nodes,
             capacity_type=attempt.placement.offer.capacity_type,
+            **_part(attempt.placement.offer),
         )
         for attempt in view.attempts
         if not attempt.over
     )
+
+
+def _part(offer: Offer) -> dict[str, Any]:
+    """What it has of a machine that is divided; all of it, where an earlier version gave it all."""
+    if offer.whole is None and not offer.divided:
+        return {}
+    return {"capacity": offer.capacity, "milli_cpus": offer.has.milli_cpus, "mib": offer.has.mib}
 
 
 def to_text(view: JobView) -> str:

@@ -1,0 +1,102 @@
+"""Parts of one machine that several jobs use side by side: what it has, what a job is given of it, what is left. Pure.
+
+Whole numbers, so that what was given adds up exactly to what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+_MIB_PER_GIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MachineShare:
+    """``milli_cpus``: thousandths of a CPU. ``mib``: memory in MiB. ``gpus``: how many of each accelerator, by its
+    canonical name. A difference may be negative where more was given than there is."""
+
+    milli_cpus: int = 0
+    mib: int = 0
+    gpus: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, cpus: float, memory_gib: float, accelerator: str | None = None, count: int = 0) -> MachineShare:
+        """Of figures as offers have them; fractions of a MiB and of a thousandth are cut."""
+        gpus = ((accelerator, count),) if accelerator is not None and count else ()
+        return cls(int(round(cpus * 1000, 3)), int(round(memory_gib * _MIB_PER_GIB, 3)), gpus)
+
+    @property
+    def cpus(self) -> float:
+        return self.milli_cpus / 1000
+
+    @property
+    def memory_gib(self) -> float:
+        return self.mib / _MIB_PER_GIB
+
+    @property
+    def gpu_count(self) -> int:
+        return sum(count for _, count in self.gpus)
+
+    def __add__(self, other: MachineShare) -> MachineShare:
+        return self._with(other, 1)
+
+    def __sub__(self, other: MachineShare) -> MachineShare:
+        return self._with(other, -1)
+
+    def __lt__(self, other: MachineShare) -> bool:
+        """Whether it lacks something of the other; not the opposite of ``>``, as one may have more of one thing and
+        less of another."""
+        return not self >= other
+
+    def __ge__(self, other: MachineShare) -> bool:
+        """Whether the other fits into it."""
+        mine = dict(self.gpus)
+        enough = self.milli_cpus >= other.milli_cpus and self.mib >= other.mib
+        return enough and all(mine.get(name, 0) >= count for name, count in other.gpus if count > 0)
+
+    def part_of(self, whole: MachineShare) -> Fraction:
+        """The largest part that it takes of anything of the whole, from 0 to 1."""
+        there = dict(whole.gpus)
+        pairs = [(self.milli_cpus, whole.milli_cpus), (self.mib, whole.mib)]
+        pairs += [(count, there.get(name, 0)) for name, count in self.gpus]
+        return min(max((Fraction(mine, all_) for mine, all_ in pairs if all_ > 0), default=Fraction(1)), Fraction(1))
+
+    def at_most(self, other: MachineShare) -> MachineShare:
+        """Each figure, but no more than the other has, and nothing below zero."""
+        there = dict(other.gpus)
+        gpus = tuple((name, max(min(count, there.get(name, 0)), 0)) for name, count in self.gpus)
+        return MachineShare(
+            max(min(self.milli_cpus, other.milli_cpus), 0), max(min(self.mib, other.mib), 0), _tidy(gpus)
+        )
+
+    def most(self, other: MachineShare) -> MachineShare:
+        """The larger of each figure."""
+        mine, theirs = dict(self.gpus), dict(other.gpus)
+        gpus = tuple((name, max(mine.get(name, 0), theirs.get(name, 0))) for name in mine | theirs)
+        return MachineShare(max(self.milli_cpus, other.milli_cpus), max(self.mib, other.mib), _tidy(gpus))
+
+    def _with(self, other: MachineShare, sign: int) -> MachineShare:
+        gpus = self.gpus
+        if other.gpus:
+            mine, theirs = dict(gpus), dict(other.gpus)
+            gpus = _tidy((name, mine.get(name, 0) + sign * theirs.get(name, 0)) for name in mine | theirs)
+        return MachineShare(self.milli_cpus + sign * other.milli_cpus, self.mib + sign * other.mib, gpus)
+
+    def __str__(self) -> str:
+        """``2 CPUs, 3.5 GiB, 1 × H100``."""
+        cpus = "1 CPU" if self.milli_cpus == 1000 else f"{self.cpus:g} CPUs"
+        return ", ".join([cpus, f"{self.memory_gib:.3g} GiB", *(f"{count} × {name}" for name, count in self.gpus)])
+
+
+def total(shares: Iterable[MachineShare]) -> MachineShare:
+    """Their sum."""
+    found = MachineShare()
+    for share in shares:
+        found += share
+    return found
+
+
+def _tidy(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, count) for name, count in gpus if count))

@@ -1,0 +1,212 @@
+"""What of this machine is given to jobs now: one file a job, in a folder that all brokers on the machine share.
+
+A file counts while its lock is held. The job's agent and its guards inherit the lock, so the kernel gives back what
+was given on every way out: the job's end, a crash, SIGKILL, a reboot. Brokers of several users, homes and stores take
+turns at a mutex there, so none gives what another one gave.
+
+This keeps brokers from each other's way; it does not keep a user from anything: who may use a GPU may use it without.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from broker.core.errors import RetryLater
+from broker.core.market.shares import MachineShare, total
+
+log = logging.getLogger(__name__)
+
+DEFAULT = Path("/var/tmp/gpubroker-machine")  # noqa: S108  # all users, and it outlives a logout; read as from anybody
+_MUTEX = "mutex"
+_SUFFIX = ".given"
+_LARGEST = 8192
+_TRIES, _PAUSE = 500, 0.01
+_CPU = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPart:
+    """A part of the machine that is one job's: ``cpus`` and ``gpus`` by number. ``store``: whose job (a hash)."""
+
+    share: MachineShare
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    store: str = ""
+
+    def to_text(self) -> str:
+        share = {"milli_cpus": self.share.milli_cpus, "mib": self.share.mib, "gpus": dict(self.share.gpus)}
+        return json.dumps({"share": share, "cpus": self.cpus, "gpus": self.gpus, "store": self.store})
+
+    @classmethod
+    def of_text(cls, text: str) -> GivenPart:
+        """Raises ValueError for anything else."""
+        try:
+            said: Any = json.loads(text)
+            share = said["share"]
+            kinds = tuple(sorted((str(name), _whole(count)) for name, count in share["gpus"].items()))
+            whole = MachineShare(_whole(share["milli_cpus"]), _whole(share["mib"]), kinds)
+            cpus, gpus = (tuple(map(_whole, said[name])) for name in ("cpus", "gpus"))
+            return cls(whole, cpus, gpus, str(said["store"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a part of a machine: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What there is to be given: ``has`` in sum, ``cpus`` and ``gpus`` (of the wanted kind) by number."""
+
+    has: MachineShare
+    cpus: Sequence[int]
+    gpus: Sequence[int]
+
+
+class MachineRegister:
+    """The register of one machine, in that folder."""
+
+    def __init__(self, folder: Path = DEFAULT) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def giving(self, name: str, share: MachineShare, there: Inventory, store: str) -> Iterator[tuple[GivenPart, int]]:
+        """Give that part to a process that is started meanwhile and inherits the descriptor. ``name``: one of its own.
+
+        Raises `RetryLater` where others have too much of it, or the folder cannot be used.
+        """
+        self._make()
+        with self._turn():
+            part = _chosen(share, there, [part for _, part in self._live(tidy=True)], hashed(store))
+            draft = self._folder / f".{name}.{os.getpid()}"
+            descriptor = _opened(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                os.write(descriptor, part.to_text().encode())
+                draft.replace(self._folder / f"{name}{_SUFFIX}")
+                yield part, descriptor
+            finally:
+                draft.unlink(missing_ok=True)
+                os.close(descriptor)  # what inherited it keeps the lock
+
+    def given(self) -> dict[str, GivenPart]:
+        """All that is given now, by name. Changes nothing."""
+        return dict(self._live(tidy=False))
+
+    def touch(self, name: str) -> None:
+        """Keep what empties folders of old files from this one."""
+        with suppress(OSError):
+            os.utime(self._folder / f"{name}{_SUFFIX}")
+
+    def _make(self) -> None:
+        try:
+            try:
+                self._folder.mkdir(mode=0o1777)
+                self._folder.chmod(0o1777)
+            except FileExistsError:
+                found = self._folder.lstat()
+                if not stat.S_ISDIR(found.st_mode):
+                    raise NotADirectoryError(20, "it is a link or a file") from None
+        except OSError as error:
+            raise RetryLater(
+                f"the register of what is given on this machine cannot be made: {error.strerror}",
+                where=str(self._folder),
+                hint="name a folder that all brokers on this machine may write to: [engines.local] register",
+            ) from error
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        path = self._folder / _MUTEX
+        try:
+            with suppress(FileExistsError):
+                os.close(_opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            descriptor = _opened(path, os.O_RDONLY)
+        except OSError as error:
+            raise RetryLater(f"cannot be used: {error.strerror}", where=str(path)) from error
+        try:
+            for _ in range(_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(_PAUSE)
+            else:
+                raise RetryLater("another broker on this machine is giving a part of it", where=str(path))
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _live(self, *, tidy: bool) -> Iterator[tuple[str, GivenPart]]:
+        """Each file whose lock is held. ``tidy``: the others go; only in a turn."""
+        with suppress(FileNotFoundError):
+            for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+                text = _held(path)
+                if text is None:
+                    if tidy:
+                        with suppress(OSError):  # somebody else's, in a folder where each removes only their own
+                            path.unlink()
+                    continue
+                try:
+                    yield path.name.removesuffix(_SUFFIX), GivenPart.of_text(text)
+                except ValueError as error:
+                    log.warning("%s: %s", path, error)
+
+
+def hashed(store: str) -> str:
+    """The name of a store in the register, which others can read."""
+    return sha256(store.encode()).hexdigest()[:16]
+
+
+def _held(path: Path) -> str | None:
+    """The text of a file that somebody holds; None of any other."""
+    try:
+        descriptor = _opened(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(descriptor, _LARGEST).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _opened(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    if flags & os.O_CREAT:
+        os.fchmod(descriptor, 0o644)  # whatever the umask: other users' brokers read it
+    return descriptor
+
+
+def _chosen(share: MachineShare, there: Inventory, others: Sequence[GivenPart], store: str) -> GivenPart:
+    """Free GPUs, and the CPUs that least is given of. Raises `RetryLater`."""
+    used = {gpu for other in others for gpu in other.gpus}
+    free = [gpu for gpu in there.gpus if gpu not in used]
+    left = there.has - total(MachineShare(other.share.milli_cpus, other.share.mib) for other in others)
+    if len(free) < share.gpu_count or left < MachineShare(share.milli_cpus, share.mib):
+        gpus = f", {len(free)} GPUs" if share.gpu_count else ""
+        bare = MachineShare(max(left.milli_cpus, 0), max(left.mib, 0))
+        raise RetryLater(f"this machine has {bare}{gpus} free now, and the job needs {share}", where="this machine")
+    loads: Counter[int] = Counter()
+    for other in others:
+        for cpu in other.cpus:
+            loads[cpu] += other.share.milli_cpus // len(other.cpus)
+    cpus = sorted(there.cpus, key=lambda cpu: (loads[cpu], cpu))[: -(-share.milli_cpus // _CPU)]
+    return GivenPart(share, tuple(sorted(cpus)), tuple(free[: share.gpu_count]), store)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise ValueError(f"not a whole number: {value!r}")
+    return value

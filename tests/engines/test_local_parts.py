@@ -1,0 +1,159 @@
+"""Several jobs side by side on this machine: each has its part, and nothing is given twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.agent.gpu import Sample, of_this_job
+from broker.core.errors import RetryLater
+from broker.core.job.placements import Placement
+from broker.core.market.shares import MachineShare
+from broker.core.ports import EngineState, SharesItsMachine
+from broker.core.values.clock import SystemClock
+from broker.engines.local import Local, LocalSettings
+from broker.engines.register import MachineRegister
+from tests.contracts.engine_contract import Bench, eventually, lines
+from tests.engines.test_local import agent_pid, placement, slot_of
+
+WHOLE = MachineShare(3000, 3072, (("L4", 2),))
+
+
+class Nvml:
+    """Two cards, as the binding tells."""
+
+    NVMLError = RuntimeError
+
+    def __getattr__(self, name: str) -> Any:
+        answers: dict[str, Any] = {
+            "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetName": "NVIDIA L4",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=23 * 2**30),
+            "nvmlDeviceGetMigMode": [0, 0],
+        }
+        return lambda *_: answers.get(name)
+
+
+def placed(cpus: float = 1, gpus: int = 0) -> Placement:
+    offer = replace(
+        placement().offer, cpus=cpus, memory_gib=1, slots=1, count=gpus, accelerator="L4" if gpus else None, whole=WHOLE
+    )
+    return replace(placement(), offer=offer)
+
+
+def engine(home: Path, machine: Path) -> Local:
+    return Local(home, SystemClock(), LocalSettings(register=machine), Nvml)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(
+        make=lambda: engine(tmp_path / "home", tmp_path / "machine"),
+        placement=placed(gpus=1),
+        clock=SystemClock(),
+        folder=tmp_path,
+        doomed=placed(),
+        take_away=lambda handle: None,
+    )
+    yield made
+    last = engine(tmp_path / "home", tmp_path / "machine")
+    for one in last.machines():
+        last.end(one.handle)
+
+
+def submit(bench: Bench, command: str, where: Placement, by: Local | None = None, store: str = "ours") -> str:
+    return (by or bench.engine).submit(replace(bench.launch(command, where), store=store))
+
+
+def said(mark: Path, count: int = 1) -> list[str]:
+    return eventually(lambda: lines(mark) if len(lines(mark)) == count else None, "it runs")
+
+
+def test_each_job_sees_its_gpu_and_one_without_sees_none(bench: Bench) -> None:
+    mark = bench.mark()
+    what = 'echo "$CUDA_VISIBLE_DEVICES|$CUDA_DEVICE_ORDER|$OMP_NUM_THREADS"'
+    for gpus in (1, 1, 0):
+        submit(bench, f"{what} >> {mark}; sleep 300", placed(gpus=gpus))
+    assert sorted(said(mark, 3)) == ["0|PCI_BUS_ID|1", "1|PCI_BUS_ID|1", "|PCI_BUS_ID|1"]
+    with pytest.raises(RetryLater, match="0 CPUs, 0 GiB, 0 GPUs free now"):
+        submit(bench, "true", placed(gpus=1))
+
+
+def test_a_job_is_bound_to_its_cpus_and_the_broker_is_not(bench: Bench) -> None:
+    before, mark = os.sched_getaffinity(0), bench.mark()
+    submit(bench, f"python3 -c 'import os; print(len(os.sched_getaffinity(0)))' >> {mark}; sleep 300", placed())
+    assert said(mark) == ["1"]
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize("how", ["it ends", "it is cancelled", "its agent is killed"])
+def test_a_third_job_waits_until_one_is_gone(bench: Bench, tmp_path: Path, how: str) -> None:
+    mark, stop = bench.mark(), tmp_path / "stop"
+    first = submit(bench, f"echo >> {mark}; while [ ! -e {stop} ]; do sleep 0.1; done", placed(cpus=2))
+    submit(bench, f"echo >> {mark}; sleep 300", placed())
+    third = replace(bench.launch("true", placed(cpus=2)), store="ours")
+    with pytest.raises(RetryLater, match="0 CPUs, 1 GiB free now, and the job needs 2 CPUs, 1 GiB"):
+        bench.engine.submit(third)
+    assert bench.engine.find(third.key) is None
+    said(mark, 2)
+    match how:
+        case "it ends":
+            stop.touch()
+        case "it is cancelled":
+            bench.engine.cancel(first)
+        case _:
+            os.kill(agent_pid(tmp_path / "home", first), signal.SIGKILL)
+    bench.until(first, EngineState.GONE)
+    eventually(lambda: len(MachineRegister(tmp_path / "machine").given()) == 1, "its part is free")
+    handle = bench.make().submit(third)
+    assert bench.make().submit(third) == handle, "a broker that was restarted starts no other"
+    bench.until(handle, EngineState.GONE)
+
+
+def test_what_was_given_is_on_record_and_outlives_the_broker(bench: Bench, tmp_path: Path) -> None:
+    handle = submit(bench, "sleep 300", placed(gpus=1))
+    kept = json.loads((slot_of(tmp_path / "home", handle) / "given.json").read_text())
+    assert (kept["gpus"], kept["share"]["milli_cpus"], len(kept["cpus"])) == ([0], 1000, 1)
+    later = bench.make()
+    assert isinstance(later, SharesItsMachine)
+    assert later.given_to_others(lambda: "ours") == MachineShare()
+    assert later.given_to_others(lambda: "theirs") == MachineShare(1000, 1024, (("L4", 1),))
+
+
+def test_two_brokers_never_give_one_gpu_twice(bench: Bench, tmp_path: Path) -> None:
+    """Of two homes and stores, on one machine."""
+    theirs, mark = engine(tmp_path / "theirs", tmp_path / "machine"), bench.mark()
+    what = f"echo $CUDA_VISIBLE_DEVICES >> {mark}; sleep 300"
+    submit(bench, what, placed(gpus=1))
+    handle = submit(bench, what, placed(gpus=1), by=theirs, store="theirs")
+    assert sorted(said(mark, 2)) == ["0", "1"]
+    with pytest.raises(RetryLater):
+        submit(bench, what, placed(gpus=1))
+    theirs.end(handle)
+
+
+def test_without_the_binding_no_gpu_is_given(bench: Bench, tmp_path: Path) -> None:
+    def missing() -> Any:
+        raise ModuleNotFoundError("No module named 'pynvml'")
+
+    blind = Local(tmp_path / "home", SystemClock(), LocalSettings(register=tmp_path / "machine"), missing)
+    with pytest.raises(RetryLater, match="pynvml"):
+        submit(bench, "true", placed(gpus=1), by=blind)
+
+
+@pytest.mark.parametrize(
+    ("visible", "counted"),
+    [(None, [0, 1, 2]), ("", []), ("1", [1]), ("0, 2", [0, 2]), ("GPU-5ef3", [0, 1, 2])],
+)
+def test_idleness_is_measured_on_the_jobs_own_gpus(visible: str | None, counted: list[int]) -> None:
+    samples = [Sample(index, 50.0, None, None, None) for index in range(3)]
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert [one.index for one in of_this_job(samples, environment)] == counted
