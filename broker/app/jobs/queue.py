@@ -79,7 +79,7 @@ def queue(
     planned = {view.id: view for view in also}
     with broker.store.reading() as look:
         views, live = look.unclosed(), look.live_attempts()
-        ours = look.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
+        owned = look.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
         facts_for = facts_of(look, policy, now)
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
@@ -121,7 +121,7 @@ def queue(
     running = running_by_team(views)
     turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
-    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, ours), live))
+    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live))
 
 
 def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:

@@ -33,7 +33,6 @@ from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.visit_order import in_turn, waits
 from tests.actors import ANN, with_clock
-
 from tests.controllers import Asking
 
 GPUS = 4
