@@ -238,10 +238,17 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
     if honours is None:
         return Reason.ENGINE_NOT_INSTALLED, f"the engine {offer.engine!r} is not installed"
     if missing := request.needs - honours:
-        return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {', '.join(sorted(missing))}"
+        named = {"image": _images(request), "several_nodes": f" ({request.job.num_nodes})"}
+        words = ", ".join(f"{need}{named.get(need, '')}" for need in sorted(missing))
+        return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {words}"
     if offer.engine in request.conditions.out_of_reach:
         return Reason.RUNS_OUT_OF_REACH, f"{offer.engine} cannot reach GPUBROKER_RUNS"
     return None
+
+
+def _images(request: PreparedJob) -> str:
+    images = dict.fromkeys(one.request.image for one in request.machines if one.request.image)
+    return f" {', '.join(images)} (container images need the extra `skypilot` and a cloud or Kubernetes)"
 
 
 def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from broker.core.job.jobs import MachineRequest
 from broker.core.market.offers import Offer
 from broker.core.market.shares import MachineShare
+from broker.core.values.money import Money
 
 _CPU = 1000
 
@@ -64,6 +65,14 @@ def part(offer: Offer, wanted: MachineRequest) -> Offer:
         whole=offer.has,
         left=None,
     )
+
+
+def price_now(told: Offer, had: Offer) -> Money | None:
+    """What an hour costs by now of what somebody has there, a machine or a part of it. ``told``: the offer as it is."""
+    if told.price is None or had.whole is None:
+        return told.price
+    used = had.has.part_of(had.whole)
+    return told.price.share(used.numerator, used.denominator)
 
 
 def lacking(offer: Offer, wanted: MachineRequest) -> str:

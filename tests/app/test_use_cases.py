@@ -28,13 +28,14 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.settings import as_environment
 from tests.actors import ANN, EVERYBODYS
+from tests.this_machine import CPUS
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
 POLICY = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: AMOUNT, period: month, counts: [sandbox]}]\n"
 
 
 def job(broker: Broker, extra: str = "", name: str = "count") -> Job:
-    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\n{extra}"
+    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: {CPUS}}}\nmax_duration: 10h\n{extra}"
     return parse_job(text, file="job.yaml", now=broker.clock.now())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,12 +17,10 @@ from broker.app.jobs.queue import Queue, QueuedJob
 from broker.cli.jobs.queue_view import table
 from broker.core.job.jobs import Priority
 from broker.placement.queue.queue import QueueEntry, QueueOption, Turn
+from tests.this_machine import CPUS
 
 # Each takes all of this machine.
-ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-ONE = (
-    f"name: {{name}}\nteam: {{team}}\npriority: {{priority}}\nresources: {{{{cpus: {ALL}}}}}\nrun: sleep 60\nwork: 2h\n"
-)
+ONE = f"name: {{name}}\nteam: {{team}}\npriority: {{priority}}\nresources: {{{{cpus: {CPUS}}}}}\nrun: sleep 60\nwork: 2h\n"
 
 
 def at(moment: str) -> datetime:

@@ -17,7 +17,7 @@ from broker.core.market.shares import MachineShare, total
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.placement.shares import lacking, part, share_of
+from broker.placement.shares import lacking, part, price_now, share_of
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 GIB = 1024
@@ -70,6 +70,12 @@ def test_a_placement_is_the_part_in_the_pool_of_the_whole() -> None:
     assert placed.rate == Money.usd("2"), "a quarter of its GPUs, and less of the rest"
 
 
+def test_what_a_part_costs_follows_the_price_of_the_whole() -> None:
+    (placed,) = plan(machine(price="8"), MachineRequest(accelerator="H100", count=2)).placements
+    assert price_now(machine(price="12"), placed.offer) == Money.usd("3")
+    assert price_now(machine(price="12"), machine(price="8")) == Money.usd("12")
+
+
 def test_the_cpus_and_the_gpus_of_a_machine_are_one_capacity() -> None:
     assert machine().capacity == machine(gpus=0).capacity == "owned/local/rack-3"
     assert machine().pool != machine(gpus=0).pool
@@ -94,6 +100,13 @@ def test_what_is_larger_than_the_machine_is_refused_with_the_figures(
 def test_several_nodes_on_one_machine_are_refused() -> None:
     (refused,) = plan(machine(gpus=0), MachineRequest(), nodes=2).rejections
     assert (refused.reason, refused.detail) == (Reason.TOO_FEW_MACHINES, "has 1, needs 2")
+
+
+def test_an_image_is_refused_by_its_name() -> None:
+    wanted = MachineRequest(accelerator="H100", count=1, image="docker:nvcr.io/nvidia/pytorch:25.01-py3")
+    (refused,) = plan(machine(), wanted).rejections
+    assert refused.reason is Reason.ENGINE_CANNOT
+    assert refused.detail.startswith("local cannot do: image docker:nvcr.io/nvidia/pytorch:25.01-py3 (container images")
 
 
 def test_what_is_in_use_is_told() -> None:

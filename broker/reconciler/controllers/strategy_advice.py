@@ -22,6 +22,7 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.ledger.journal import Journal, append_if
 from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
+from broker.placement.shares import price_now
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession
@@ -238,8 +239,9 @@ def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> Mov
     if not value or left is None or attempt.state is not AttemptState.RUNNING:
         return None
     here, offers = attempt.placement, {offer.id: offer for offer in plans.market.offers}
-    if (known := offers.get(here.offer.id)) is not None and known.price is not None:
-        here = replace(here, rate=known.price * here.nodes)  # what it costs by now
+    known = offers.get(here.offer.id)
+    if known is not None and (price := price_now(known, here.offer)) is not None:
+        here = replace(here, rate=price * here.nodes)
     others = plans.anyhow.placements
     rate = max((p.interruptions_per_hour for p in others), default=0.0)
     changeover = live.changeover_of(view.job, plans.market.conditions, max(rate, here.interruptions_per_hour)) / 3600

@@ -26,6 +26,7 @@ from broker.cli.jobs import submit as command
 from broker.settings import read_settings
 from tests.actors import ANN, EVERYBODYS
 from tests.program import eventually
+from tests.this_machine import CPUS
 
 
 @pytest.fixture
@@ -94,13 +95,14 @@ def test_without_a_terminal_it_must_be_told_yes(gpubroker: Any, job: Path) -> No
 
 
 def test_detach_returns_at_once_and_says_how_to_come_back(gpubroker: Any, job: Path, started: list[object]) -> None:
+    job.write_text(job.read_text().replace("cpus: 1", f"cpus: {CPUS}"))
     done = gpubroker("submit", job, "--yes", "--detach")
     assert done.code == 0
     assert len(started) == 1
     for way in ("jobs show tiny-", "jobs logs tiny-", "jobs cancel tiny-"):
         assert way in done.out
     document = gpubroker("submit", job, "--yes", "--detach", "--json").json
-    assert document["state"] == "queued"  # this machine is one machine, and the first job has it
+    assert document["state"] == "queued"  # the first job has all of this machine
     assert document["waiting_because"]
 
 
