@@ -24,7 +24,8 @@ T = TypeVar("T")
 def environment(home: Path, **more: str) -> dict[str, str]:
     """A clean environment: this one without settings of whoever runs the tests."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUBROKER_")}
-    return {**inherited, "GPUBROKER_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "160", **more}
+    own = {"GPUBROKER_HOME": str(home), "GPUBROKER_ENGINES__LOCAL__REGISTER": str(home / "given")}
+    return {**inherited, **own, "NO_COLOR": "1", "COLUMNS": "160", **more}
 
 
 def start(*arguments: str, home: Path, cwd: Path | None = None, **more: str) -> subprocess.Popen[str]:

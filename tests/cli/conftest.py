@@ -86,6 +86,7 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     for name in [name for name in os.environ if name.startswith("GPUBROKER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("GPUBROKER_HOME", str(home))
+    monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(home / "given"))
     monkeypatch.setenv("GPUBROKER_RECONCILE_EVERY", "0.05")
     monkeypatch.setenv("COLUMNS", "500")  # a terminal this wide folds nothing
     monkeypatch.setattr(registry, "PROVIDERS", {name: registry.PROVIDERS[name] for name in OFFLINE})

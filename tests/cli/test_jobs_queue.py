@@ -20,7 +20,8 @@ from broker.placement.queue.queue import QueueEntry, QueueOption, Turn
 from tests.this_machine import CPUS
 
 # Each takes all of this machine.
-ONE = f"name: {{name}}\nteam: {{team}}\npriority: {{priority}}\nresources: {{{{cpus: {CPUS}}}}}\nrun: sleep 60\nwork: 2h\n"
+MACHINE = f"resources: {{{{cpus: {CPUS}}}}}\n"
+ONE = "name: {name}\nteam: {team}\npriority: {priority}\n" + MACHINE + "run: sleep 60\nwork: 2h\n"
 
 
 def at(moment: str) -> datetime:

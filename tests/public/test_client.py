@@ -33,6 +33,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     for name in list(os.environ):
         if name.startswith("GPUBROKER_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(tmp_path / "given"))
     monkeypatch.chdir(tmp_path)
     with Client(home=tmp_path / "home") as made:
         yield made

@@ -25,7 +25,7 @@ from broker.core.market.shares import MachineShare, total
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
-from broker.reconciler.admission.admission import denials, facts_of
+from broker.reconciler.admission.admission import denials, facts_of, unused
 from broker.reconciler.controllers.placement import Lot, PlanInputs, moving_on
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
@@ -38,6 +38,8 @@ _HOLDS = 5.0
 _TIMES = 20.0
 # It looks less hard than a person who asks for the queue can wait.
 _LIVE_EFFORT = 15_000
+# After so many hours a part of a machine that another store's job has is taken to be free; nobody here knows.
+_OTHERS = 1.0
 # Whom the gate refused is left out for so many tries: machines are not kept for who cannot start.
 _TRIES_LEFT_OUT = 4
 
@@ -86,16 +88,18 @@ def queue(
     returns = _returns(views, now)
     boards: dict[OfferQuery, tuple[PlanInputs, Board]] = {}
     free: dict[str, Free] = {}
-    whole: dict[str, MachineShare] = {}
+    whole: dict[str, tuple[MachineShare, MachineShare]] = {}
     entries: list[QueueEntry] = []
     for view in mine.values():
         query = query_for(view.job)
         if query not in boards:
             market = market_for(broker, view.job)
-            boards[query] = market, Board.of(market.offers, market.conditions.hazard)
+            boards[query] = market, Board.of(unused(market.offers), market.conditions.hazard)
             for offer in market.offers:
                 if offer.divided:
-                    whole[offer.capacity] = whole.get(offer.capacity, MachineShare()).most(offer.left or offer.has)
+                    has, others = whole.get(offer.capacity, (MachineShare(), MachineShare()))
+                    used = offer.has - (offer.left or offer.has)
+                    whole[offer.capacity] = has.most(offer.has), others.most(used)
                 elif offer.slots is not None:
                     busy = returns.get(offer.pool, [])
                     ours = sum(nodes for _, nodes in busy)
@@ -115,8 +119,8 @@ def queue(
                 deny=denials(policy, moving_on(view, now), facts[view.id]),
             )
         )
-    for machine, has in whole.items():
-        parts = returns.get(machine, [])
+    for machine, (has, others) in whole.items():
+        parts = [*returns.get(machine, []), (_OTHERS, others)]
         free[machine] = Free.of(has - total(share for _, share in parts), parts)
     running = running_by_team(views)
     turns = place(entries, free, QueueRules(running=running), effort=effort)

@@ -199,6 +199,12 @@ def test_what_jobs_of_other_stores_have_is_not_there_for_ours(site: Broker, monk
     enter(site, "small", "cpus: 2")
     enter(site, "large", "cpus: 3")
     assert running(site) == {"small"}
+    monkeypatch.setattr(
+        "broker.app.jobs.queue.market_for",
+        lambda *_, **__: replace(market(site), offers=without_others(site, market(site).offers)),
+    )
+    (waiting,) = queue(site).waiting
+    assert waiting.start == site.clock.now() + timedelta(hours=1), "when theirs are gone is not known"
 
 
 asked = st.tuples(st.integers(1, 10), st.integers(1, 36), st.integers(0, 5), st.sampled_from(["low", "normal", "high"]))
