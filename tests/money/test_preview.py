@@ -23,16 +23,16 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoneyRefused, MoreMoneyDenied, PolicyDenies, RulesDeny
+from broker.core.policy.policy import Answer
 from broker.core.values.units import parse_duration
 from broker.store import Store
-from tests.money.moves import MOVES, POLICY, Options, terms_of
+from tests.money.moves import MOVES, POLICY, POOL_NAMES, Options, terms_of
 from tests.money.stores import sqlite_store
 from tests.money.world import SECOND, MoneyWorld
 
 BEGINS = datetime(2026, 11, 20, 9, tzinfo=UTC)
-# What a look does that is not told by an event, or only for some: an approval that nobody can give, or others; a grace
-# that began.
-UNTOLD = {Effect.CANNOT_BE_APPROVED, Effect.STOPS_LATER, Effect.WARNS}
+# What a look does not do yet, or does without a word to the job: a grace that began, a warning on record.
+UNTOLD = {Effect.STOPS_LATER, Effect.WARNS}
 
 
 @contextmanager
@@ -71,9 +71,22 @@ def happened(world: MoneyWorld, before: Mapping[str, JobView]) -> dict[str, Effe
         seq = before[view.id].seq if view.id in before else 0
         with world.store.reading() as look:
             told = [effect_of(event.body) for event in look.events(view.id) if event.seq > seq]
-        if first := next((one for one in told if one is not None), None):
+        first = next((one for one in told if one is not None), None)
+        if first := first or (asked_anew(world, before[view.id]) if view.id in before else None):
             found[view.id] = first
     return found
+
+
+def asked_anew(world: MoneyWorld, view: JobView) -> Effect | None:
+    """What a job that waits for an answer is told by the record of a decision alone."""
+    with world.store.reading() as look:
+        newest = next(iter(look.decisions(job_id=view.id, limit=1)), None)
+    if view.asked is None or newest is None or newest.at != world.clock.now():
+        return None
+    whom = {name for verdict in newest.verdicts if verdict.answer is Answer.ASK for name in verdict.approvers}
+    if newest.answer is Answer.DENY:
+        return Effect.CANNOT_BE_APPROVED
+    return None if whom == {name for q in view.asked.open for name in q.approvers} else Effect.ASKS
 
 
 def files_of(world: MoneyWorld, said: Mapping[str, Any]) -> dict[str, str]:
@@ -127,13 +140,25 @@ RUN: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.tuples(st.just("answer"), moves(MOVES["answer"])),
     st.tuples(st.just("price"), moves(MOVES["price"])),
     st.tuples(st.just("capacity"), moves({"pool": ("aws", "gcp", "vast"), "there": (False, True)})),
-    st.tuples(st.just("lose"), moves(MOVES["lose"])),
+    st.tuples(st.just("shortage"), st.just({})),
+    st.tuples(st.just("shortage"), st.just({})),
     st.tuples(st.just("cancel"), moves(MOVES["cancel"])),
 )
 ROUND = st.tuples(st.lists(SUBMIT, max_size=2), st.lists(RUN, max_size=3), CHANGE, st.lists(RUN, max_size=2))
 SCRIPT = st.lists(ROUND, min_size=1, max_size=4).map(
     lambda rounds: [move for before, runs, change, after in rounds for move in (*before, *runs, change, *after)]
 )
+
+
+def shortage(world: MoneyWorld) -> None:
+    """Two machines are lost while none can be had; then there is capacity again, which no job has tried yet."""
+    for there in (False, True):
+        for pool in POOL_NAMES[:-1]:
+            world.do("capacity", {"pool": pool, "there": there})
+        if not there:
+            world.do("lose", {})
+            world.do("lose", {})
+            world.do("wait", {"span": "10m", "looks": 6})
 
 
 def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]:
@@ -148,6 +173,8 @@ def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]
             history = world.store.policy_history()
             if len({one.sha256 for one in history}) > 1:
                 found += applied(world, policies.version_before(world.broker).files).values()
+        elif name == "shortage":
+            shortage(world)
         else:
             world.do(name, said)
             world.passes(SECOND)
@@ -155,7 +182,7 @@ def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]
     return found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SCRIPT)
 def test_a_preview_is_what_happens(script: list[tuple[str, dict[str, Any]]]) -> None:
     with sqlite_store() as (store, _):
@@ -285,3 +312,63 @@ def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld
         stops = preview(world.broker, files_of(world, CHEAP), None).jobs
     assert {one.effect for one in stops} <= {Effect.STOPS, Effect.GIVES_UP_LAUNCH}
     assert view.id in {one.job_id for one in stops}
+
+
+def waiting(world: MoneyWorld) -> JobView:
+    """A job that lost its machine, and waits for another one that can be had by now."""
+    view = running(world)
+    world.do("capacity", {"pool": "gcp", "there": False})
+    world.do("lose", {})
+    world.do("wait", {"span": "10m", "looks": 10})
+    assert world.views()[0].state in (JobState.INTERRUPTED, JobState.QUEUED)
+    world.do("capacity", {"pool": "gcp", "there": True})
+    return view
+
+
+@pytest.mark.parametrize(
+    ("said", "effect"),
+    [
+        ({"amount": "$250"}, Effect.STARTS),
+        (CHEAP, Effect.REFUSED),
+        ({"places": "deny gcp"}, Effect.REFUSED),
+        ({"max_price": "ask $2"}, Effect.ASKS),
+        ({"amount": "$10"}, Effect.REFUSED),
+    ],
+)
+def test_what_becomes_of_a_job_that_waits(world: MoneyWorld, said: dict[str, Any], effect: Effect) -> None:
+    view = waiting(world)
+    files = files_of(world, said)
+    with stage_folders(world):
+        shown = preview(world.broker, files, None).jobs
+    assert [one.effect for one in shown] == ([] if effect is Effect.STARTS else [effect]), "it starts anyhow"
+    assert applied(world, files) == {view.id: effect}
+    if effect in (Effect.REFUSED, Effect.ASKS):
+        assert shown[0].rules[0].source.startswith("stage.yaml:")
+
+
+def test_a_launch_that_is_under_way_is_given_up_where_it_is_not_allowed_any_more(world: MoneyWorld) -> None:
+    world.do("engine_fails", {"call": "submit", "error": "retry", "times": 40})
+    world.do(*GCP)
+    world.look()
+    (view,) = world.views()
+    assert view.state is JobState.LAUNCHING
+    files = files_of(world, CHEAP)
+    with stage_folders(world):
+        (one,) = preview(world.broker, files, None).jobs
+    assert (one.effect, [rule.name for rule in one.rules]) == (Effect.GIVES_UP_LAUNCH, ["price"])
+    assert applied(world, files) == {view.id: Effect.GIVES_UP_LAUNCH}
+
+
+def test_one_budget_for_several_that_wait_is_given_out_in_their_turn(world: MoneyWorld) -> None:
+    """Each alone would fit; together they do not, and the preview knows which."""
+    for _ in range(3):
+        world.do(*GCP)
+        world.look()
+    world.do(*WAIT)
+    world.do("capacity", {"pool": "gcp", "there": False})
+    for _ in range(3):
+        world.do("lose", {})
+    world.do("wait", {"span": "10m", "looks": 10})
+    world.do("capacity", {"pool": "gcp", "there": True})
+    found = applied(world, files_of(world, {"amount": "$30"}))
+    assert sorted(effect.value for effect in found.values()) != ["starts"] * 3

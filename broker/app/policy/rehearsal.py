@@ -29,9 +29,11 @@ from broker.core.policy.policy import ActionKind, Answer, BudgetUse, Verdict
 from broker.core.ports import PolicySet
 from broker.ledger.journal import NoLongerCurrent
 from broker.reconciler import decide
+from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import Objection
 from broker.reconciler.controller import Controller, JobContext
 from broker.reconciler.controllers.enforcement import said_to_running
+from broker.reconciler.loop import release_all
 from broker.reconciler.progress import billed_time
 from broker.reconciler.visit_order import in_turn, waits
 from broker.store import Store
@@ -133,16 +135,17 @@ class _JobRehearsal:
 
     def outcome(self, view: JobView) -> JobOutcome | None:
         """What happens to the job; None where nothing does."""
+        found: JobOutcome | None = None
         for _ in range(_MOST_STEPS):
             given_up = self._step(view)
-            if given_up is not None:
-                return _outcome(view, Effect.GIVES_UP_LAUNCH, self._newest_denial(view))
+            if given_up:
+                found = found or _outcome(view, Effect.GIVES_UP_LAUNCH, self._newest_denial(view))
             fresh = self._again(view)
             if fresh is None or fresh.seq == view.seq:
                 break
-            before, view = view, fresh
-            if (told := self._told(before, view)) is not None:
-                return told
+            found, view = found or self._told(view, fresh), fresh
+        if found is not None:
+            return found
         return self._denied_request(view) or self._warned(view)
 
     def _warned(self, view: JobView) -> JobOutcome | None:
@@ -152,19 +155,38 @@ class _JobRehearsal:
         said = [verdict.objection for verdict in newest.verdicts if verdict.warns]
         return _outcome(view, Effect.WARNS, said) if said else None
 
-    def _step(self, view: JobView) -> Objection | None:
+    def _step(self, view: JobView) -> bool:
+        """Take the next steps; whether a launch was given up for what the policies say."""
         about = self._about(view)
-        steps = decide.next_steps(view, self.now, billed=billed_time(view, self.now))
-        for step in steps:
-            if isinstance(step, decide.Place):
-                self._asked(self.judging.placing, about)
-            elif isinstance(step, decide.Submit):
-                return self._checked(view, step.attempt)
+        holds = any(balance.held for balance in about.money.values())
+        for step in decide.next_steps(view, self.now, billed=billed_time(view, self.now), holds=holds):
+            match step:
+                case decide.Place():
+                    self._asked(self.judging.placing, about)
+                case decide.Submit(attempt):
+                    return self._checked(view, attempt)
+                case _:
+                    self._taken(view, step)
         for judge in self.judging.what_runs:
             if (fresh := self._again(view)) is None or fresh.seq != view.seq:
                 break
             self._asked(judge, about)
-        return None
+        return False
+
+    def _taken(self, view: JobView, step: decide.Step) -> None:
+        """Take a step by which a job gives back money, so that others find it."""
+        with self.store.writing() as tx:
+            match step:
+                case decide.Pause(reason):
+                    tx.append(view.id, [(None, ev.Paused(reason=reason))], self.now)
+                case decide.Expire():
+                    refuse(tx, view, self.now)
+                case decide.End(state, ending):
+                    tx.append(view.id, [(None, ev.JobEnded(state=state, reason=ending))], self.now)
+                case decide.Release() | decide.Close():
+                    release_all(tx, view, self.now)
+                case _:
+                    return
 
     def _asked(self, controller: Controller, about: JobContext) -> None:
         try:
@@ -173,12 +195,17 @@ class _JobRehearsal:
         except (BrokerError, NoLongerCurrent):
             return  # the next look tries it again
 
-    def _checked(self, view: JobView, attempt: AttemptView) -> Objection | None:
+    def _checked(self, view: JobView, attempt: AttemptView) -> bool:
+        """Have a requested launch judged again; whether the policies deny it by now: then the job is placed anew."""
         try:
             found = self.judging.check(view, attempt)
         except (BrokerError, NoLongerCurrent):
-            return None
-        return found if isinstance(found, Objection) and found.cause is Cause.DENIED_BEFORE_LAUNCH else None
+            return False
+        if isinstance(found, Objection):
+            with self.store.writing() as tx:
+                ended = ev.AttemptEnded(cause=found.cause, evidence=found.why)
+                tx.append(view.id, [(attempt.number, ended)], self.now)
+        return isinstance(found, Objection) and found.cause is Cause.DENIED_BEFORE_LAUNCH
 
     def _about(self, view: JobView) -> JobContext:
         with self.store.reading() as look:
