@@ -22,6 +22,7 @@ AT = "/jobs"
 _ROWS = 50
 _LINES = 40  # of the output, on the page of a job
 _MOST_LINES = 2_000
+_DECISIONS = 10  # the newest, of which those where to run are told
 
 Text = Annotated[str, Query(max_length=200)]
 Cursor = Annotated[str | None, Query(max_length=500)]
@@ -55,6 +56,7 @@ def job(by: By, id: str) -> Response:
         "job": found,
         "places": {attempt.number: story.where(attempt.placement) for attempt in view.attempts},
         "causes": {attempt.number: story.cause_words(attempt.cause) for attempt in view.attempts},
+        "why": shown.why_here(by.caller, id, limit=_DECISIONS).decisions,
         "story": story.in_words(happened, view.submitted_at, moment),
         "lines": shown.logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from fastapi.responses import Response
@@ -16,7 +17,7 @@ from broker.server.shown import JobFilter
 RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
 WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
 _ROWS = 10
-_GPU = "H100"
+_GPU, _AGO = "H100", timedelta(days=7)
 
 
 def overview(by: By) -> Response:
@@ -31,5 +32,5 @@ def overview(by: By) -> Response:
         values["waiting"] = shown.job_page(caller, JobFilter(WAITING), limit=_ROWS)
         values["requests"] = shown.approval_list(caller).requests
     if by.may(Permission.SEE_MARKET):
-        values["cheapest"] = shown.cheapest(caller, _GPU)
+        values["cheapest"] = shown.cheapest(caller, _GPU, _AGO)
     return drawn("overview.html", by, values, title="Overview", at="/")

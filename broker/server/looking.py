@@ -60,6 +60,11 @@ def job_ledger(by: By, id: str) -> Response:
     return answer(shown.job_ledger(by, id))
 
 
+def job_placements(by: By, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
+    """Why a job runs where it does: of its newest decisions those where to run, with what else was considered."""
+    return answer(shown.why_here(by, id, limit=limit))
+
+
 def job_logs(
     by: By,
     id: str,

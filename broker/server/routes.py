@@ -14,6 +14,7 @@ from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.queue import QueueResult
 from broker.app.results.values import Result
+from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.server import changing, looking
 from broker.server.pages import JobPage, OfferPage
@@ -43,6 +44,7 @@ ROUTES = (
     ApiRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, looking.show_job, JobHistory),
     ApiRoute("GET", "/jobs/{id}/attempts", Permission.SEE_JOBS, looking.job_attempts, AttemptList),
     ApiRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, looking.job_ledger, JobLedger),
+    ApiRoute("GET", "/jobs/{id}/placements", Permission.SEE_JOBS, looking.job_placements, PlacementDecisions),
     ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, looking.job_logs, JobLogs),
     ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),

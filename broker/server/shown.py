@@ -4,8 +4,9 @@ in counts and totals neither."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from broker.app.alerts import approvers
 from broker.app.billing import job_ledger as ledger
@@ -13,6 +14,8 @@ from broker.app.billing.budgets import BudgetLine, budgets, visible
 from broker.app.billing.report import named_period, spend
 from broker.app.jobs import approvals, details, jobs
 from broker.app.jobs import queue as queues
+from broker.app.jobs import why_here as why
+from broker.app.jobs.bills import bills_of
 from broker.app.market.market import listing
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
 from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
@@ -23,11 +26,12 @@ from broker.app.results.offers import OfferResult
 from broker.app.results.purchases import PurchaseResult
 from broker.app.results.queue import QueueResult
 from broker.app.results.spend import SpendReport
+from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.market.machine_filter import counts_by_accelerator
-from broker.core.market.offers import Availability, CapacityType, OfferQuery
+from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState
 from broker.server.callers import Caller
@@ -74,7 +78,10 @@ def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = 
     found = jobs.page(by.broker, among, after=after, limit=limit)
     now = by.broker.clock.now()
     return JobPage(
-        jobs=[JobDetails.of(view, jobs.bill(by.broker, view), None, now) for view in found.views],
+        jobs=[
+            JobDetails.of(view, bill, None, now)
+            for view, bill in zip(found.views, bills_of(by.broker, found.views), strict=True)
+        ],
         unreadable=[UnreadableResult.of(one) for one in found.unreadable],
         next_cursor=None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id),
     )
@@ -88,6 +95,11 @@ def job(by: Caller, id: str) -> JobHistory:
 def job_ledger(by: Caller, id: str) -> JobLedger:
     """The entries that a job's cost is made of, each with its price's source and age."""
     return ledger.job_ledger(by.broker, by.job(id))
+
+
+def why_here(by: Caller, id: str, *, limit: int) -> PlacementDecisions:
+    """Why a job runs where it does: what was considered, and what the rules said."""
+    return why.why_here(by.broker, by.job(id), limit=limit)
 
 
 def attempts(by: Caller, id: str) -> AttemptList:
@@ -138,16 +150,35 @@ def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | No
     )
 
 
-def cheapest(by: Caller, gpu: str) -> list[OfferResult]:
+@dataclass(frozen=True, slots=True)
+class CheapestNow:
+    """The cheapest offer of a capacity type, and what was the cheapest earlier; None where none is on record."""
+
+    offer: OfferResult
+    earlier: OfferResult | None
+
+
+def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
     """Of each capacity type the cheapest offer of that accelerator that may be had and is believed: not sold out, not
-    in doubt."""
-    found = listing(by.broker, OfferQuery(accelerators=(gpu,)))
+    in doubt; and what was the cheapest so long ago."""
+    query = OfferQuery(accelerators=(gpu,))
+    found = listing(by.broker, query)
+    then = found.now - ago
+    past = by.broker.store.market.offers_at(then, query=query)
+    before = _cheapest([one.offer for one in past if one.offer.provider != SANDBOX], then)
+    return [
+        CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)
+        for kind, row in _cheapest(found.offers, found.now).items()
+    ]
+
+
+def _cheapest(offers: Iterable[Offer], at: datetime) -> dict[CapacityType, ListedOffer]:
     best: dict[CapacityType, ListedOffer] = {}
-    for row in wanted_rows(found.offers, found.now, OfferFilter()):
+    for row in wanted_rows(offers, at, OfferFilter()):
         offer = row.offer
         if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_TO_BE_HAD:
             best.setdefault(offer.capacity_type, row)
-    return [OfferResult.of(row) for row in best.values()]
+    return best
 
 
 def _place(row: ListedOffer) -> tuple[int, int, str]:

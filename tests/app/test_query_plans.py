@@ -26,6 +26,7 @@ from broker.app.alerts import approvers
 from broker.app.billing import budgets, charges, report
 from broker.app.capacity import plan as capacity_plan
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.bills import bill_of
 from broker.app.jobs.submit import submit
 from broker.app.policy import policies, unknown_names
 from broker.app.service import background
@@ -182,7 +183,7 @@ def charged(site: QuerySite) -> None:
 def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     jobs.money_of(site.broker, view)
-    jobs.bill(site.broker, view)
+    bill_of(site.broker, view)
     jobs.events(site.broker, view)
     policies.decisions_about(site.broker, view.id)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.billing import budgets
-from broker.app.jobs import jobs
+from broker.app.jobs.bills import bill_of
 from broker.app.jobs.submit import preview
 from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
@@ -70,7 +70,7 @@ def test_plan_submit_and_budget_show_the_same_hold(played: PlayedWorld) -> None:
     assert planned.admission is not None
     assert planned.admission.limited_by == {MoneyKind.CASH: HoldLimit.MAX_COST}
     view = played.ask(**said)
-    assert told(list(jobs.bill(broker, view).shares)) == HAND
+    assert told(list(bill_of(broker, view).shares)) == HAND
     by_budget = [share for line in budgets.budgets(broker) for job, share in line.held_by_job if job == view.id]
     assert told(by_budget) == HAND
     assert by_budget[0].end == by_budget[1].start == datetime(2026, 12, 1, tzinfo=UTC)
@@ -114,7 +114,7 @@ def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: Played
         by_bill = [
             share.held
             for view in played.world.views()
-            for share in jobs.bill(played.world.broker, view).shares
+            for share in bill_of(played.world.broker, view).shares
             if share.budget.id == line.spec.id
         ]
         assert sorted(by_bill) == sorted(share.held for share in shares)

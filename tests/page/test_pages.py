@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from markupsafe import escape
 
 from broker.app.jobs import submit
 from broker.core.actors import Actor
@@ -132,3 +133,31 @@ def test_a_fault_tells_nothing_of_the_server(site: Site, monkeypatch: pytest.Mon
     assert "secret" not in answer.text
     assert answer.headers["x-request-id"] in answer.text
     assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_a_job_tells_why_it_is_where_it_is(seen_site: Site) -> None:
+    world = seen_site.world
+    text = seen_site.of("mia").get(f"/jobs/{world.mine}").text
+    (decision,) = world.get(f"/jobs/{world.mine}/placements", "mia").json()["decisions"]
+    taken = decision["taken"]
+    (attempt,) = world.get(f"/jobs/{world.mine}", "mia").json()["attempts"]
+    assert (decision["attempt"], decision["answer"]) == (1, "allow")
+    assert taken["expected_cost"] == attempt["placement"]["expected_cost"]
+    assert sum((Money.usd(term["amount"]) for term in taken["terms"]), Money.ZERO) == Money.usd(taken["expected_cost"])
+    ranks = [Money.usd(one["ranked_by"]) for one in (taken, *decision["next_best"])]
+    assert len(ranks) > 1
+    assert min(ranks) == ranks[0]
+    for said in (taken["instance_type"], taken["terms"][0]["how"], decision["verdicts"][0]["message"]):
+        assert str(escape(said)) in text
+    assert decision["offers_seen"] > len(ranks)
+
+
+def test_the_cheapest_is_to_be_had_and_beside_it_stands_last_weeks(seen_site: Site) -> None:
+    offers = seen_site.world.get("/offers", "mia", gpu="H100", limit=200).json()["offers"]
+    found = {one["capacity_type"]: one for one in reversed(offers) if one["availability"] != "unavailable"}
+    page = seen_site.of("mia").get("/").text
+    assert found
+    for one in found.values():
+        assert figures.rate(Money.usd(one["price_per_gpu_hour"])) in page
+        assert f"{one['provider']} {one['zone'] or one['region']}, {one['instance_type']}" in page
+    assert "a week ago" in page

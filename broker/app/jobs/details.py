@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.app.jobs import jobs
+from broker.app.jobs.bills import bill_of, bills_of
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobHistory, JobList
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
@@ -14,13 +15,13 @@ from broker.core.events.views import JobView
 def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDetails:
     """The job with its bill; with ``progress`` also what its node reports, for which the run folder is read."""
     reported = jobs.progress(broker, view) if progress else None
-    return JobDetails.of(view, jobs.bill(broker, view), reported, broker.clock.now())
+    return JobDetails.of(view, bill_of(broker, view), reported, broker.clock.now())
 
 
 def history(broker: Broker, view: JobView) -> JobHistory:
     """The job with its bill, its progress, and everything that happened to it up to the state that ``view`` shows."""
     happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
-    return JobHistory.told(view, jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now(), happened)
+    return JobHistory.told(view, bill_of(broker, view), jobs.progress(broker, view), broker.clock.now(), happened)
 
 
 def listing(
@@ -33,7 +34,7 @@ def listing(
 ) -> JobList:
     """Jobs that match all that is given, newest first."""
     found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
-    billed = [(view, jobs.bill(broker, view)) for view in found.views]
+    billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
     return JobList.of(billed, found.unreadable, broker.clock.now())
 
 

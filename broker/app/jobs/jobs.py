@@ -20,18 +20,14 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
-from broker.core.ports import BudgetSpec
-from broker.core.values.burns import Burn
 from broker.core.values.money import Money, alike
 from broker.core.values.units import print_duration
-from broker.ledger.entries import Account, Balance, Movement
-from broker.ledger.holds import ledger_rate
+from broker.ledger.entries import Balance, Movement
 from broker.ledger.journal import Reading, Writing
-from broker.ledger.shares import BudgetShare, budget_shares
 from broker.reconciler.admission.admission import Admission, facts_of, re_place
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.progress import billed_time, machine_time, on_demand_cost
+from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.settlement import tags_of
 
 if TYPE_CHECKING:
@@ -257,70 +253,6 @@ def every_attempt(broker: Broker, view: JobView) -> Sequence[AttemptView]:
 def waiting_for_people(view: JobView) -> bool:
     """Whether the job goes on only when somebody acts."""
     return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What a job has cost, in USD.
-
-    ``spent`` and ``held`` are the ledger's, by kind of money. ``so_far`` adds to what was settled what the machine
-    that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
-    cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
-    because of the job (amortised money was paid before it); both None until the job has ended, or without such a
-    placement. ``burns``: what is held, with the time that it is judged for
-    from now on; ``budgets``: those that the job falls under.
-    """
-
-    spent: Mapping[MoneyKind, Money]
-    held: Mapping[MoneyKind, Money]
-    so_far: Money
-    on_demand: Money | None
-    savings: Money | None
-    burns: Mapping[MoneyKind, Burn]
-    budgets: Sequence[BudgetSpec]
-
-    @property
-    def shares(self) -> list[BudgetShare]:
-        """How what is held falls into the periods of the budgets."""
-        return budget_shares(self.budgets, self.burns)
-
-
-def bill(broker: Broker, view: JobView) -> Bill:
-    """What the job has cost so far."""
-    with broker.store.reading() as look:
-        balance, sums = look.balance(view.id), look.sums([view.id]).get(view.id, ())
-        meters = look.meters([view.id]).get(view.id, {})
-    settled = sum((b.spent for b in balance.values()), Money.ZERO)
-    running = Money.ZERO
-    if view.attempts and not view.attempts[-1].over:
-        attempt = view.attempts[-1]
-        meter = meters.get(attempt.number)
-        own = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
-        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without what was spent on egress
-        used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(
-            machine_time(attempt, broker.clock.now())
-        )
-        running = max(used - time, Money.ZERO)
-    on_demand = on_demand_cost(view) if view.state.final else None
-    now = broker.clock.now()
-    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
-    paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
-    return Bill(
-        spent={kind: b.spent for kind, b in balance.items()},
-        held={kind: b.held for kind, b in balance.items() if b.held},
-        so_far=settled + running,
-        on_demand=on_demand,
-        savings=None if on_demand is None else on_demand - paid,
-        burns=burns,
-        budgets=_budgets(broker, view) if burns else (),
-    )
-
-
-def _budgets(broker: Broker, view: JobView) -> Sequence[BudgetSpec]:
-    try:
-        return broker.policy().budgets(view.job, view.user)
-    except BrokerError:
-        return ()  # policies that this version cannot read must not hide a job's bill
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, JsonValue
 
-from broker.app.jobs.jobs import Bill, Progress, last_step
+from broker.app.jobs.bills import Bill
+from broker.app.jobs.jobs import Progress, last_step
 from broker.app.jobs.retention import PrunedRunFolders
 from broker.app.results import reasons
 from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.jobs import jobs
+from broker.app.jobs.bills import bill_of
 from broker.app.jobs.logs import FollowedOutput
 from broker.app.results import reasons
 from broker.app.results.story import MachineContext, course_of
@@ -29,7 +30,8 @@ from broker.core.events.views import JobView
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from broker.app.jobs.jobs import Bill, Progress
+    from broker.app.jobs.bills import Bill
+    from broker.app.jobs.jobs import Progress
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # polls
@@ -90,7 +92,7 @@ def _follow(terminal: Terminal, broker: Broker, output: FollowedOutput | None, j
                 background.revive(broker)
             if live is not None:
                 now = broker.clock.now()
-                live.update(_status(view, jobs.bill(broker, view), jobs.progress(broker, view), now), refresh=True)
+                live.update(_status(view, bill_of(broker, view), jobs.progress(broker, view), now), refresh=True)
             looks += 1
             broker.clock.sleep(_LOOK_EVERY)
 

@@ -26,7 +26,8 @@ from broker.reconciler.progress import billed_time, machine_time
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.jobs.jobs import Bill, Progress
+    from broker.app.jobs.bills import Bill
+    from broker.app.jobs.jobs import Progress
 
 _STATES = {
     JobState.SUCCEEDED: "green",

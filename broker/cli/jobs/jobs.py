@@ -36,6 +36,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first: state, machine, cost so far."""
     from broker.app.jobs import details, jobs
+    from broker.app.jobs.bills import bills_of
     from broker.cli.jobs import job_view
     from broker.core.errors import UnknownName
     from broker.core.events.outcomes import JobState
@@ -53,7 +54,7 @@ def list_jobs(
         return
     found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
     now = broker.clock.now()
-    billed = [(view, jobs.bill(broker, view)) for view in found.views]
+    billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
     for one in found.unreadable:
         terminal.say(f"not shown: {one} ({one.hint})")
     if billed:
@@ -106,6 +107,7 @@ def show(
 ) -> None:
     """Show one job: state, cost and events."""
     from broker.app.jobs import details, jobs
+    from broker.app.jobs.bills import bill_of
     from broker.app.service import background
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import exit_code, follow
@@ -122,7 +124,7 @@ def show(
         if last is None:
             raise typer.Exit(130)
         view = last
-    bill, progress, now = jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now()
+    bill, progress, now = bill_of(broker, view), jobs.progress(broker, view), broker.clock.now()
     happened = [
         event for event in jobs.events(broker, view) if event.seq <= view.seq
     ]  # later events are not in the view
@@ -255,6 +257,7 @@ def extend(
     its current limits.
     """
     from broker.app.jobs import details, jobs
+    from broker.app.jobs.bills import bill_of
     from broker.app.jobs.jobs import More
     from broker.app.service import background
     from broker.cli.jobs import held_view
@@ -279,7 +282,7 @@ def extend(
         terminal.refuse(approval_needed(after))
     else:
         terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
-        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, after).shares)))
+        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(bill_of(broker, after).shares)))
     if after.asked is not None:
         raise typer.Exit(6)
 

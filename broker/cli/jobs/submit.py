@@ -96,7 +96,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
 
     Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
     """
-    from broker.app.jobs import jobs
+    from broker.app.jobs.bills import bill_of
     from broker.app.jobs.submit import DearerNow
     from broker.app.jobs.submit import submit as admit
     from broker.app.service import background
@@ -117,7 +117,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
                 view = admit(broker, wanted, agreed=None if yes else seen, by=terminal.actor)
                 background.ensure(broker, for_secrets_of=view)
                 terminal.say(f"Submitted as {view.id}.")
-                terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, view).shares)))
+                terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(bill_of(broker, view).shares)))
             return view, pressed()
         except DearerNow as error:
             if pressed():
@@ -128,6 +128,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
 
 def _afterwards(terminal: Terminal, broker: Broker, view: JobView, how: Manner, *, left: bool) -> None:
     from broker.app.jobs import details, jobs
+    from broker.app.jobs.bills import bill_of
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import detached, exit_code, follow
 
@@ -138,7 +139,7 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, how: Manner, 
     detach = how.detach
     followed = None if detach or waits or left else follow(terminal, broker, view.id, output=not how.events)
     last = followed or jobs.find(broker, view.id)
-    bill = jobs.bill(broker, last)
+    bill = bill_of(broker, last)
     if terminal.as_json:
         terminal.answer(details.details(broker, last, progress=True))
     elif waits:

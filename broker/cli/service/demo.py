@@ -121,10 +121,11 @@ def _live(terminal: Terminal) -> Live | nullcontext[None]:
 
 def _status(story: Demo, view: JobView) -> Text:
     from broker.app.jobs import jobs
+    from broker.app.jobs.bills import bill_of
     from broker.cli.jobs.job_view import state_text, step_words
 
     now = story.broker.clock.now()
-    progress, bill = jobs.progress(story.broker, view), jobs.bill(story.broker, view)
+    progress, bill = jobs.progress(story.broker, view), bill_of(story.broker, view)
     parts = [
         state_text(view),
         Text(f"{formats.length(now - view.submitted_at)} simulated"),

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from broker.app.alerts import approvers
 from broker.app.jobs import jobs
+from broker.app.jobs.bills import bill_of
 from broker.app.jobs.submit import Preview, preview, read_job, submit
 from broker.app.policy.policies import adopt
 from broker.app.service import background
@@ -138,7 +139,7 @@ class SubmittedJob:
         return jobs.find(self._broker, self.id)
 
     def _result(self, view: JobView) -> JobResult:
-        bill = jobs.bill(self._broker, view)
+        bill = bill_of(self._broker, view)
         return JobResult(
             id=view.id,
             state=view.state,

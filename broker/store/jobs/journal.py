@@ -198,6 +198,10 @@ class StoreReading:
         """What a job's entries come to, by kind of money."""
         return ledger.balance(self._connection, job_id)
 
+    def balances(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each of those jobs; without those that have no entries."""
+        return ledger.balances(self._connection, job_ids)
+
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
         return spent_sums.spent(self._connection, budget, start, end)

@@ -36,6 +36,7 @@ from broker.store.policy import approvals
 from broker.store.tables import BALANCE, ENTRY, STILL_HELD
 
 _AT_ONCE = 5_000  # entries that are read at once
+_JOBS_AT_ONCE = 5_000  # values that a query may have, in either database
 _NAMES = BALANCE.columns.keys()
 # One question instead of two, whether it is there and to make it: while one process posts, all others wait.
 _OPEN = text(
@@ -184,6 +185,16 @@ def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
     """The kept sums of one job."""
     rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
     return {MoneyKind(row.money): balance_of(row) for row in rows}
+
+
+def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[MoneyKind, Balance]]:
+    """The kept sums of those jobs. Jobs without entries are left out."""
+    found: dict[str, dict[MoneyKind, Balance]] = {}
+    for first in range(0, len(job_ids), _JOBS_AT_ONCE):
+        mine = BALANCE.c.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
+        for row in connection.execute(select(BALANCE).where(mine)):
+            found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    return found
 
 
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:

@@ -1,0 +1,102 @@
+"""What jobs have cost so far, and hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
+from broker.core.events.views import JobView
+from broker.core.market.offers import MoneyKind
+from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Balance, Sum
+from broker.ledger.holds import ledger_rate
+from broker.ledger.meter import Meter
+from broker.ledger.shares import BudgetShare, budget_shares
+from broker.reconciler.progress import machine_time, on_demand_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a job has cost, in USD.
+
+    ``spent`` and ``held`` are the ledger's, by kind of money. ``so_far`` adds to what was settled what the machine
+    that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
+    cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
+    because of the job (amortised money was paid before it); both None until the job has ended, or without such a
+    placement. ``burns``: what is held, with the time that it is judged for
+    from now on; ``budgets``: those that the job falls under.
+    """
+
+    spent: Mapping[MoneyKind, Money]
+    held: Mapping[MoneyKind, Money]
+    so_far: Money
+    on_demand: Money | None
+    savings: Money | None
+    burns: Mapping[MoneyKind, Burn]
+    budgets: Sequence[BudgetSpec]
+
+    @property
+    def shares(self) -> list[BudgetShare]:
+        """How what is held falls into the periods of the budgets."""
+        return budget_shares(self.budgets, self.burns)
+
+
+def bill_of(broker: Broker, view: JobView) -> Bill:
+    """What the job has cost so far."""
+    return bills_of(broker, [view])[0]
+
+
+def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
+    """What each of the jobs has cost so far, in their order; asked of the store for all together."""
+    ids = [view.id for view in views]
+    with broker.store.reading() as look:
+        balances, sums, meters = look.balances(ids), look.sums(ids), look.meters(ids)
+    now = broker.clock.now()
+    policy = _policy(broker) if any(one.burn for of_job in balances.values() for one in of_job.values()) else None
+    return [
+        _bill(view, balances.get(view.id, {}), sums.get(view.id, ()), meters.get(view.id, {}), policy, now)
+        for view in views
+    ]
+
+
+def _bill(
+    view: JobView,
+    balance: Mapping[MoneyKind, Balance],
+    sums: Sequence[Sum],
+    meters: Mapping[int, Meter],
+    policy: PolicySet | None,
+    now: datetime,
+) -> Bill:
+    settled = sum((b.spent for b in balance.values()), Money.ZERO)
+    running = Money.ZERO
+    if view.attempts and not view.attempts[-1].over:
+        attempt = view.attempts[-1]
+        meter = meters.get(attempt.number)
+        own = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
+        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without what was spent on egress
+        used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(machine_time(attempt, now))
+        running = max(used - time, Money.ZERO)
+    on_demand = on_demand_cost(view) if view.state.final else None
+    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
+    paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    return Bill(
+        spent={kind: b.spent for kind, b in balance.items()},
+        held={kind: b.held for kind, b in balance.items() if b.held},
+        so_far=settled + running,
+        on_demand=on_demand,
+        savings=None if on_demand is None else on_demand - paid,
+        burns=burns,
+        budgets=policy.budgets(view.job, view.user) if burns and policy is not None else (),
+    )
+
+
+def _policy(broker: Broker) -> PolicySet | None:
+    try:
+        return broker.policy()
+    except BrokerError:
+        return None  # policies that this version cannot read must not hide a job's bill

@@ -1,0 +1,42 @@
+"""What a page asks of the store does not grow with the rows that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from tests.page.browsing import Site
+from tests.server.world import submitted
+
+
+@contextmanager
+def counted() -> Iterator[list[str]]:
+    """The statements that are executed meanwhile."""
+    found: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/"])
+def test_more_jobs_are_no_more_queries(site: Site, path: str) -> None:
+    browser = site.of("adam")
+    browser.get(path)
+    with counted() as few:
+        browser.get(path)
+    for number in range(4):
+        submitted(site.world.broker, f"more-{number}", "mia", "nlp")
+    browser.get("/offers")  # a submission may have made local prices due
+    with counted() as many:
+        assert "more-3" in browser.get(path).text
+    assert len(many) <= len(few), "\n".join(many[len(few) :])
