@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.jobs.disk_space import check_room
 from broker.app.jobs.environment_secrets import missing_secrets
+from broker.app.jobs.first_move import FirstMove
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
 from broker.app.jobs.place_hints import unknown_providers
@@ -35,7 +36,7 @@ from broker.core.events.wait_reasons import NothingFits
 from broker.core.job.file import parse_job
 from broker.core.job.file.overrides import JobOverrides
 from broker.core.job.jobs import Job
-from broker.core.job.placements import Plan
+from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.decisions import Decision
@@ -104,7 +105,8 @@ class Preview:
     for, although something could be rented now. ``budgets``: those that the job falls under.
     ``alternatives``: what the policies would let pass instead, where they refuse it. ``estimate``: where nothing can be
     started as things are, what it would cost if the engines were there and reference prices would do. ``machines``:
-    what is free of our own machines that jobs share."""
+    what is free of our own machines that jobs share. ``first``: what a submission would do first; None where nobody
+    asked, or the job would wait for machines of our own."""
 
     job: Job
     by: Actor
@@ -120,6 +122,16 @@ class Preview:
     alternatives: Sequence[Alternative] | None = None
     estimate: Plan | None = None
     machines: tuple[MachineUse, ...] = ()
+    first: FirstMove | None = None
+
+    @property
+    def in_order(self) -> tuple[Placement, ...]:
+        """The placements with that first where the job's first attempt would be tried; the others as ranked."""
+        first = self.first.placement if self.first is not None else None
+        if first is None:
+            return self.plan.placements
+        mine = [one for one in self.plan.placements if one.offer.id == first.offer.id] or [first]
+        return (*mine, *(one for one in self.plan.placements if one.offer.id != first.offer.id))
 
     @property
     def needs(self) -> timedelta | None:
@@ -211,11 +223,35 @@ def preview(
     for verdict in admission.verdicts:
         if verdict.warns:
             seen = _noted(seen, f"rule {verdict.name} {verdict.message} ({verdict.source})")
+    seen = _with_first_move(broker, seen, admission, chosen, by_carbon=by_carbon)
     if admission.short_of is not None:
         seen = _noted(seen, too_little(admission).message)
     elif (needed := seen.needs) is not None:
         seen = _noted(seen, too_short(seen.job, needed).message)
     return replace(seen, admission=admission)
+
+
+def _with_first_move(
+    broker: Broker, seen: Preview, admission: Admission, policy: PolicySet, *, by_carbon: bool
+) -> Preview:
+    """The preview with what `_first_events` and the reconciler would do first."""
+    if seen.waits or by_carbon:
+        return seen
+    move = FirstMove(admission.placement)
+    if admission.answer is Answer.ALLOW and _start_is_open(seen, policy):
+        from broker.app.jobs.strategy_move import strategys_move  # brings the strategies along, which few jobs need
+
+        move = strategys_move(broker, seen.job, policy, by=seen.by) or move
+    if move.placement is None:
+        seen = _noted(seen, f"it waits first: {move.why}")
+    elif move.why and move.placement.offer.id != seen.plan.placements[0].offer.id:
+        seen = _noted(seen, f"it starts on {move.placement.offer.pool}, which is not the cheapest: {move.why}")
+    return replace(seen, first=move)
+
+
+def _start_is_open(seen: Preview, policy: PolicySet) -> bool:
+    """Whether the reconciler asks the strategy where and when the job starts."""
+    return start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time)
 
 
 def _noted(seen: Preview, note: str) -> Preview:
@@ -485,7 +521,7 @@ def _first_events(
     if seen.waits:
         busy = NothingFits(counts={str(Reason.TOO_FEW_MACHINES): 1})
         return [*first, (None, ev.NothingFeasible(reason=waits_for_paid(seen.waiting) if seen.waiting else busy))]
-    if start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time):
+    if _start_is_open(seen, policy):
         return first  # the reconciler asks the strategy where and when
     return [*first, (1, launch_request(job_id, 1, admission.placement))]
 

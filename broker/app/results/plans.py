@@ -157,7 +157,7 @@ class SizingResult(Result):
 class PlanResult(Result):
     """A plan and what the policies say to it. ``exit_code``: what a submission would end with. ``estimate``: where
     nothing can be started as things are, what it would cost once the engines are installed. ``machines``: our own ones
-    that jobs share."""
+    that jobs share. The first of ``placements`` is where the job would start now, which a strategy may choose."""
 
     job: PlannedJob
     made_at: Moment
@@ -206,8 +206,7 @@ class PlanResult(Result):
             feasible=len(plan.placements),
             over_max_cost=seen.over_max_cost,
             placements=[
-                PlacementResult.of(p, plan.made_at, value, number)
-                for number, p in enumerate(plan.placements[:limit], 1)
+                PlacementResult.of(p, plan.made_at, value, number) for number, p in enumerate(seen.in_order[:limit], 1)
             ],
             estimate=[
                 PlacementResult.of(p, plan.made_at, value, number)

@@ -122,7 +122,7 @@ def _heading(seen: Preview) -> Text:
 
 
 def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableType]:
-    shown = seen.plan.placements[:limit]
+    shown = seen.in_order[:limit]
     cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
     count = len(seen.plan.placements)
     more = f"{count:,} of {formats.plural(seen.plan.offers_seen, 'offer')} match"
@@ -174,7 +174,7 @@ def _when(at: datetime, now: datetime) -> str:
 def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[RenderableType]:
     """The cost terms of each shown placement, and its ranking value if that is higher."""
     parts: list[RenderableType] = []
-    for number, placement in enumerate(seen.plan.placements[:limit], 1):
+    for number, placement in enumerate(seen.in_order[:limit], 1):
         unit = " for one hour" if placement.duration is None else ""
         parts.append(
             Text.assemble(
