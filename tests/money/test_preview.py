@@ -372,3 +372,10 @@ def test_one_budget_for_several_that_wait_is_given_out_in_their_turn(world: Mone
     world.do("capacity", {"pool": "gcp", "there": True})
     found = applied(world, files_of(world, {"amount": "$30"}))
     assert sorted(effect.value for effect in found.values()) != ["starts"] * 3
+
+
+def test_a_rehearsal_ends_in_time_and_says_what_it_left_out(world: MoneyWorld) -> None:
+    running(world)
+    with stage_folders(world):
+        seen = rehearse(world.broker, files_of(world, CHEAP), longest=0.0)
+    assert (seen.outcomes, seen.looked_at, seen.left_out) == ({}, frozenset(), 1)

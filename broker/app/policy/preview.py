@@ -62,7 +62,8 @@ def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = L
     policy, active = loaded(broker, files), broker.store.active_policy()
     now_ = active.files if active else {}
     would, does = rehearse(broker, files), _as_it_is(broker)
-    jobs = tuple(changed_outcomes(does.outcomes if does else {}, would.outcomes))
+    looked_at = would.looked_at if does is None else would.looked_at & does.looked_at
+    jobs = [one for one in changed_outcomes(does.outcomes if does else {}, would.outcomes) if one.job_id in looked_at]
     past = None
     if back is not None:
         now = broker.clock.now()
@@ -73,8 +74,8 @@ def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = L
         difference=difference(now_, files),
         jobs=jobs,
         budgets=tuple(_budget_changes(does.budgets if does else (), would.budgets)),
-        looked_at=would.open_jobs,
-        left_out=would.left_out,
+        looked_at=len(looked_at),
+        left_out=would.left_out + len(would.looked_at) - len(looked_at),
         past=past,
     )
 

@@ -7,6 +7,7 @@ what runs do, a rehearsal does.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,6 +42,8 @@ from broker.store import Store
 # Placing a job takes a plan, and nobody else can write while a rehearsal lasts: jobs that wait are looked at up to this
 # number, in their turn. What runs or is asked takes no plan, and is looked at in full.
 MOST_WAITING = 200
+# A look ends after so many seconds of the wall clock, wherever it is: others give up writing after 15.
+LONGEST = 5.0
 _MOST_STEPS = 4  # of one job: asked, granted, placed, and once more
 
 
@@ -85,18 +88,19 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What would happen to which job, by its id. ``open_jobs``: how many were looked at; ``left_out``: how many that
-    wait were not. ``budgets``: how each budget stands then."""
+    """What would happen to which job, by its id. ``looked_at``: the open jobs that were; ``left_out``: how many were
+    not. ``budgets``: how each budget stands then."""
 
     outcomes: Mapping[str, JobOutcome]
-    open_jobs: int
+    looked_at: frozenset[str]
     left_out: int
     budgets: Sequence[budgets.BudgetLine]
 
 
-def rehearse(broker: Broker, files: Mapping[str, str] | None = None) -> Rehearsed:
+def rehearse(broker: Broker, files: Mapping[str, str] | None = None, longest: float = LONGEST) -> Rehearsed:
     """What the next look does, under these policy files (None: those in force) as if they were applied now. Changes
-    nothing. Raises `StoreProblem`, and `InvalidInput` for files that are wrong."""
+    nothing. ``longest``: jobs whose turn comes after so many seconds are left out. Raises
+    `StoreProblem`, and `InvalidInput` for files that are wrong."""
     with broker.store.reading() as look:
         jobs = [view.job for view in look.unclosed()]
     for sandbox in {wants_sandbox(job) for job in jobs}:
@@ -106,23 +110,29 @@ def rehearse(broker: Broker, files: Mapping[str, str] | None = None) -> Rehearse
             store.activate_policy(files, by="", note="")
         tried = broker.over(store)
         budgets.check(tried)  # a budget that is exceeded is known to be so from now on
-        return _look(tried, store)
+        return _look(tried, store, longest)
 
 
-def _look(broker: Broker, store: Store) -> Rehearsed:
-    now = broker.clock.now()
+def _look(broker: Broker, store: Store, longest: float) -> Rehearsed:
+    now, ends = broker.clock.now(), time.monotonic() + longest
     judging = reconciler_setup.judging(broker, reconciler_setup.run_folders(broker), rest=0.0)
     with store.reading() as look:
         views = in_turn(look.unclosed(), now)
     waiting = {view.id for view in islice((view for view in views if waits(view)), MOST_WAITING)}
     chosen = [view for view in views if not waits(view) or view.id in waiting]
-    job = _JobRehearsal(store, judging, now)
-    found = {view.id: outcome for view in chosen if (outcome := job.outcome(view)) is not None}
-    policy = broker.policy()
+    job, policy = _JobRehearsal(store, judging, now), broker.policy()
+    found: dict[str, JobOutcome] = {}
+    looked_at: list[str] = []
     for view in chosen:
-        if view.id not in found and (later := _stops_later(store, policy, view, now)) is not None:
-            found[view.id] = later
-    return Rehearsed(found, len(chosen), len(views) - len(chosen), budgets.budgets(broker))
+        if time.monotonic() >= ends:
+            break
+        looked_at.append(view.id)
+        outcome = job.outcome(view)
+        if outcome is None or outcome.effect is Effect.WARNS:
+            outcome = _stops_later(store, policy, view, now) or outcome
+        if outcome is not None:
+            found[view.id] = outcome
+    return Rehearsed(found, frozenset(looked_at), len(views) - len(looked_at), budgets.budgets(broker))
 
 
 @dataclass(frozen=True, slots=True)
