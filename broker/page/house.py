@@ -1,4 +1,4 @@
-"""The house itself: people and tokens with the audit log, and whether the service does its work."""
+"""The house itself: oneself, people and tokens with the audit log, and whether the service does its work."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from fastapi.responses import Response
 
 from broker.app.access import audit, people, tokens
 from broker.app.market.polling import statuses
-from broker.app.results.access import AuditLog, PersonResult, TokenResult
+from broker.app.results.access import AuditLog, CallerIdentity, PersonResult, TokenResult
 from broker.app.results.prices import PolledProvider
 from broker.app.service.health import Pulses
 from broker.page.drawing import drawn
 from broker.page.visitors import By
 
 _LINES = 100  # of the audit log
+
+
+def me(by: By) -> Response:
+    """Who has signed in, what they may, and the end of all their sessions."""
+    found = CallerIdentity.of(by.caller.access)
+    return drawn("me.html", by, {"me": found}, title=found.person.name, at="/me")
 
 
 def people_and_tokens(by: By) -> Response:

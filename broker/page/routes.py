@@ -38,6 +38,7 @@ PAGES = (
     PageRoute("GET", "/budgets", Permission.SEE_BUDGETS, money.budget_list),
     PageRoute("GET", "/budgets/{id}", Permission.SEE_BUDGETS, money.budget),
     PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
+    PageRoute("GET", "/me", None, house.me),
     PageRoute("GET", "/people", Permission.SEE_PEOPLE, house.people_and_tokens),
     PageRoute("GET", "/health", Permission.SEE_MARKET, house.health),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.page.browsing import Site, site_of
-from tests.server.world import new_world
+from tests.server.world import Company, new_world
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +17,12 @@ def seen_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     world = new_world(tmp_path_factory.mktemp("site"))
     yield site_of(world)
     world.broker.close()
+
+
+@pytest.fixture(scope="session")
+def seen_world(seen_site: Site) -> Company:
+    """The company behind it."""
+    return seen_site.world
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from broker.core.access.sessions import IDLE, LONGEST_SESSION
 from broker.core.values.clock import ManualClock
 from broker.server.transport import Transport
 from tests.actors import ROOT, with_clock
-from tests.page.browsing import FROM_HERE, Browser, Site, answering
+from tests.page.browsing import FROM_HERE, Browser, FormFields, Site, answering
 from tests.server.world import Company, bearer
 
 COOKIE = "gpubroker_session"
@@ -90,6 +90,9 @@ def test_signing_out_everywhere_ends_every_session_of_the_person_alone(site: Sit
     one, other, colleague = site.browser(), site.browser(), site.browser()
     for browser, name in ((one, "mia"), (other, "mia"), (colleague, "vic")):
         browser.sign_in(site.world.token(name))
+    assert "change own jobs" in one.get("/me").text
+    page = FormFields(one.get("/me").text)
+    assert [found.get("name") for tag, found in page.elements if tag == "button"] == [None, "everywhere"]
     one.send_form("/", "/sign-out", everywhere="yes")
     assert [browser.get("/").status_code for browser in (other, colleague)] == [303, 200]
 
