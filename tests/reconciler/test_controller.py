@@ -40,9 +40,11 @@ class Scripted(Controller):
     forgotten: list[str] = field(default_factory=list)
 
     def goes_by(self, about: JobContext) -> Hashable | None:
+        assert about.view == VIEW
         return self.by
 
     def reconcile(self, about: JobContext) -> ControllerResult:
+        assert about.view == VIEW
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -135,3 +137,16 @@ def test_jobs_and_attempts_rest_for_themselves_and_are_forgotten(agenda: Agenda,
     agenda.forget("train-1")
     assert controller.forgotten == ["train-1"]
     assert [asks(agenda, controller, 0, of) for of in (None, 0)] == [False, True]
+
+
+def test_what_is_no_concern_or_rests_changes_nothing_and_who_was_never_asked_is_forgotten(
+    controller: Scripted,
+) -> None:
+    agenda, about = Agenda(), JobContext(VIEW, START)
+    controller.by = None
+    assert agenda.ask(controller, about) is agenda.ask(controller, about) is False
+    controller.by, controller.answer = "same", DecideAnew(START + SECOND)
+    assert agenda.ask(controller, about) is True
+    assert agenda.ask(controller, about) is False, "it rests"
+    agenda.forget("nobody")
+    assert controller.forgotten == ["nobody"]

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.core.events.outcomes import Cause
+from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
@@ -18,6 +18,7 @@ from broker.reconciler import leases as module
 from broker.reconciler.leases import Leases
 from broker.reconciler.settlement.funds import Funds, funds_of
 from broker.reconciler.worklist import Worklist
+from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store
 from tests.controllers import FixedLimits
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, offer, running
@@ -167,3 +168,26 @@ def test_what_was_paid_before_has_no_end_of_its_money(stage: Stage, terms: Terms
     view = terms.look()
     assert terms.leases.paid_until(view, stage.clock.now()) is None
     assert terms.leases.granted(view, view.attempts[0], stage.clock.now()).paid_until is None
+
+
+def test_what_has_ended_is_told_to_stop_whatever_it_was_granted(stage: Stage, terms: Terms) -> None:
+    running(stage)
+    view = terms.look()
+    (attempt,) = view.attempts
+    over = replace(attempt, state=AttemptState.FAILED, cause=Cause.EXIT_STATUS)
+    after = replace(view, attempts=(over,))
+    terms.leases.keep(after, over, stage.clock.now())
+    assert stage.mailbox.leases["j-1-1"][-1] == LeaseGrant(stop=Cause.EXIT_STATUS)
+    fenced = replace(attempt, key="j-1-9")
+    terms.leases.withdraw(view, fenced, stage.clock.now())
+    assert stage.mailbox.leases["j-1-9"] == [LeaseGrant(stop=Cause.FENCED)]
+
+
+def test_a_lease_is_looked_for_where_its_attempt_runs(
+    stage: Stage, terms: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(stage)
+    view, asked = terms.look(), list[object]()
+    monkeypatch.setattr(stage.mailbox, "lease", lambda *about: asked.append(about))
+    terms.leases.find(view, view.attempts[0])
+    assert asked == [(view, view.attempts[0])]

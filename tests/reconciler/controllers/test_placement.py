@@ -28,6 +28,7 @@ from broker.core.events.wait_reasons import (
 from broker.core.job.jobs import Job, Work
 from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, Billing, CapacityType, MoneyKind, Offer
+from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision, inputs_of
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults
@@ -520,6 +521,54 @@ def test_machines_that_somebody_took_meanwhile_are_not_given_away(scene: Scene) 
     (note,) = scene.said()
     assert isinstance(note, ev.NothingFeasible)
     assert note.reason == NothingFits(counts={"too_few_machines": 1})
+
+
+def test_time_that_a_machine_still_costs_counts_when_the_job_moves(scene: Scene) -> None:
+    """The first machine is up for an hour, and not gone yet."""
+    scene.submit()
+    scene.place()
+    scene.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
+    scene.append((1, ev.AttemptEnded(cause=Cause.PREEMPTED)))
+        (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, ev.AttemptEnded(cause=Cause.PREEMPTED))
+    )
+    scene.place(NOW + HOUR)
+    assert scene.policy.judged[-1].elapsed == HOUR
+    assert scene.decided()[0].seen["money"] == {}, "nine hours are left, and ten are held for"
+
+
+def test_nobody_is_asked_twice(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.submit()
+    scene.append((None, ev.ApprovalAsked(extension=True)))
+    assert scene.place() == LATER
+    assert [type(body) for body in scene.said()] == [ev.ApprovalAsked, ev.NothingFeasible]
+
+
+def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    limit = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("0.50"))
+    scene.submit(job=limit)
+    assert scene.place() == LATER
+    assert [type(body) for body in scene.said()] == [ev.NothingFeasible]
+
+
+def test_what_a_standing_grant_lets_through_is_given_before_the_launch_and_counted(scene: Scene) -> None:
+    class Granting(Says):
+        def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+            figures = {"approved_by": "olga", "standing": "1"}
+            return [replace(one, code="approved", figures=figures) for one in super().judge(action, facts)]
+
+    with scene.store.writing() as tx:
+        tx.give_standing(StandingGrant(0, "olga", NOW - HOUR, NOW + HOUR, Money.usd(999), ("hours",), ("ann",)))
+    scene.policy = Granting()
+    scene.submit()
+    scene.place()
+    given, request = scene.said()
+    assert isinstance(given, ev.ApprovalGiven)
+    assert (given.by, given.standing, given.rules) == ("olga", 1, ("hours",))
+    assert isinstance(request, ev.LaunchRequested)
+    with scene.store.reading() as look:
+        assert look.standing_share(1, "j-1") == Money.usd("120.60")
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

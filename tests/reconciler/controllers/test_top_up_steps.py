@@ -1,0 +1,305 @@
+"""Looking after the money of one machine, step by step, on a store: $12 an hour, that is 20 cents a minute; two minutes
+are for stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.outcomes import AttemptState, Cause
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import HoldTrigger, MoreMoneyDenied
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance, Movement, Tags
+from broker.ledger.journal import NoLongerCurrent
+from broker.reconciler.admission.approvals import refuse
+from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, JobContext
+from broker.reconciler.controllers.placement import hold_entries, launch_request
+from broker.reconciler.controllers.top_up import TopUp
+from broker.store import Store
+from tests.reconciler.controllers.test_placement import Says, sold
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+CASH, PAID = MoneyKind.CASH, MoneyKind.AMORTISED
+RATE = Money.usd(12)
+
+
+def for_minutes(minutes: float) -> Money:
+    return RATE.for_duration(minutes * MINUTE)
+
+
+def burning(minutes: float, money: float | None = None) -> Burn:
+    """Judged for so many minutes; with the money for as many, or for others."""
+    return Burn(for_minutes(minutes if money is None else money), NOW, NOW + minutes * MINUTE, RATE)
+
+
+@dataclass
+class Watched:
+    """A job that runs since now, its money looked after."""
+
+    store: Store
+    policy: Any = field(default_factory=Says)
+
+    def runs(self, holds: Burn, **place: Any) -> None:
+        placement = Placement(sold("a", **place), 1, RATE, RATE, (), None, None, 1.0, 1.0, 0.0)
+        submitted = ev.Submitted(job=Job(name="j", run="x"), user="ann", max_duration_seconds=36000)
+        with self.store.writing() as tx:
+            tx.post(hold_entries(Tags("j-1", "ann"), {}, {placement.money: holds}, Movement.HOLD, 0))
+            tx.append("j-1", [(None, submitted), (1, launch_request("j-1", 1, placement))], NOW)
+        self.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
+
+    def append(self, *items: tuple[int | None, EventBody]) -> None:
+        with self.store.writing() as tx:
+            tx.append("j-1", list(items), NOW)
+
+    def looked(self, now: datetime = NOW, view: JobView | None = None) -> ControllerResult:
+        return TopUp(self.store, lambda: self.policy).reconcile(JobContext(view or self.view, now))
+
+    @property
+    def view(self) -> JobView:
+        with self.store.reading() as look:
+            view = look.job("j-1")
+        assert view is not None
+        return view
+
+    def said(self) -> list[EventBody]:
+        """What was recorded once the machine was up."""
+        with self.store.reading() as look:
+            return [event.body for event in look.events("j-1")][4:]
+
+    def held(self) -> tuple[Money, Burn | None]:
+        with self.store.reading() as look:
+            balance = look.balance("j-1")[CASH]
+        return balance.held, balance.burn
+
+    def decided(self) -> list[tuple[object, ...]]:
+        with self.store.reading() as look:
+            decisions = look.decisions(job_id="j-1")
+        assert {(one.action, one.attempt, one.user, one.at) for one in decisions} <= {
+            (ActionKind.EXTEND, 1, "ann", NOW)
+        }
+        return [(one.answer, one.seen["money"], one.seen.get("asked_at")) for one in decisions]
+
+
+@pytest.fixture
+def job(store: Store) -> Watched:
+    return Watched(store)
+
+
+def test_what_is_looked_after(job: Watched) -> None:
+    job.runs(burning(60))
+    view = job.view
+    (attempt,) = view.attempts
+
+    def goes_by(view: JobView, **attempt_is: Any) -> bool | None:
+        some = tuple(replace(one, **attempt_is) for one in view.attempts)
+        return TopUp(job.store, lambda: job.policy).goes_by(JobContext(replace(view, attempts=some), NOW))
+
+    assert goes_by(view) is True
+    assert goes_by(view, up_since=None) is False
+    assert goes_by(view, state=AttemptState.REQUESTED) is None
+    assert goes_by(view, state=AttemptState.SUCCEEDED) is None
+    assert goes_by(view, stop_requested=Cause.MAX_DURATION) is None
+    assert goes_by(replace(view, cancel_requested=True)) is None
+    assert goes_by(replace(view, attempts=())) is None
+    own = replace(attempt.placement, offer=replace(attempt.placement.offer, money=PAID))
+    assert goes_by(view, placement=own) is None
+    job.append((None, ev.ApprovalAsked(extension=True)))
+    assert goes_by(job.view) is None
+
+
+@pytest.mark.parametrize(
+    ("minutes", "again"),
+    [
+        (60, 1),  # a look each minute
+        (18, 1),
+    ],
+)
+def test_far_from_its_end_it_rests_for_a_minute(job: Watched, minutes: float, again: float) -> None:
+    job.runs(burning(minutes))
+    assert job.looked() == AtRest(NOW + again * MINUTE)
+    assert (job.said(), job.decided()) == ([], [])
+
+
+def test_near_its_end_an_hour_more_is_held(job: Watched) -> None:
+    job.runs(burning(12))
+    assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
+    assert job.said() == [ev.ToppedUp(amount=for_minutes(60), until=NOW + 70 * MINUTE)]
+    assert job.held() == (for_minutes(72), burning(72))
+    assert job.decided() == [(Answer.ALLOW, {"cash": for_minutes(60).as_json()}, None)]
+    (action,) = job.policy.judged
+    assert (action.in_place, action.job_id, action.held, action.spent) == (True, "j-1", for_minutes(12), Money.ZERO)
+    assert job.looked() == AtRest(NOW + MINUTE), "now it has enough"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "rests"),
+    [(12, 5 * MINUTE), (6, 3 * MINUTE), (4, MINUTE), (3, MINUTE), (2, MINUTE)],
+)
+def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end(
+    job: Watched, minutes: float, rests: timedelta
+) -> None:
+    job.policy = Says({"a": Answer.DENY})
+    job.runs(burning(minutes))
+    found = job.looked()
+    assert isinstance(found, DecideAnew if minutes <= 3 else AtRest)
+    assert (found.rests_until if isinstance(found, DecideAnew) else found.until) == NOW + rests  # type: ignore[union-attr]
+    assert bool(job.said()) is (minutes <= 3)
+    assert job.held()[0] == for_minutes(minutes)
+    assert job.decided() == [(Answer.DENY, {"cash": for_minutes(60).as_json()}, None)]
+
+
+def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: Watched) -> None:
+    job.policy = Says({"a": Answer.DENY})
+    job.runs(burning(3))
+    job.looked()
+    objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
+    denied = MoreMoneyDenied(trigger=HoldTrigger.ENDS, paid_until=NOW + MINUTE, objections=(objection,))
+    assert job.said() == [ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", reason=denied)]
+    assert job.view.attempts[0].stop_requested is Cause.MONEY_REFUSED
+
+
+def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(job: Watched) -> None:
+    job.policy = Says({"a": Answer.ASK})
+    job.runs(burning(12))
+    assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
+    (asked,) = job.said()
+    assert isinstance(asked, ev.ApprovalAsked)
+    assert (asked.extension, asked.held, asked.approvers) == (True, {CASH: for_minutes(60)}, ("olga",))
+    assert job.held()[0] == for_minutes(72)
+    assert job.decided() == [(Answer.ASK, {"cash": for_minutes(60).as_json()}, NOW.isoformat())]
+    with job.store.writing() as tx:
+        refuse(tx, job.view, NOW, by="olga")
+    assert job.held()[0] == for_minutes(12)
+    assert job.looked() == AtRest(NOW + 5 * MINUTE)
+    assert isinstance(job.said()[-1], ev.ApprovalRefused)
+
+
+def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job: Watched) -> None:
+    job.runs(burning(12, money=120))
+    assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
+    dated = ev.HoldDated(amount=for_minutes(120), rate=RATE, until=NOW + 118 * MINUTE, trigger=HoldTrigger.ENDS)
+    assert job.said() == [dated]
+    assert job.held() == (for_minutes(120), burning(120))
+
+
+def test_where_a_rule_asks_about_dates_alone_nothing_is_dated_before_the_answer(job: Watched) -> None:
+    job.policy = Says({"a": Answer.ASK})
+    job.runs(burning(12, money=120))
+    job.looked()
+    assert job.held() == (for_minutes(120), burning(12, money=120))
+    assert isinstance(job.said()[0], ev.ApprovalAsked)
+
+
+@dataclass
+class Budgeted(Says):
+    """With a budget by the day, or one that cannot be read."""
+
+    broken: bool = False
+    rules: tuple[()] = ()
+
+    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
+        if self.broken:
+            raise InvalidInput("cannot be read")
+        assert (job.name, user) == ("j", "ann")
+        return [BudgetSpec("b", "day", "UTC", frozenset({"cash"}))]
+
+
+def test_what_is_used_up_faster_than_was_judged_is_judged_anew_where_a_period_ends_before(job: Watched) -> None:
+    """$240 were judged for twenty-four hours at $10; at $12 they last twenty."""
+    job.policy = Budgeted()
+    job.runs(Burn(Money.usd(240), NOW, NOW + 24 * HOUR, Money.usd(10)))
+    view = replace(job.view, max_duration=30 * HOUR)
+    assert isinstance(job.looked(view=view), DecideAnew)
+    (dated,) = job.said()
+    assert isinstance(dated, ev.HoldDated)
+    assert (dated.trigger, dated.rate, dated.amount) == (HoldTrigger.FASTER, RATE, Money.usd(240))
+    held, burn = job.held()
+    assert burn is not None
+    assert (held, burn.end, burn.rate) == (Money.usd(240), NOW + 20 * HOUR, RATE)
+
+
+def test_policies_that_cannot_be_read_change_nothing(job: Watched) -> None:
+    job.policy = Budgeted(broken=True)
+    job.runs(Burn(Money.usd(240), NOW, NOW + 24 * HOUR, Money.usd(10)))
+    assert job.looked() == AtRest(NOW + MINUTE)
+    job.policy = Budgeted(broken=True)
+    assert job.said() == []
+
+
+def test_where_it_cannot_be_judged_for_now_it_is_tried_again(job: Watched) -> None:
+    job.runs(burning(12))
+
+    def unreadable() -> Any:
+        raise InvalidInput("cannot be read")
+
+    found = TopUp(job.store, unreadable).reconcile(JobContext(job.view, NOW))
+    assert found == AtRest(NOW + 5 * MINUTE)
+    assert (job.said(), job.decided()) == ([], [])
+
+
+def test_policies_that_changed_meanwhile_are_asked_anew(job: Watched) -> None:
+    job.runs(burning(12))
+    policies: list[Any] = [Says(version="v1"), Says(version="v2")]
+    found = TopUp(job.store, lambda: policies.pop(0)).reconcile(JobContext(job.view, NOW))
+    assert found == DecideAnew()
+    assert (job.said(), job.decided()) == ([], [])
+
+
+def test_nothing_is_done_by_a_view_that_is_out_of_date(job: Watched) -> None:
+    job.runs(burning(12))
+    before = job.view
+    job.append((1, ev.Claimed(host="n")))
+    with pytest.raises(NoLongerCurrent):
+        job.looked(view=before)
+    assert job.decided() == []
+
+
+def test_what_a_standing_grant_lets_through_is_counted_against_it(job: Watched) -> None:
+    class Granting(Says):
+        def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+            figures = {"approved_by": "olga", "standing": "1"}
+            return [replace(one, code="approved", figures=figures) for one in super().judge(action, facts)]
+
+    with job.store.writing() as tx:
+        ahead = StandingGrant(0, "olga", NOW - HOUR, NOW + HOUR, Money.usd(100), ("hours",), ("ann",))
+        assert tx.give_standing(ahead).number == 1
+    job.policy = Granting()
+    job.runs(burning(12))
+    job.looked()
+    given, topped_up = job.said()
+    assert isinstance(given, ev.ApprovalGiven)
+    assert (given.by, given.standing, given.rules) == ("olga", 1, ("hours",))
+    assert isinstance(topped_up, ev.ToppedUp)
+    with job.store.reading() as look:
+        assert look.standing_share(1, "j-1") == for_minutes(72)
+
+
+def test_what_the_job_has_of_other_money_is_no_help_and_counts_towards_its_cost(job: Watched) -> None:
+    """Of $5 that the job may cost, $2.40 are held in cash and $1.60 were paid in the sandbox's money."""
+    job.runs(burning(12))
+    with job.store.writing() as tx:
+        for kind, cents in ((MoneyKind.SANDBOX, 160), (PAID, 900)):
+            amount = Money(cents * 10_000)
+            tx.post(hold_entries(Tags("j-1", "ann"), {}, {kind: replace(burning(1), amount=amount)}, Movement.HOLD, 1))
+    job.looked(view=replace(job.view, max_cost=Money.usd(5)))
+    (topped_up,) = job.said()
+    assert isinstance(topped_up, ev.ToppedUp)
+    assert topped_up.amount == Money.usd(1)
+    with job.store.reading() as look:
+        assert look.balance("j-1")[PAID] == Balance(Money.usd(-9), Money.usd(9), Money.ZERO)
