@@ -181,6 +181,43 @@ def test_what_has_ended_is_told_to_stop_whatever_it_was_granted(stage: Stage, te
     fenced = replace(attempt, key="j-1-9")
     terms.leases.withdraw(view, fenced, stage.clock.now())
     assert stage.mailbox.leases["j-1-9"] == [LeaseGrant(stop=Cause.FENCED)]
+    terms.leases.withdraw(view, replace(attempt, key="j-1-8"), stage.clock.now(), Cause.CANCEL)
+    assert stage.mailbox.leases["j-1-8"] == [LeaseGrant(stop=Cause.CANCEL)]
+    terms.leases.withdraw(view, replace(over, key="j-1-7"), stage.clock.now(), Cause.CANCEL)
+    assert stage.mailbox.leases["j-1-7"] == [LeaseGrant(stop=Cause.EXIT_STATUS)], "it had ended by itself"
+
+
+@pytest.mark.parametrize(
+    ("there", "longest", "reads", "writes"),
+    [
+        ("same", None, 1, 0),  # written by an earlier process
+        ("nothing", None, 1, 1),
+        ("unattended", None, 1, 1),  # nobody knows when that was written
+        ("same", HOUR, 0, 1),  # nor how long ago the node heard of anybody
+    ],
+)
+def test_what_an_earlier_process_wrote_stands_where_its_age_makes_no_difference(
+    stage: Stage, terms: Terms, monkeypatch: pytest.MonkeyPatch, there: str, longest: timedelta | None, reads: int,
+    writes: int,
+) -> None:  # fmt: skip
+    running(stage)
+    view, now, terms.limits.longest = terms.look(), stage.clock.now(), longest
+    (attempt,) = view.attempts
+    granted = terms.leases.granted(view, attempt, now)
+    found = {"same": granted, "nothing": None, "unattended": replace(granted, max_unattended=HOUR)}[there]
+    asked, written = list[object](), list[object]()
+
+    def lease(*about: object) -> LeaseGrant | None:
+        asked.append(about)
+        return found
+
+    monkeypatch.setattr(stage.mailbox, "lease", lease)
+    monkeypatch.setattr(stage.mailbox, "write_lease", lambda *about: written.append(about))
+    terms.leases.keep(view, attempt, now)
+    assert asked == [(view, attempt)] * reads
+    assert written == [(view, attempt, granted)] * writes
+    terms.leases.keep(view, attempt, now)
+    assert (len(asked), len(written)) == (reads, writes), "now it is known"
 
 
 def test_a_lease_is_looked_for_where_its_attempt_runs(

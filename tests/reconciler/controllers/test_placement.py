@@ -529,8 +529,6 @@ def test_time_that_a_machine_still_costs_counts_when_the_job_moves(scene: Scene)
     scene.place()
     scene.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
     scene.append((1, ev.AttemptEnded(cause=Cause.PREEMPTED)))
-        (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, ev.AttemptEnded(cause=Cause.PREEMPTED))
-    )
     scene.place(NOW + HOUR)
     assert scene.policy.judged[-1].elapsed == HOUR
     assert scene.decided()[0].seen["money"] == {}, "nine hours are left, and ten are held for"
