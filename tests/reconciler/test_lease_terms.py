@@ -181,9 +181,9 @@ def test_what_has_ended_is_told_to_stop_whatever_it_was_granted(stage: Stage, te
     fenced = replace(attempt, key="j-1-9")
     terms.leases.withdraw(view, fenced, stage.clock.now())
     assert stage.mailbox.leases["j-1-9"] == [LeaseGrant(stop=Cause.FENCED)]
-    terms.leases.withdraw(view, replace(attempt, key="j-1-8"), stage.clock.now(), Cause.CANCEL)
-    assert stage.mailbox.leases["j-1-8"] == [LeaseGrant(stop=Cause.CANCEL)]
-    terms.leases.withdraw(view, replace(over, key="j-1-7"), stage.clock.now(), Cause.CANCEL)
+    terms.leases.withdraw(view, replace(attempt, key="j-1-8"), stage.clock.now(), Cause.MAX_DURATION)
+    assert stage.mailbox.leases["j-1-8"] == [LeaseGrant(stop=Cause.MAX_DURATION)]
+    terms.leases.withdraw(view, replace(over, key="j-1-7"), stage.clock.now(), Cause.MAX_DURATION)
     assert stage.mailbox.leases["j-1-7"] == [LeaseGrant(stop=Cause.EXIT_STATUS)], "it had ended by itself"
 
 

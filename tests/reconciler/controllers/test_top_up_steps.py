@@ -29,7 +29,8 @@ from broker.ledger.journal import NoLongerCurrent
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.controllers.placement import hold_entries, launch_request
-from broker.reconciler.controllers.top_up import TopUp
+from broker.reconciler.controllers.top_up import TopUp, TopUpPace
+from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
 from tests.reconciler.controllers.test_placement import Says, sold
 
@@ -303,3 +304,38 @@ def test_what_the_job_has_of_other_money_is_no_help_and_counts_towards_its_cost(
     assert topped_up.amount == Money.usd(1)
     with job.store.reading() as look:
         assert look.balance("j-1")[PAID] == Balance(Money.usd(-9), Money.usd(9), Money.ZERO)
+
+
+def test_a_controller_keeps_the_pace_that_it_is_given(job: Watched) -> None:
+    job.runs(burning(60))
+    slow = TopUpPace(every=7 * MINUTE)
+    found = TopUp(job.store, lambda: job.policy, slow).reconcile(JobContext(job.view, NOW))
+    assert found == AtRest(NOW + 7 * MINUTE)
+
+
+def test_machines_for_which_nothing_is_held_are_stopped_where_nothing_may_be(job: Watched) -> None:
+    """Nothing was ever held; $5 is all that the job may cost."""
+    placement = Placement(sold("a"), 1, RATE, RATE, (), None, None, 1.0, 1.0, 0.0)
+    submitted = ev.Submitted(job=Job(name="j", run="x"), user="ann", max_duration_seconds=36000)
+    job.append((None, submitted), (1, launch_request("j-1", 1, placement)))
+    job.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
+    assert job.looked() == DecideAnew(NOW + MINUTE)
+    (topped_up,) = job.said()
+    assert topped_up == ev.ToppedUp(amount=for_minutes(62), until=NOW + HOUR)
+
+
+def test_what_is_settled_by_its_meter_counts_as_spent_of_what_is_held(job: Watched) -> None:
+    """Ten of twenty-two minutes are settled."""
+    job.runs(burning(22))
+    job.policy = Says({"a": Answer.DENY})
+    later = NOW + 10 * MINUTE
+    with job.store.writing() as tx:
+        post_due(tx, [job.view], later)
+    job.looked(later)
+    with job.store.reading() as look:
+        (decision,) = look.decisions(job_id="j-1")
+    assert (decision.at, decision.seen["offers_seen"]) == (later, 1)
+    assert decision.seen["money"] == {"cash": for_minutes(60).as_json()}
+    action = job.policy.judged[-1]
+    assert (action.spent, action.held) == (for_minutes(10), for_minutes(12))
+    assert action.burns == {CASH: Burn(for_minutes(72), later, later + 72 * MINUTE, RATE)}
