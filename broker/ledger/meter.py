@@ -202,9 +202,7 @@ def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: BilledTime, m
 
 def _even_runs(lacking: dict[int, int]) -> Iterator[tuple[int, int, int]]:
     """Slots in a row over which an amount may be spread evenly: the first, the one after the last, the amount. At each
-    edge in between, that is off by no more than `_ROUNDING`; together the amounts are exact."""
-    if not lacking:
-        return
+    edge in between, that is off by no more than `_ROUNDING`; together the amounts are exact. ``lacking``: some."""
     first, after = min(lacking), max(lacking) + 1
     while first < after:
         end = amount = total = 0

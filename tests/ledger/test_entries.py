@@ -156,3 +156,14 @@ def test_each_movement_of_a_sum_has_two_entries() -> None:
     assert movements([summed(3), summed(3)]) == 3
     one = Sum("", Movement.HOLD, Account.HELD, Money(9), MoneyKind.CASH, AT, *COVERS, Tags("j", "ann"))
     assert one.count == 1, "a sum that does not say so is of one entry"
+
+
+def test_a_date_moves_no_money() -> None:
+    start = datetime(2026, 3, 2, tzinfo=UTC)
+    about: Any = {
+        "movement_id": "d", "money": MoneyKind.CASH, "at": start, "covers": (start, start), "tags": Tags("j", "ann"),
+    }  # fmt: skip
+    assert [entry.amount for entry in move(Movement.DATE, Money.ZERO, **about)] == [Money.ZERO] * 2
+    for amount in (Money(5), Money(-5)):
+        with pytest.raises(ValueError, match="makes no sense"):
+            move(Movement.DATE, amount, **about)
