@@ -146,7 +146,8 @@ class Scene:
 
     def submit(self, hold: str | None = None, job: Job | None = None, **more: Any) -> None:
         job = job or Job(name="j", run="x", work=Work(duration=2 * HOUR))
-        submitted = ev.Submitted(job=job, user="ann", max_duration_seconds=36000, work_seconds=7200, **more)
+        about = {"work_seconds": 7200} | more
+        submitted = ev.Submitted(job=job, user="ann", max_duration_seconds=36000, **about)
         with self.store.writing() as tx:
             tx.append("j-1", [(None, submitted)], NOW)
             if hold is not None:
@@ -569,6 +570,38 @@ def test_what_a_standing_grant_lets_through_is_given_before_the_launch_and_count
         assert look.standing_share(1, "j-1") == Money.usd("120.60")
 
 
+def test_a_rule_about_money_that_refuses_what_costs_nothing_is_waited_out(scene: Scene) -> None:
+    scene.offers = [sold("own", "0", capacity=CapacityType.OWNED)]
+    scene.policy = Says({"own": Answer.DENY}, "budget")
+    scene.submit()
+    assert scene.place() == LATER
+    (note,) = scene.said()
+    assert isinstance(note, ev.NothingFeasible)
+    assert isinstance(note.reason, PolicyDenies)
+
+
+def test_whose_turn_it_is_goes_there_though_no_place_meets_the_deadline(scene: Scene) -> None:
+    job = Job(name="j", run="x", work=Work(duration=2 * HOUR), deadline=timedelta(minutes=90))
+    scene.submit(job=job, deadline=NOW + 1.5 * HOUR)
+    scene.options["lot"] = lambda view, now: Lot(first=scene.offers[1].id)
+    scene.place()
+    risk, request = scene.said()
+    assert isinstance(risk, ev.DeadlineAtRisk)
+    assert isinstance(request, ev.LaunchRequested)
+    assert (request.placement.offer.zone, request.why) == ("b", "its turn in the queue")
+
+
+def test_a_wait_of_a_job_of_unknown_length_saves_so_much_an_hour(scene: Scene) -> None:
+    occupied(scene)
+    scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR)
+    scene.submit(job=Job(name="j", run="x"), work_seconds=None)
+    scene.place()
+    (note,) = scene.said()
+    assert isinstance(note, ev.NothingFeasible)
+    assert isinstance(note.reason, WaitsForPaid)
+    assert note.reason.an_hour
+
+
 # --- the rest -------------------------------------------------------------------------------------------------------
 
 
@@ -586,3 +619,5 @@ def test_what_the_rules_judge_before_it_is_known_where(scene: Scene) -> None:
     assert moving_on(view, NOW) == Action(
         ActionKind.RE_PLACE, view.job, "ann", job_id="j-1", elapsed=timedelta(0), submitted_at=NOW, attempts=1
     )
+    scene.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
+    assert moving_on(scene.view, NOW + HOUR).elapsed == HOUR
