@@ -269,7 +269,7 @@ def test_what_was_posted_and_is_not_remembered_is_due_at_once() -> None:
     before = posted(view, entries, UP + HOUR)
     sums = one_by_one([*entries, *before.entries])
     soon = UP + HOUR + timedelta(seconds=1)
-    assert is_due(view, sums, {}, soon, MINUTE)
+    assert is_due(view, sums, {}, soon, 24 * HOUR)
     assert not is_due(view, sums, before.meters, soon, MINUTE)
 
 
