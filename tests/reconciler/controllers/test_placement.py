@@ -127,6 +127,14 @@ class Says:
                         approvers=("olga",) if answer is Answer.ASK else ())]  # fmt: skip
 
 
+class GrantedAhead(Says):
+    """What the test lets through, by the first standing grant."""
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        figures = {"approved_by": "olga", "standing": "1"}
+        return [replace(one, code="approved", figures=figures) for one in super().judge(action, facts)]
+
+
 def sold(zone: str, price: str = "12", **more: Any) -> Offer:
     values: dict[str, Any] = {"billing": Billing(timedelta(0), MINUTE), "capacity": CapacityType.ON_DEMAND} | more
     capacity = values.pop("capacity")
@@ -552,14 +560,9 @@ def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene)
 
 
 def test_what_a_standing_grant_lets_through_is_given_before_the_launch_and_counted(scene: Scene) -> None:
-    class Granting(Says):
-        def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
-            figures = {"approved_by": "olga", "standing": "1"}
-            return [replace(one, code="approved", figures=figures) for one in super().judge(action, facts)]
-
     with scene.store.writing() as tx:
         tx.give_standing(StandingGrant(0, "olga", NOW - HOUR, NOW + HOUR, Money.usd(999), ("hours",), ("ann",)))
-    scene.policy = Granting()
+    scene.policy = GrantedAhead()
     scene.submit()
     scene.place()
     given, request = scene.said()

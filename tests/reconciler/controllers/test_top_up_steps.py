@@ -20,7 +20,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.policy.policy import ActionKind, Answer, Source, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -32,7 +32,7 @@ from broker.reconciler.controllers.placement import hold_entries, launch_request
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
-from tests.reconciler.controllers.test_placement import Says, sold
+from tests.reconciler.controllers.test_placement import GrantedAhead, Says, sold
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -50,7 +50,7 @@ def burning(minutes: float, money: float | None = None) -> Burn:
 
 
 @dataclass
-class Watched:
+class TopUpSteps:
     """A job that runs since now, its money looked after."""
 
     store: Store
@@ -98,11 +98,11 @@ class Watched:
 
 
 @pytest.fixture
-def job(store: Store) -> Watched:
-    return Watched(store)
+def job(store: Store) -> TopUpSteps:
+    return TopUpSteps(store)
 
 
-def test_what_is_looked_after(job: Watched) -> None:
+def test_what_is_looked_after(job: TopUpSteps) -> None:
     job.runs(burning(60))
     view = job.view
     (attempt,) = view.attempts
@@ -131,13 +131,13 @@ def test_what_is_looked_after(job: Watched) -> None:
         (18, 1),
     ],
 )
-def test_far_from_its_end_it_rests_for_a_minute(job: Watched, minutes: float, again: float) -> None:
+def test_far_from_its_end_it_rests_for_a_minute(job: TopUpSteps, minutes: float, again: float) -> None:
     job.runs(burning(minutes))
     assert job.looked() == AtRest(NOW + again * MINUTE)
     assert (job.said(), job.decided()) == ([], [])
 
 
-def test_near_its_end_an_hour_more_is_held(job: Watched) -> None:
+def test_near_its_end_an_hour_more_is_held(job: TopUpSteps) -> None:
     job.runs(burning(12))
     assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
     assert job.said() == [ev.ToppedUp(amount=for_minutes(60), until=NOW + 70 * MINUTE)]
@@ -153,7 +153,7 @@ def test_near_its_end_an_hour_more_is_held(job: Watched) -> None:
     [(12, 5 * MINUTE), (6, 3 * MINUTE), (4, MINUTE), (3, MINUTE), (2, MINUTE)],
 )
 def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end(
-    job: Watched, minutes: float, rests: timedelta
+    job: TopUpSteps, minutes: float, rests: timedelta
 ) -> None:
     job.policy = Says({"a": Answer.DENY})
     job.runs(burning(minutes))
@@ -165,7 +165,7 @@ def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end
     assert job.decided() == [(Answer.DENY, {"cash": for_minutes(60).as_json()}, None)]
 
 
-def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: Watched) -> None:
+def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: TopUpSteps) -> None:
     job.policy = Says({"a": Answer.DENY})
     job.runs(burning(3))
     job.looked()
@@ -175,7 +175,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: Watched) ->
     assert job.view.attempts[0].stop_requested is Cause.MONEY_REFUSED
 
 
-def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(job: Watched) -> None:
+def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(job: TopUpSteps) -> None:
     job.policy = Says({"a": Answer.ASK})
     job.runs(burning(12))
     assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
@@ -191,7 +191,7 @@ def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(job: Watched) ->
     assert isinstance(job.said()[-1], ev.ApprovalRefused)
 
 
-def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job: Watched) -> None:
+def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job: TopUpSteps) -> None:
     job.runs(burning(12, money=120))
     assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
     dated = ev.HoldDated(amount=for_minutes(120), rate=RATE, until=NOW + 118 * MINUTE, trigger=HoldTrigger.ENDS)
@@ -199,7 +199,7 @@ def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job
     assert job.held() == (for_minutes(120), burning(120))
 
 
-def test_where_a_rule_asks_about_dates_alone_nothing_is_dated_before_the_answer(job: Watched) -> None:
+def test_where_a_rule_asks_about_dates_alone_nothing_is_dated_before_the_answer(job: TopUpSteps) -> None:
     job.policy = Says({"a": Answer.ASK})
     job.runs(burning(12, money=120))
     job.looked()
@@ -221,7 +221,7 @@ class Budgeted(Says):
         return [BudgetSpec("b", "day", "UTC", frozenset({"cash"}))]
 
 
-def test_what_is_used_up_faster_than_was_judged_is_judged_anew_where_a_period_ends_before(job: Watched) -> None:
+def test_what_is_used_up_faster_than_was_judged_is_judged_anew_where_a_period_ends_before(job: TopUpSteps) -> None:
     """$240 were judged for twenty-four hours at $10; at $12 they last twenty."""
     job.policy = Budgeted()
     job.runs(Burn(Money.usd(240), NOW, NOW + 24 * HOUR, Money.usd(10)))
@@ -235,7 +235,7 @@ def test_what_is_used_up_faster_than_was_judged_is_judged_anew_where_a_period_en
     assert (held, burn.end, burn.rate) == (Money.usd(240), NOW + 20 * HOUR, RATE)
 
 
-def test_policies_that_cannot_be_read_change_nothing(job: Watched) -> None:
+def test_policies_that_cannot_be_read_change_nothing(job: TopUpSteps) -> None:
     job.policy = Budgeted(broken=True)
     job.runs(Burn(Money.usd(240), NOW, NOW + 24 * HOUR, Money.usd(10)))
     assert job.looked() == AtRest(NOW + MINUTE)
@@ -243,7 +243,7 @@ def test_policies_that_cannot_be_read_change_nothing(job: Watched) -> None:
     assert job.said() == []
 
 
-def test_where_it_cannot_be_judged_for_now_it_is_tried_again(job: Watched) -> None:
+def test_where_it_cannot_be_judged_for_now_it_is_tried_again(job: TopUpSteps) -> None:
     job.runs(burning(12))
 
     def unreadable() -> Any:
@@ -254,7 +254,7 @@ def test_where_it_cannot_be_judged_for_now_it_is_tried_again(job: Watched) -> No
     assert (job.said(), job.decided()) == ([], [])
 
 
-def test_policies_that_changed_meanwhile_are_asked_anew(job: Watched) -> None:
+def test_policies_that_changed_meanwhile_are_asked_anew(job: TopUpSteps) -> None:
     job.runs(burning(12))
     policies: list[Any] = [Says(version="v1"), Says(version="v2")]
     found = TopUp(job.store, lambda: policies.pop(0)).reconcile(JobContext(job.view, NOW))
@@ -262,7 +262,7 @@ def test_policies_that_changed_meanwhile_are_asked_anew(job: Watched) -> None:
     assert (job.said(), job.decided()) == ([], [])
 
 
-def test_nothing_is_done_by_a_view_that_is_out_of_date(job: Watched) -> None:
+def test_nothing_is_done_by_a_view_that_is_out_of_date(job: TopUpSteps) -> None:
     job.runs(burning(12))
     before = job.view
     job.append((1, ev.Claimed(host="n")))
@@ -271,16 +271,11 @@ def test_nothing_is_done_by_a_view_that_is_out_of_date(job: Watched) -> None:
     assert job.decided() == []
 
 
-def test_what_a_standing_grant_lets_through_is_counted_against_it(job: Watched) -> None:
-    class Granting(Says):
-        def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
-            figures = {"approved_by": "olga", "standing": "1"}
-            return [replace(one, code="approved", figures=figures) for one in super().judge(action, facts)]
-
+def test_what_a_standing_grant_lets_through_is_counted_against_it(job: TopUpSteps) -> None:
     with job.store.writing() as tx:
         ahead = StandingGrant(0, "olga", NOW - HOUR, NOW + HOUR, Money.usd(100), ("hours",), ("ann",))
         assert tx.give_standing(ahead).number == 1
-    job.policy = Granting()
+    job.policy = GrantedAhead()
     job.runs(burning(12))
     job.looked()
     given, topped_up = job.said()
@@ -291,7 +286,7 @@ def test_what_a_standing_grant_lets_through_is_counted_against_it(job: Watched) 
         assert look.standing_share(1, "j-1") == for_minutes(72)
 
 
-def test_what_the_job_has_of_other_money_is_no_help_and_counts_towards_its_cost(job: Watched) -> None:
+def test_what_the_job_has_of_other_money_is_no_help_and_counts_towards_its_cost(job: TopUpSteps) -> None:
     """Of $5 that the job may cost, $2.40 are held in cash and $1.60 were paid in the sandbox's money."""
     job.runs(burning(12))
     with job.store.writing() as tx:
@@ -306,14 +301,14 @@ def test_what_the_job_has_of_other_money_is_no_help_and_counts_towards_its_cost(
         assert look.balance("j-1")[PAID] == Balance(Money.usd(-9), Money.usd(9), Money.ZERO)
 
 
-def test_a_controller_keeps_the_pace_that_it_is_given(job: Watched) -> None:
+def test_a_controller_keeps_the_pace_that_it_is_given(job: TopUpSteps) -> None:
     job.runs(burning(60))
     slow = TopUpPace(every=7 * MINUTE)
     found = TopUp(job.store, lambda: job.policy, slow).reconcile(JobContext(job.view, NOW))
     assert found == AtRest(NOW + 7 * MINUTE)
 
 
-def test_machines_for_which_nothing_is_held_are_stopped_where_nothing_may_be(job: Watched) -> None:
+def test_machines_for_which_nothing_is_held_are_stopped_where_nothing_may_be(job: TopUpSteps) -> None:
     """Nothing was ever held; $5 is all that the job may cost."""
     placement = Placement(sold("a"), 1, RATE, RATE, (), None, None, 1.0, 1.0, 0.0)
     submitted = ev.Submitted(job=Job(name="j", run="x"), user="ann", max_duration_seconds=36000)
@@ -324,7 +319,7 @@ def test_machines_for_which_nothing_is_held_are_stopped_where_nothing_may_be(job
     assert topped_up == ev.ToppedUp(amount=for_minutes(62), until=NOW + HOUR)
 
 
-def test_what_is_settled_by_its_meter_counts_as_spent_of_what_is_held(job: Watched) -> None:
+def test_what_is_settled_by_its_meter_counts_as_spent_of_what_is_held(job: TopUpSteps) -> None:
     """Ten of twenty-two minutes are settled."""
     job.runs(burning(22))
     job.policy = Says({"a": Answer.DENY})
