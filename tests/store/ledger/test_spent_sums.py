@@ -9,6 +9,7 @@ import pytest
 
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
+from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement
 from broker.ledger.sums import DAY, QUARTER
 from broker.store import Store
@@ -157,3 +158,26 @@ def test_a_sum_far_from_all_entries_is_found(store: Store, years: int) -> None:
 
 def test_without_entries_there_is_nothing_to_compare(store: Store) -> None:
     assert store.prove() == Proof()
+
+
+def test_only_what_counts_under_a_budget_is_counted_however_long_it_lasts(store: Store) -> None:
+    """An hour, a day and a half, and five minutes at the edge of what is asked for; of other teams, in other money."""
+    for first, after in ((1, 2), (-6, 30), (0, 1 / 12)):
+        post(store, spend(360, first, after, team="nlp"))
+        post(store, spend(3600, first, after, team="vision"), spend(36_000, first, after, team="nlp", money="sandbox"))
+    end = T + 6 * HOUR + HOUR / 24
+    # All of the hour, six hours of thirty-six, and half of the five minutes.
+    assert spent(store, T + HOUR / 24, end, teams=("nlp",)) == (360 + 60 + 180, 360 + 60 + 180)
+    assert spent(store, T + HOUR / 24, end) == (11 * 600, 11 * 600)
+    with store.reading() as look:
+        assert look.spent(budget("sandbox", teams=("nlp",)), T + HOUR / 24, end) == Money(60_000)
+        assert look.spent_until(budget("amortised", teams=("nlp",))) == T + 30 * HOUR
+    post(store, spend(5, 90, 91, money="amortised", team="nlp"))
+    with store.reading() as look:
+        assert look.spent_until(budget(teams=("nlp", "else"))) == T + 30 * HOUR
+        assert look.spent_until(budget("amortised", teams=("nlp", "else"))) == T + 91 * HOUR
+
+
+def test_names_are_patterns_only_where_they_have_a_sign_of_one(store: Store) -> None:
+    assert not spent_sums.has_patterns(budget(teams=("nlp",), users=("ada",)))
+    assert spent_sums.has_patterns(budget(teams=("nlp",), users=("bob", "a*")))
