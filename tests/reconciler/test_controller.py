@@ -123,6 +123,14 @@ def test_each_trouble_has_its_own_back_off_and_a_success_ends_it(controller: Scr
     fails_for(2)
 
 
+@pytest.mark.parametrize(
+    ("trouble", "first", "longest"), [(Trouble.NO_PLACE, 15, 15), (Trouble.NOT_ENDED, 5, 300), (Trouble.DEFECT, 5, 300)]
+)
+def test_how_long_each_trouble_waits(trouble: Trouble, first: int, longest: int) -> None:
+    waits = [BACK_OFFS[trouble].after(failures) / SECOND for failures in (1, 2, 7, 1000)]
+    assert waits == [first, min(2 * first, longest), longest, longest]
+
+
 @pytest.mark.parametrize("error", [RetryLater("time-out"), NoLongerCurrent("it has changed")])
 def test_what_may_work_with_the_next_look_is_tried_then(agenda: Agenda, controller: Scripted, error: Exception) -> None:
     controller.answer = error

@@ -18,11 +18,7 @@ _AT_ONCE = 5_000  # values that a query may have, in either database
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
 _NAMES = MOVED.columns.keys()
-_OF_JOBS = (
-    select(MOVED)
-    .where(MOVED.c.job_id.in_(bindparam("jobs", expanding=True)))
-    .order_by(*(MOVED.c[name] for name in _KEY))
-)
+_OF_JOBS = select(MOVED).where(MOVED.c.job_id.in_(bindparam("jobs"))).order_by(*(MOVED.c[name] for name in _KEY))
 # SQLite and PostgreSQL have different names for the smaller and the larger of two values; both know CASE.
 _EARLIER = "{0} = CASE WHEN excluded.{0} < movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
 _LATER = "{0} = CASE WHEN excluded.{0} > movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
@@ -36,7 +32,7 @@ _ADD = text(
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     """Add entries to the sums. Of the two entries of a movement, the one on the account that receives counts."""
-    rows: dict[tuple[object, ...], dict[str, Any]] = {}
+    rows: dict[tuple[str, int, str, str], dict[str, Any]] = {}
     for entry in entries:
         if entry.account is not ROUTES[entry.movement][1]:
             continue
@@ -55,7 +51,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
             "at": max(row["at"], at),
         }
     if rows:
-        connection.execute(_ADD, [rows[key] for key in sorted(rows, key=str)])
+        connection.execute(_ADD, [rows[key] for key in sorted(rows)])
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:

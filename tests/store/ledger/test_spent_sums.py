@@ -156,6 +156,15 @@ def test_a_sum_far_from_all_entries_is_found(store: Store, years: int) -> None:
     assert store.prove() == Proof(0, [], 2, 0)
 
 
+def test_sums_that_were_lost_are_found_and_made_anew_however_far_apart(store: Store) -> None:
+    """Nothing but the entries tells where to look."""
+    post(store, spend(10, 0, 0.25), spend(20, 9000, 9000.25))
+    with store._database.writing() as connection:
+        connection.execute(SUM.delete())
+    assert store.prove() == Proof(0, [], 0, 4)
+    assert store.prove() == Proof(0, [], 4, 0)
+
+
 def test_without_entries_there_is_nothing_to_compare(store: Store) -> None:
     assert store.prove() == Proof()
 
