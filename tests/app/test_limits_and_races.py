@@ -36,12 +36,13 @@ from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import Placing
 from tests.actors import ANN, EVERYBODYS, ROOT, person, under
 from tests.controllers import Asking
+from tests.this_machine import CPUS
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
 
 
-def job(broker: Broker, extra: str = "", name: str = "count") -> Job:
-    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\n{extra}"
+def job(broker: Broker, extra: str = "", name: str = "count", cpus: int = 1) -> Job:
+    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: {cpus}}}\nmax_duration: 10h\n{extra}"
     return parse_job(text, file="job.yaml", now=broker.clock.now())
 
 
@@ -78,14 +79,15 @@ def test_a_max_cost_that_does_not_pay_for_a_start_is_the_files_mistake(broker: B
 def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
     broker: Broker, new_broker: Callable[[], Broker]
 ) -> None:
-    first = lose(broker, submit(broker, job(broker, name="a"), by=ANN))
+    """Each job wants all of this machine."""
+    first = lose(broker, submit(broker, job(broker, name="a", cpus=CPUS), by=ANN))
     other, place, taken = new_broker(), placing(broker), list[JobView]()
     real = place.controller.plans  # type: ignore[attr-defined]  # it is a placing
 
     def meanwhile(*args: Any) -> Any:
         plan = real(*args)
         if not taken:
-            taken.append(submit(other, job(other, name="b"), by=ANN))
+            taken.append(submit(other, job(other, name="b", cpus=CPUS), by=ANN))
         return plan
 
     place.controller.plans = meanwhile  # type: ignore[attr-defined] # the moment between plan and transaction

@@ -16,9 +16,9 @@ import pytest
 
 from tests.program import ROOT, eventually, kill, processes, rows, run
 
-# An hour of this machine, so that there is a bill to be right: 3.6 $ an hour is a tenth of a cent a second.
+# An hour of this machine, so that there is a bill to be right: 3.6 $ an hour is a tenth of a cent a second. A job pays
+# for its part of the machine.
 WEAR = {"GPUBROKER_PROVIDERS__OWNED__WEAR_PER_HOUR": "3.6"}
-MICROS_A_SECOND = 1000
 STEPS = 400
 
 
@@ -99,9 +99,11 @@ def verify_bill(ended: EndedJob) -> None:
         assert sum(micros for one, _, micros, _ in entries if one == movement) == 0
     for _, number, body in (event for event in ended.events if event[0] == "machine_gone"):
         (since,) = (up["since"] for kind, of, up in ended.events if kind == "machine_up" and of == number)
+        (asked,) = (of for kind, which, of in ended.events if kind == "launch_requested" and which == number)
+        micros_a_second = Fraction(asked["placement"]["rate"]) * 1_000_000 / 3600
         seconds = Fraction(at(body["gone_at"]) - at(since), 1_000_000)
         spent = sum(micros for _, account, micros, of in entries if account == "spent" and of == number)
-        billed_seconds = Fraction(spent, MICROS_A_SECOND)
+        billed_seconds = spent / micros_a_second
         assert 0 <= billed_seconds - seconds < 1, "billed in steps of a second"
 
 
