@@ -26,6 +26,7 @@ from broker.core.events.wait_reasons import MoneyRefused, MoreMoneyDenied, Polic
 from broker.core.policy.policy import Answer
 from broker.core.values.units import parse_duration
 from broker.store import Store
+from tests.counts import FULL
 from tests.money.moves import MOVES, POLICY, POOL_NAMES, Options, terms_of
 from tests.money.stores import sqlite_store
 from tests.money.world import SECOND, MoneyWorld
@@ -182,7 +183,7 @@ def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]
     return found
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 if FULL else 8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SCRIPT)
 def test_a_preview_is_what_happens(script: list[tuple[str, dict[str, Any]]]) -> None:
     with sqlite_store() as (store, _):
