@@ -137,7 +137,7 @@ class MachineRegister:
                 with suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                time.sleep(_PAUSE)
+                time.sleep(_PAUSE)  # the kernel's lock has no wait that ends: after some seconds the caller is told
             else:
                 raise RetryLater("another broker on this machine is giving a part of it", where=str(path))
             yield

@@ -80,9 +80,9 @@ class Site:
         return self.browsers[person]
 
 
-def answering(broker: Broker, transport: Transport = Transport()) -> ASGIApp:  # noqa: B008
+def answering(broker: Broker, transport: Transport | None = None) -> ASGIApp:
     health = Pulses()
-    return with_page(broker, ServiceAnswers(broker, health, "127.0.0.1", None), health, transport)
+    return with_page(broker, ServiceAnswers(broker, health, "127.0.0.1", None), health, transport or Transport())
 
 
 def site_of(world: Company) -> Site:

@@ -507,7 +507,7 @@ def test_money_that_does_not_pay_for_a_start_pauses_the_job(scene: Scene) -> Non
 def test_policies_that_changed_meanwhile_are_asked_anew(scene: Scene) -> None:
     scene.submit()
     policies = [Says(version="v1"), Says(version="v2")]
-    placing = Placing(scene.store, lambda job: scene.market(), lambda: policies.pop(0))  # type: ignore[arg-type,return-value]
+    placing = Placing(scene.store, lambda job: scene.market(), lambda: policies.pop(0))
     assert placing.reconcile(JobContext(scene.view, NOW)) == ANEW
     assert (scene.said(), scene.money(), scene.decided()) == ([], {}, [])
 

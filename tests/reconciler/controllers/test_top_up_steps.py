@@ -157,9 +157,7 @@ def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end
 ) -> None:
     job.policy = Says({"a": Answer.DENY})
     job.runs(burning(minutes))
-    found = job.looked()
-    assert isinstance(found, DecideAnew if minutes <= 3 else AtRest)
-    assert (found.rests_until if isinstance(found, DecideAnew) else found.until) == NOW + rests  # type: ignore[union-attr]
+    assert job.looked() == (DecideAnew(NOW + rests) if minutes <= 3 else AtRest(NOW + rests))
     assert bool(job.said()) is (minutes <= 3)
     assert job.held()[0] == for_minutes(minutes)
     assert job.decided() == [(Answer.DENY, {"cash": for_minutes(60).as_json()}, None)]
