@@ -13,14 +13,16 @@ from broker.core.events import events as ev
 from broker.core.events.events import Event, EventBody
 from broker.core.events.lifecycle import advance
 from broker.core.events.views import JobView
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import CostTerm, Moved, Placement, Plan
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
+from broker.core.market.shares import MachineShare
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicyDefaults
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Dates
+from broker.placement.shares import part
 from broker.reconciler.admission.admission import (
     Admission,
     HoldLimit,
@@ -382,6 +384,30 @@ def test_a_gang_needs_all_its_machines_free(slots: int, taken: int, nodes: int, 
     others = [live(offer.pool, taken)] if taken else []
     assert still_free(at(offer, nodes), [elsewhere, offer], [*others, live(elsewhere.pool)]) is free
     assert still_free(at(replace(offer, slots=None), nodes), [offer], others), "what is not counted is free"
+
+
+@pytest.mark.parametrize(
+    ("milli_cpus", "mib", "left", "free"),
+    [
+        (4000, 4096, None, True),  # to the last CPU
+        (4001, 4096, None, False),
+        (1000, 12_288, None, True),  # to the last MiB
+        (1000, 12_289, None, False),
+        (1000, 1024, MachineShare(5000, 8192), True),  # another store has some, too
+        (1000, 1024, MachineShare(4999, 8192), False),
+    ],
+)
+def test_a_part_of_this_machine_is_free_where_all_of_it_is_left(
+    milli_cpus: int, mib: int, left: MachineShare | None, free: bool
+) -> None:
+    """Four CPUs and 4 GiB of eight and 16 are wanted."""
+    machine = replace(
+        sold(capacity=CapacityType.OWNED, engine="local", slots=1, cpus=8.0, memory_gib=16.0), accelerator=None, count=0
+    )
+    wanted = part(machine, MachineRequest(cpus=4, memory_gib=4))
+    other = replace(live(""), gpus=0, accelerator=None, capacity=machine.capacity, milli_cpus=milli_cpus, mib=mib)
+    elsewhere = replace(other, capacity="owned/local/another", milli_cpus=8000, mib=16_384)
+    assert still_free(at(wanted), [replace(machine, left=left)], [other, elsewhere]) is free
 
 
 def test_a_pool_is_free_only_as_far_as_all_that_is_told_of_it_says_so() -> None:
