@@ -19,7 +19,7 @@ from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import Answer, LiveAttempt
+from broker.core.policy.policy import ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -108,6 +108,12 @@ class Reading(Protocol):
         """A job's stream, in order. Raises `UnreadableJob`."""
         ...
 
+    def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        """The events of those jobs that request, give or refuse an approval, in order. Jobs without any are omitted,
+        and so are jobs with one that this version cannot read.
+        """
+        ...
+
     def entries(self, job_id: str | None = None) -> Sequence[Entry]:
         """The ledger, or one job's part of it, in posting order."""
         ...
@@ -156,9 +162,14 @@ class Reading(Protocol):
         ...
 
     def decisions(
-        self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None
+        self,
+        *,
+        job_id: str | None = None,
+        action: ActionKind | None = None,
+        since: datetime | None = None,
+        limit: int | None = None,
     ) -> Sequence[Decision]:
-        """Decisions on record, or one job's, or those from a time (UTC) on; newest first."""
+        """The recorded decisions that match all arguments, newest first. ``since``: UTC."""
         ...
 
     def undecided(self) -> Sequence[JobView]:

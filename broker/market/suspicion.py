@@ -60,11 +60,11 @@ class Suspicion:
             return None
         price, before = offer.price, context.trusted
         if before is not None and before.micros and not _between(price, before, before, JUMP, JUMP):
-            return OddPrice(Doubt.SUDDEN, f"${price}/h after ${before}/h")
+            return OddPrice(Doubt.SUDDEN, f"{price}/h after {before}/h")
         if offer.capacity_type is CapacityType.SPOT and context.on_demand is not None:
             most = context.on_demand.micros * _ABOVE_ON_DEMAND
             if price.micros > most:
-                return OddPrice(Doubt.ABOVE_ON_DEMAND, f"${price}/h; on demand ${context.on_demand}/h")
+                return OddPrice(Doubt.ABOVE_ON_DEMAND, f"{price}/h; on demand {context.on_demand}/h")
         each = offer.price_per_gpu
         if each is None or offer.accelerator is None:
             return None
@@ -74,7 +74,7 @@ class Suspicion:
         # A price outside that a person accepted may move on, within a jump.
         if before is not None and not low <= before.share(1, offer.count) <= high:
             return None
-        expected = f"${each} a GPU-hour; ${low} to ${high} are believed"
+        expected = f"{each} per GPU-hour; prices from {low} to {high} are believed"
         return OddPrice(Doubt.TOO_LOW if each < low else Doubt.TOO_HIGH, expected)
 
 

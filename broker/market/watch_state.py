@@ -45,10 +45,13 @@ def look(
     """
     if watch.trigger is Trigger.STALE:
         return _stale(watch, fresh, now)
-    told = _live(watch, offers)
-    current = [offer for offer in told if offer.max_age is None or now - offer.as_of <= offer.max_age]
-    if not told:
+    live = _live(watch, offers)
+    believed = [offer for offer in live if offer.doubt is None]
+    current = [offer for offer in believed if offer.max_age is None or now - offer.as_of <= offer.max_age]
+    if not live:
         return WatchFinding((), "none is offered")
+    if not believed:
+        return WatchFinding(None, "every offer is in doubt: see `gpubroker offers --doubted`")
     if not current:
         return WatchFinding(None, "every offer is older than its provider's limit")
     match watch.trigger:
@@ -95,7 +98,7 @@ def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> Wa
     now_costs, then_cost = _unit_price(had[0]), _unit_price(earlier[0])
     part = now_costs.micros / then_cost.micros - 1
     words = f"{part:+.1%} in {ago}, from {then_cost}; cheapest: {_told(had[0])}"
-    so = now_costs >= then_cost.scaled(1 + (watch.part or 0))  # not `part`: 12 of 10 is a fifth more, and no less
+    so = now_costs >= then_cost.scaled(1 + (watch.part or 0))  # exact: `part` is a float, and 12 / 10 - 1 < 0.2
     return WatchFinding(_ALL if so else (), words, _lines(had))
 
 

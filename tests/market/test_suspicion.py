@@ -106,6 +106,18 @@ def test_spot_above_on_demand_is_odd() -> None:
     assert judged(offer("25", CapacityType.SPOT), on_demand="24") is Doubt.ABOVE_ON_DEMAND
 
 
+def test_the_figures_of_an_odd_price_are_prices() -> None:
+    def detail(one: Offer, before: str | None = None, on_demand: str | None = None) -> str:
+        known = [Money.usd(price) if price else None for price in (before, on_demand)]
+        found = JUDGE.odd_price(one, PriceContext(known[0], LEVELS, known[1]))
+        assert found is not None
+        return found.detail
+
+    assert detail(offer("24"), before="4.9") == "$24.00/h after $4.90/h"
+    assert detail(offer("25", CapacityType.SPOT), on_demand="24") == "$25.00/h; on demand $24.00/h"
+    assert detail(offer("2400")) == "$300.00 per GPU-hour; prices from $0.50 to $40.00 are believed"
+
+
 def test_capacity_that_is_held_costs_what_it_costs() -> None:
     assert judged(offer("0", CapacityType.RESERVED, money=MoneyKind.AMORTISED)) is None
 

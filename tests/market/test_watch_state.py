@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice
 from broker.core.values.money import Money
@@ -36,6 +36,7 @@ def offer(price: str | None = "8", **changed: Any) -> Offer:
 
 OLD: dict[str, Any] = {"as_of": NOW - 2 * HOUR}
 SOLD_OUT: dict[str, Any] = {"availability": Availability.UNAVAILABLE}
+ODD: dict[str, Any] = {"doubt": Doubt.TOO_LOW}
 
 
 def holds(trigger: Trigger, offers: list[Offer], before: list[Offer] | None = None) -> bool | None:
@@ -54,6 +55,8 @@ def holds(trigger: Trigger, offers: list[Offer], before: list[Offer] | None = No
         ([offer("15", **OLD)], None),
         ([offer("15", **OLD), offer("17", region="us-west-2")], False),
         ([offer("15", reference=True)], False),
+        ([offer("0.01", **ODD)], None),
+        ([offer("0.01", **ODD), offer("17", region="us-west-2")], False),
         ([offer(None)], False),
         ([offer("0")], False),
         ([offer("1", count=1)], False),

@@ -61,7 +61,7 @@ def requests(
             found = [request for view in waiting if (request := _waiting(view, now)) is not None]
         else:
             views = look.views(look.asked_about(_MOST_JOBS))
-            words = look.words_on_approval([view.id for view in views])
+            words = look.approval_events([view.id for view in views])
             found = [request for view in views for request in _history(view, words.get(view.id, ()), now)]
     mine = [one for one in found if teams is None or one.view.job.team in teams]
     return sorted(mine, key=lambda request: (request.asked.at, request.view.id))

@@ -100,7 +100,7 @@ class Enforcement(Controller):
         if not told[1] or self._warned.get(view.id) == told:
             return
         with writing_if(self._journal, view) as tx:
-            kept = [one for one in tx.decisions(job_id=view.id) if one.action is ActionKind.CONTINUE]
+            kept = tx.decisions(job_id=view.id, action=ActionKind.CONTINUE)
             known = {(one.attempt, frozenset(v.name for v in one.verdicts if v.warns)) for one in kept}
             if told not in known:
                 tx.record(said.decision(policy, view, attempt))

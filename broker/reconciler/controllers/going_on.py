@@ -108,7 +108,7 @@ class GoingOn(Controller):
 def _stopped_with(look: Reading, view: JobView) -> Action:
     """What was judged when it was stopped; without what is not on record."""
     try:
-        kept = [one for one in look.decisions(job_id=view.id) if one.action is ActionKind.CONTINUE]
+        kept = look.decisions(job_id=view.id, action=ActionKind.CONTINUE, limit=1)
         found = inputs_of(kept[0]) if kept else None
     except (ValueError, LookupError, TypeError) as error:
         log.warning("what job %s was stopped for cannot be read: %s", view.id, error)

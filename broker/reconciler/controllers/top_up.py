@@ -250,5 +250,6 @@ def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:
 
 def _was_refused(look: Reading, view: JobView, attempt: AttemptView) -> bool:
     """Whether people said no, or nothing, to more for this attempt: they are not asked again."""
-    refused = (one.at for one in look.events(view.id) if isinstance(one.body, ev.ApprovalRefused))
+    about_approvals = look.approval_events([view.id]).get(view.id, ())
+    refused = (one.at for one in about_approvals if isinstance(one.body, ev.ApprovalRefused))
     return any(at >= attempt.requested_at for at in refused)

@@ -245,12 +245,12 @@ class StoreReading:
         """The jobs for which an approval was asked or answered, those of the newest word first."""
         return approvals.asked_about(self._connection, limit)
 
-    def words_on_approval(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+    def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
         """The events of those jobs in which an approval was asked for or answered, in order. A job with one that this
         version cannot read is left out."""
         found: dict[str, list[Event]] = {}
         left_out = set()
-        for row in approvals.words(self._connection, job_ids):
+        for row in approvals.approval_events(self._connection, job_ids):
             try:
                 found.setdefault(row.job_id, []).append(_event_from_row(row))
             except UnreadableJob:
@@ -309,15 +309,22 @@ class StoreReading:
         return self._connection.scalar(_SETTING, {"key": key})
 
     def decisions(
-        self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None
+        self,
+        *,
+        job_id: str | None = None,
+        action: ActionKind | None = None,
+        since: datetime | None = None,
+        limit: int | None = None,
     ) -> Sequence[Decision]:
-        """Decisions kept, or one job's, or those from a time (UTC) on; newest first. Those that this version cannot
-        read are logged and left out."""
+        """The decisions that match all arguments, newest first. ``since``: UTC. Decisions that this version cannot read
+        are logged and omitted."""
         query = select(DECISION).order_by(DECISION.c.id.desc()).limit(limit)
         if since is not None:
             query = query.where(DECISION.c.at >= to_micros(since))
         if job_id is not None:
             query = query.where(DECISION.c.job_id == job_id)
+        if action is not None:
+            query = query.where(DECISION.c.action == action.value)
         return list(_readable_decisions(self._connection.execute(query)))
 
     def judged_by(self, job_id: str) -> str | None:

@@ -145,7 +145,7 @@ def asked_about(connection: Connection, limit: int) -> Sequence[str]:
             return jobs[:limit]
 
 
-def words(connection: Connection, job_ids: Sequence[str]) -> Sequence[Any]:
+def approval_events(connection: Connection, job_ids: Sequence[str]) -> Sequence[Any]:
     """The rows of the events of those jobs in which something was asked or answered, in the order of each stream."""
     query = select(EVENT).where(EVENT.c.job_id.in_(job_ids), _ABOUT_APPROVAL).order_by(EVENT.c.job_id, EVENT.c.seq)
     return connection.execute(query).all()

@@ -162,6 +162,8 @@ def test_decisions_come_back_whole(store: Store) -> None:
         journal.record(replace(decision, policy_version="8"))
         journal.record(replace(decision, policy_version="9", action=ActionKind.CONTINUE))
         assert journal.judged_by("j1") == "8", "whether it may go on is something else"
+        assert [one.policy_version for one in journal.decisions(job_id="j1", action=ActionKind.CONTINUE)] == ["9"]
+        assert [one.policy_version for one in journal.decisions(job_id="j1", action=ActionKind.LAUNCH)] == ["8", "7"]
 
 
 _counter = itertools.count()
