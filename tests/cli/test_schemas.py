@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,7 @@ def _jobs_and_policies(
     prints("policy-findings", "policy", "findings")
     prints("report-billed", "report", "billed")
     prints("report-focus", "report", "focus", "--month", "2026-01", "--out", policy.with_name("focus.csv"))
+    prints("report-review", "report", "review", "--month", f"{datetime.now(UTC):%Y-%m}")
     charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
     assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]
 

@@ -38,6 +38,7 @@ from broker.app.results.purchases import (
     QuoteList,
 )
 from broker.app.results.queue import PlannedTogether, QueueResult
+from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.service import DemoReport, DoctorReport, ReconcileReport, ServiceReport, SweepReport
 from broker.app.results.spend import SpendReport
@@ -116,6 +117,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "reconcile": ReconcileReport,
     "report-billed": BilledReport,
     "report-focus": FocusExportResult,
+    "report-review": ReviewReport,
     "report-spend": SpendReport,
     "serve": ServiceReport,  # once it is stopped
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.billing import report_billed, report_focus
+from broker.cli.billing import report_billed, report_focus, report_review
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -95,6 +95,7 @@ def spend(
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)
 app.command("focus", epilog=report_focus.EXAMPLES)(report_focus.focus)
+app.command("review", epilog=report_review.EXAMPLES)(report_review.review)
 app.add_typer(report_billed.charges, name="charges")
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
     from broker.finops.focus.charges import SpentEntry
     from broker.finops.focus.months import BillingMonth
+    from broker.store.ledger.month_use import UseOfTime
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +173,12 @@ class StoreReading:
         from broker.store.ledger import spent_entries  # most commands do without
 
         return spent_entries.billed_in(self._connection, month)
+
+    def used_in(self, start: datetime, end: datetime, now: datetime) -> UseOfTime:
+        """What use cost in a time (UTC, half-open) and what ran for it; machines still there count up to ``now``."""
+        from broker.store.ledger import month_use  # most commands do without
+
+        return month_use.used_in(self._connection, start, end, now)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which these jobs are counted by `spent_by`."""

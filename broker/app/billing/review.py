@@ -1,0 +1,182 @@
+"""The month's review: what changed against the month before and why, what to do, what last month's advice brought."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from broker.app.billing.budgets import rules_of
+from broker.app.capacity.findings import capacity_findings
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
+from broker.finops.advice import MonthAdvice, advice
+from broker.finops.change import NOBODY, Change, Month, Part, changes, total
+from broker.finops.focus.months import BillingMonth
+from broker.finops.idle import idle_in
+
+if TYPE_CHECKING:
+    from broker.economics.reserve.capacity_findings import CapacityFinding
+    from broker.store.ledger.month_use import UseOfTime
+
+MOST = 10  # causes that are named one by one
+
+
+@dataclass(frozen=True, slots=True)
+class MonthFigures:
+    """One month, or as much of it as is compared, ``start`` until ``end`` (UTC). ``spent``: what use cost, cash and
+    amortised alike; ``cash``: what is to be paid, what was ``bought`` in advance included (USD). ``gpu_time`` and
+    ``spot_time``: of accelerators, in milliseconds; ``gpu_spent`` and ``spot_spent``: what those cost; ``wasted``: what
+    lost work cost."""
+
+    start: datetime
+    end: datetime
+    spent: Money
+    cash: Money
+    bought: Money
+    amortised: Money
+    gpu_time: int
+    gpu_spent: Money
+    spot_time: int
+    spot_spent: Money
+    wasted: Money
+    untagged: Money
+
+
+@dataclass(frozen=True, slots=True)
+class TeamChange:
+    """What a team's use cost (USD)."""
+
+    team: str
+    before: Money
+    spent: Money
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetOfMonth:
+    """A monthly budget of the policies in force, and what was spent under it in the month (USD)."""
+
+    name: str
+    limit: Money
+    spent: Money
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedAdvice:
+    """Advice of the month before, and what the same cost in this month (USD); zero where it is no longer to be said."""
+
+    advice: MonthAdvice
+    now: Money
+
+
+@dataclass(frozen=True, slots=True)
+class MonthReview:
+    """``over``: whether the month has ended; otherwise the same days of the month before are compared. ``parts`` add up
+    to the change of ``spent``, and so do ``causes`` with ``rest``, all those that are not named. ``capacity``: what use
+    since the month's start says of owning, reserving and renting now; nothing for months before the last."""
+
+    month: BillingMonth
+    over: bool
+    before: MonthFigures
+    after: MonthFigures
+    parts: Mapping[Part, Money]
+    causes: Sequence[Change]
+    rest: Money
+    teams: Sequence[TeamChange]
+    budgets: Sequence[BudgetOfMonth]
+    advice: Sequence[MonthAdvice]
+    followed: Sequence[FollowedAdvice]
+    capacity: Sequence[CapacityFinding]
+
+    @property
+    def change(self) -> Money:
+        return self.after.spent - self.before.spent
+
+
+def review(broker: Broker, month: str) -> MonthReview:
+    """The review of a month (``2026-11``, UTC). Raises `InvalidInput` for what is no month, or none that has begun."""
+    try:
+        wanted = BillingMonth.parse(month)
+    except ValueError as error:
+        raise InvalidInput(f"expected a month such as 2026-11, found {month!r}", where="--month") from error
+    now = broker.clock.now()
+    if wanted.start > now:
+        present = BillingMonth.of(now).name
+        raise InvalidInput(f"{wanted.name} has not begun", where="--month", hint=f"the month now is {present}")
+    earlier, end = wanted.before, min(wanted.end, now)
+    until = earlier.end if now >= wanted.end else min(earlier.start + (end - wanted.start), earlier.end)
+    specs = [(rule.spec, rule.config.amount) for rule in rules_of(broker.policy()) if rule.spec.period == "month"]
+    with broker.store.reading() as look:
+        old = look.used_in(earlier.start, until, now)
+        new = look.used_in(wanted.start, end, now)
+        budgets = [BudgetOfMonth(spec.id, limit, look.spent(spec, wanted.start, end)) for spec, limit in specs]
+    held = [recorded.holding for recorded in broker.store.holdings()]
+    said = advice(new.cells, idle_in(held, new.cells, wanted.start, end))
+    said_before = advice(old.cells, idle_in(held, old.cells, earlier.start, until))
+    found = changes(old.cells, new.cells)
+    return MonthReview(
+        month=wanted,
+        over=now >= wanted.end,
+        before=_figures(earlier.start, until, old),
+        after=_figures(wanted.start, end, new),
+        parts=_by_part(found),
+        causes=found[:MOST],
+        rest=_sum(one.amount for one in found[MOST:]),
+        teams=_teams(old.cells, new.cells),
+        budgets=budgets,
+        advice=said,
+        followed=[FollowedAdvice(one, _cost_now(one, said)) for one in said_before],
+        capacity=capacity_findings(broker, wanted.start).findings if wanted.end >= BillingMonth.of(now).start else (),
+    )
+
+
+def _figures(start: datetime, end: datetime, use: UseOfTime) -> MonthFigures:
+    cells = use.cells
+    on_gpus = [(cell, used) for cell, used in cells.items() if cell.accelerator is not None]
+    on_spot = [used for cell, used in on_gpus if cell.capacity_type == CapacityType.SPOT]
+    return MonthFigures(
+        start=start,
+        end=end,
+        spent=total(cells),
+        cash=use.cash,
+        bought=use.bought,
+        amortised=use.amortised,
+        gpu_time=sum(used.time for _, used in on_gpus),
+        gpu_spent=_sum(used.spent for _, used in on_gpus),
+        spot_time=sum(used.time for used in on_spot),
+        spot_spent=_sum(used.spent for used in on_spot),
+        wasted=_sum(used.wasted for used in cells.values()),
+        untagged=_sum(used.spent for cell, used in cells.items() if cell.team is None),
+    )
+
+
+def _by_part(found: Iterable[Change]) -> Mapping[Part, Money]:
+    parts = dict.fromkeys(Part, Money.ZERO)
+    for one in found:
+        parts[one.part] += one.amount
+    return parts
+
+
+def _teams(old: Month, new: Month) -> Sequence[TeamChange]:
+    before, after = _of_teams(old), _of_teams(new)
+    rows = [TeamChange(team, before[team], after[team]) for team in {**before, **after}]
+    return sorted(rows, key=lambda row: (-row.spent.micros, row.team))
+
+
+def _of_teams(cells: Month) -> defaultdict[str, Money]:
+    found: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
+    for cell, used in cells.items():
+        found[cell.team or NOBODY] += used.spent
+    return found
+
+
+def _cost_now(earlier: MonthAdvice, said: Iterable[MonthAdvice]) -> Money:
+    return _sum(one.cost for one in said if (one.kind, one.about) == (earlier.kind, earlier.about))
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, Money.ZERO)

@@ -1,0 +1,136 @@
+"""The month's review as a result."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.billing.review import MonthFigures, MonthReview
+from broker.app.results.capacity_plan import CapacityFindingResult
+from broker.app.results.values import Figure, Moment, Result
+from broker.core.values.money import Money
+from broker.finops.advice import AdviceKind
+from broker.finops.change import Part
+
+_HOUR = 3_600_000  # milliseconds
+
+
+class ReviewedMonth(Result):
+    """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is what use cost, cash and
+    amortised alike; ``cash`` what is to be paid, ``bought`` in advance included. Hours are of GPUs; ``price``: USD per
+    GPU-hour, null without any."""
+
+    since: Moment
+    until: Moment
+    spent: Money
+    cash: Money
+    bought: Money
+    amortised: Money
+    gpu_hours: Figure
+    gpu_spent: Money
+    price: Money | None
+    spot_hours: Figure
+    spot_spent: Money
+    wasted: Money
+    untagged: Money
+
+    @classmethod
+    def of(cls, one: MonthFigures) -> Self:
+        return cls(
+            since=one.start,
+            until=one.end,
+            spent=one.spent,
+            cash=one.cash,
+            bought=one.bought,
+            amortised=one.amortised,
+            gpu_hours=one.gpu_time / _HOUR,
+            gpu_spent=one.gpu_spent,
+            price=one.gpu_spent.share(_HOUR, one.gpu_time) if one.gpu_time else None,
+            spot_hours=one.spot_time / _HOUR,
+            spot_spent=one.spot_spent,
+            wasted=one.wasted,
+            untagged=one.untagged,
+        )
+
+
+class ReviewedCause(Result):
+    """An amount (USD) of the change: whose, why, and in which place; the place is empty where it is about all."""
+
+    part: Part
+    owner: str
+    place: str
+    amount: Money
+
+
+class ReviewedTeam(Result):
+    """What a team's use cost before and in the month (USD)."""
+
+    team: str
+    before: Money
+    spent: Money
+
+
+class ReviewedBudget(Result):
+    """A monthly budget in force now, and what was spent under it in the month (USD)."""
+
+    name: str
+    limit: Money
+    spent: Money
+
+
+class ReviewedAdvice(Result):
+    """What to do; ``cost`` of the month (USD), with its arithmetic."""
+
+    kind: AdviceKind
+    about: str
+    cost: Money
+    because: str
+    do: str
+
+
+class FollowedAdviceResult(Result):
+    """Advice on the month before: what it was about cost ``then``, and costs ``now`` (USD)."""
+
+    kind: AdviceKind
+    about: str
+    then: Money
+    now: Money
+
+
+class ReviewReport(Result):
+    """A month against the one before. ``over``: whether the month has ended; otherwise as many days of both are
+    compared. ``change`` (USD) is the sum of ``parts``, by their names, and that of ``causes`` and ``other_causes``."""
+
+    month: str
+    over: bool
+    before: ReviewedMonth
+    after: ReviewedMonth
+    change: Money
+    parts: dict[Part, Money]
+    causes: list[ReviewedCause]
+    other_causes: Money
+    teams: list[ReviewedTeam]
+    budgets: list[ReviewedBudget]
+    advice: list[ReviewedAdvice]
+    followed: list[FollowedAdviceResult]
+    capacity: list[CapacityFindingResult]
+
+    @classmethod
+    def of(cls, found: MonthReview) -> Self:
+        return cls(
+            month=found.month.name,
+            over=found.over,
+            before=ReviewedMonth.of(found.before),
+            after=ReviewedMonth.of(found.after),
+            change=found.change,
+            parts=dict(found.parts),
+            causes=[ReviewedCause.model_validate(one) for one in found.causes],
+            other_causes=found.rest,
+            teams=[ReviewedTeam.model_validate(one) for one in found.teams],
+            budgets=[ReviewedBudget.model_validate(one) for one in found.budgets],
+            advice=[ReviewedAdvice.model_validate(one) for one in found.advice],
+            followed=[
+                FollowedAdviceResult(kind=one.advice.kind, about=one.advice.about, then=one.advice.cost, now=one.now)
+                for one in found.followed
+            ],
+            capacity=[CapacityFindingResult.of(one) for one in found.capacity],
+        )

@@ -1,0 +1,54 @@
+"""What owned and reserved capacity cost in hours in which nobody used it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money, in_microseconds
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.finops.change import Month
+
+_MILLI = timedelta(milliseconds=1)
+# A commitment is a discount and no capacity, so that none of it can lie idle.
+_USED_AS = {HoldingKind.OWNED: CapacityType.OWNED, HoldingKind.RESERVATION: CapacityType.RESERVED}
+
+
+@dataclass(frozen=True, slots=True)
+class IdleCapacity:
+    """Held accelerators of a kind. Times are of accelerators, in milliseconds; ``paid``: for all of the time held (USD,
+    payments in advance spread evenly over the term), ``cost``: the part of it for the idle time."""
+
+    accelerator: str
+    kind: CapacityType
+    held_time: int
+    idle_time: int
+    paid: Money
+    cost: Money
+
+
+def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: datetime) -> list[IdleCapacity]:
+    """Of the half-open time (UTC), by accelerator and kind. More use than was held leaves nothing idle."""
+    held: dict[tuple[str, CapacityType], tuple[int, Money]] = {}
+    for holding in holdings:
+        first, last = max(start, holding.starts), min(end, holding.ends)
+        if holding.kind not in _USED_AS or first >= last:
+            continue
+        key = holding.accelerator, _USED_AS[holding.kind]
+        time, paid = held.get(key, (0, Money.ZERO))
+        held[key] = time + (last - first) // _MILLI * holding.gpus, paid + _paid(holding, last - first)
+    found = []
+    for (accelerator, kind), (time, paid) in sorted(held.items()):
+        at_work = sum(
+            one.time for cell, one in used.items() if (cell.accelerator, cell.capacity_type) == (accelerator, kind)
+        )
+        idle = max(time - at_work, 0)
+        found.append(IdleCapacity(accelerator, kind, time, idle, paid, paid.share(idle, time) if time else Money.ZERO))
+    return found
+
+
+def _paid(holding: Holding, time: timedelta) -> Money:
+    whole = holding.ends - holding.starts
+    return holding.upfront.share(in_microseconds(time), in_microseconds(whole)) + holding.hourly.for_duration(time)

@@ -1,0 +1,167 @@
+"""What was spent in a time and what ran for it, by `broker.finops.change.Cell`, added up by the database. Inside the
+caller's transaction.
+
+Entries that lie within the time are summed by the database, those at its edges are counted in part. What of it is lost
+work is counted entry by entry, for the attempts that ended badly alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, case, func, not_, or_, select
+
+from broker.core.events.outcomes import OUTCOMES, Cause, Next
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
+from broker.finops.change import Cell, Used
+from broker.ledger.entries import Account
+from broker.ledger.sums import amount_before
+from broker.store.engine.times import to_micros
+from broker.store.tables import ENTRY, EVENT, MACHINE_TIME, STILL_THERE
+
+_AT_ONCE = 1_000  # jobs that are asked about at once
+_MILLI = 1_000
+_C, _T = ENTRY.c, MACHINE_TIME.c
+_OF_ENTRY = (_C.team, _C.project, _C.provider, _C.region, _C.accelerator, _C.capacity_type)
+_OF_MACHINES = (_T.team, _T.project, _T.provider, _T.region, _T.accelerator, _T.capacity_type)
+# After these the job does not do its work again: it is done, or nobody wants it any more.
+_NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in (Next.SUCCEED, Next.CANCEL))
+
+
+@dataclass(slots=True)
+class UseOfTime:
+    """``cells``: what use cost, cash and amortised money alike (USD), without capacity paid in advance, which is
+    ``bought``. ``cash``: what is to be paid, ``bought`` included; ``amortised``: use of what was paid before."""
+
+    cells: dict[Cell, Used] = field(default_factory=dict)
+    cash: Money = Money.ZERO
+    amortised: Money = Money.ZERO
+    bought: Money = Money.ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """The time (microseconds) of an attempt that was for nothing."""
+
+    job_id: str
+    attempt: int
+    start: int
+    end: int
+    cell: Cell
+    machines: int
+
+
+def used_in(connection: Connection, start: datetime, end: datetime, now: datetime) -> UseOfTime:
+    """Of the half-open time (UTC), without simulated money and machines. Machines that are still there count up to
+    ``now``."""
+    left, right, seen = to_micros(start), to_micros(end), to_micros(now)
+    found = UseOfTime()
+    _add_money(connection, found, left, right)
+    _add_machines(connection, found, left, right, seen)
+    losses = {(loss.job_id, loss.attempt): loss for loss in _losses(connection, left, right, seen)}
+    for loss in losses.values():
+        found.cells.setdefault(loss.cell, Used()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
+    for some in _at_once(sorted({job_id for job_id, _ in losses})):
+        paid = select(_C.job_id, _C.attempt, _C.micros, _C.covers_from, _C.covers_to, *_OF_ENTRY).where(
+            _C.job_id.in_(some), _C.account == Account.SPENT.value, _C.covers_to >= left, _C.covers_from < right
+        )
+        for job_id, attempt, micros, since, until, *tags in connection.execute(paid):
+            if lost := losses.get((job_id, attempt)):
+                part = _part(micros, since, until, lost.start, lost.end)
+                found.cells.setdefault(Cell(*tags), Used()).wasted += Money(part)
+    return found
+
+
+def _add_money(connection: Connection, found: UseOfTime, left: int, right: int) -> None:
+    within = and_(_C.covers_from >= left, _C.covers_to < right)
+    mine = (
+        _C.account == Account.SPENT.value,
+        _C.money != MoneyKind.SANDBOX.value,
+        _C.covers_to >= left,
+        _C.covers_from < right,
+    )
+    bought = case((and_(_C.attempt.is_(None), _C.capacity_type == CapacityType.RESERVED.value), 1), else_=0)
+    sums = select(*_OF_ENTRY, _C.money, bought, func.sum(_C.micros)).where(*mine, within)
+    for *tags, kind, prepaid, micros in connection.execute(sums.group_by(*_OF_ENTRY, _C.money, bought)):
+        _add(found, Cell(*tags), MoneyKind(kind), bool(prepaid), int(micros))
+    edges = select(*_OF_ENTRY, _C.money, bought, _C.micros, _C.covers_from, _C.covers_to).where(*mine, not_(within))
+    for *tags, kind, prepaid, micros, since, until in connection.execute(edges):
+        part = _part(micros, since, until, left, right)
+        _add(found, Cell(*tags), MoneyKind(kind), bool(prepaid), part)
+
+
+def _add(found: UseOfTime, cell: Cell, kind: MoneyKind, prepaid: bool, micros: int) -> None:
+    amount = Money(micros)
+    if kind is MoneyKind.AMORTISED:
+        found.amortised += amount
+    else:
+        found.cash += amount
+        if prepaid:
+            found.bought += amount
+            return
+    used = found.cells.setdefault(cell, Used())
+    used.spent += amount
+
+
+def _part(micros: int, since: int, until: int, left: int, right: int) -> int:
+    return amount_before(micros, since, until, right) - amount_before(micros, since, until, left)
+
+
+def _add_machines(connection: Connection, found: UseOfTime, left: int, right: int, now: int) -> None:
+    until = case((_T.until == STILL_THERE, now), else_=_T.until)
+    last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
+    each = case((_T.accelerator.is_(None), 1), else_=_T.count) * _T.nodes
+    time = case((last > first, (last - first) // _MILLI * each), else_=0)
+    query = select(*_OF_MACHINES, func.sum(time)).where(*_there(left, right)).group_by(*_OF_MACHINES)
+    for *tags, milliseconds in connection.execute(query):
+        found.cells.setdefault(Cell(*tags), Used()).time += int(milliseconds)
+
+
+def _there(left: int, right: int) -> Sequence[Any]:
+    return _T.until >= left, _T.since < right, _T.money != MoneyKind.SANDBOX.value
+
+
+def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
+    """The attempts whose work is done again, as far as the time after their last checkpoint is in [left, right)."""
+    ended = and_(EVENT.c.job_id == _T.job_id, EVENT.c.attempt == _T.attempt, EVENT.c.kind == "attempt_ended")
+    well = or_(*(EVENT.c.body.contains(f'"cause":"{cause.value}"') for cause in _NOT_REPEATED))
+    badly = (
+        select(_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES, EVENT.c.body)
+        .select_from(MACHINE_TIME.join(EVENT, ended))
+        .where(*_there(left, right), not_(well))
+    )
+    rows = [row for row in connection.execute(badly).all() if _is_repeated(row.body)]
+    saved = _last_saved(connection, sorted({row.job_id for row in rows}))
+    for row in rows:
+        until = now if row.until == STILL_THERE else row.until
+        start, end = max(row.since, saved.get((row.job_id, row.attempt), row.since), left), min(until, right)
+        if start < end:
+            each = (row._mapping["count"] if row.accelerator is not None else 1) * row.nodes
+            cell = Cell(row.team, row.project, row.provider, row.region, row.accelerator, row.capacity_type)
+            yield _Loss(row.job_id, row.attempt, start, end, cell, each)
+
+
+def _is_repeated(body: str) -> bool:
+    return Cause(json.loads(body)["cause"]) not in _NOT_REPEATED
+
+
+def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int], int]:
+    """When the last checkpoint of an attempt was reported."""
+    found: dict[tuple[str, int], int] = {}
+    for some in _at_once(job_ids):
+        query = select(EVENT.c.job_id, EVENT.c.attempt, func.max(EVENT.c.at)).where(
+            EVENT.c.job_id.in_(some), EVENT.c.kind == "checkpoint_saved"
+        )
+        for job_id, attempt, at in connection.execute(query.group_by(EVENT.c.job_id, EVENT.c.attempt)):
+            found[job_id, attempt] = at
+    return found
+
+
+def _at_once(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(job_ids), _AT_ONCE):
+        yield job_ids[first : first + _AT_ONCE]

@@ -1,0 +1,170 @@
+"""A month's review over a ledger: parts that add up to the micro-dollar, causes by name, advice and what it brought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.app.billing import review as review_module
+from broker.app.billing.review import MonthReview, review
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.finops.advice import AdviceKind
+from broker.finops.change import Part
+from broker.ledger.entries import Movement
+from tests.focus_ledger import HOUR, RUN, SEPTEMBER, post_two_months, spent
+from tests.past import started
+
+DAY = timedelta(days=1)
+
+
+def total(found: MonthReview) -> Money:
+    return sum(found.parts.values(), Money.ZERO)
+
+
+def test_two_months_of_every_kind_of_charge(broker: Broker) -> None:
+    post_two_months(broker.store)
+    found = review(broker, "2026-10")
+    # September: 10 + 16 + 5 - 2 of nlp, 7.25 of web; October: 32 of nlp. What was bought is paid, and no use.
+    assert found.before.spent == Money.usd("36.25")
+    assert (found.before.cash, found.before.bought) == (Money.usd("729"), Money.usd("700"))
+    assert found.before.amortised == Money.usd("7.25")
+    assert found.after.spent == found.after.cash == Money.usd("32")
+    assert total(found) == found.change == Money.usd("-4.25")
+    assert {(team.team, team.before, team.spent) for team in found.teams} == {
+        ("nlp", Money.usd("29"), Money.usd("32")),
+        ("web", Money.usd("7.25"), Money.ZERO),
+    }
+    assert found.over
+
+
+def test_lost_work_is_waste_with_its_hours_and_advice(broker: Broker) -> None:
+    """It runs for four hours at $10, saves a checkpoint after one, and is taken back."""
+    begins = SEPTEMBER + DAY
+    job_id = started(broker.store, 1, begins)
+    with broker.store.writing() as tx:
+        tx.append(job_id, [(1, ev.CheckpointSaved(checkpoint="c-1"))], begins + HOUR + HOUR / 6)
+        gone = begins + 4 * HOUR + HOUR / 6
+        tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=gone))], gone)
+        view = tx.job(job_id)
+        assert view is not None
+        tags = replace(
+            RUN, job_id=job_id, team=view.job.team, project=view.job.project, provider="cloud", region="here",
+            capacity_type=CapacityType.ON_DEMAND,
+        )  # fmt: skip
+        tx.post(spent(1, "40", begins + HOUR / 6, gone, gone, tags=tags))
+    found = review(broker, "2026-09")
+    assert found.after.wasted == Money.usd("30")
+    assert found.after.gpu_time == 8 * 4 * 3_600_000
+    assert found.parts[Part.WASTE] == Money.usd("30")
+    assert found.parts[Part.NEW] == Money.usd("10")
+    (said,) = found.advice
+    assert (said.kind, said.about, said.cost) == (AdviceKind.WASTE, "team-1 / project-1", Money.usd("30"))
+    assert "24.0 of 32.0" in said.because
+    assert "$30.00 of $40.00" in said.because
+    (brought,) = review(broker, "2026-10").followed
+    assert (brought.advice.cost, brought.now) == (Money.usd("30"), Money.ZERO)
+
+
+def test_an_attempt_that_ended_well_lost_nothing(broker: Broker) -> None:
+    begins = SEPTEMBER + DAY
+    job_id = started(broker.store, 1, begins)
+    with broker.store.writing() as tx:
+        done = begins + 4 * HOUR
+        tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=done))], done)
+        tx.post(spent(1, "40", begins, done, done, tags=replace(RUN, job_id=job_id)))
+    assert review(broker, "2026-09").after.wasted == Money.ZERO
+
+
+def test_held_capacity_that_nobody_used_is_advice(broker: Broker) -> None:
+    paid = Money.usd("7200")
+    owned = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", SEPTEMBER, SEPTEMBER + 60 * DAY, upfront=paid)
+    broker.store.add_holding(owned, by="ann")
+    said = {one.kind: one for one in review(broker, "2026-09").advice}[AdviceKind.IDLE]
+    assert said.cost == Money.usd("3600")
+    assert "5,760.0 of 5,760.0 GPU-hours held were idle" in said.because
+
+
+def test_of_a_month_that_runs_the_same_days_are_compared(broker: Broker) -> None:
+    now = datetime.now(UTC)
+    found = review(broker, f"{now:%Y-%m}")
+    assert not found.over
+    assert found.after.end - found.after.start == pytest.approx(
+        found.before.end - found.before.start, abs=timedelta(days=3)
+    )
+    assert found.before.end <= found.after.start
+
+
+@pytest.mark.parametrize("month", ["2099-01", "last-month", "2026-13"])
+def test_what_is_no_month_yet_is_refused(broker: Broker, month: str) -> None:
+    with pytest.raises(InvalidInput):
+        review(broker, month)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an entry is made of: ``hour`` after September began, for ``hours``."""
+
+    team: str | None
+    provider: str | None
+    accelerator: str | None
+    kind: CapacityType
+    money: MoneyKind
+    micros: int
+    hour: int
+    hours: int
+
+
+drawn = st.builds(
+    Drawn,
+    st.sampled_from(["nlp", "web", None]),
+    st.sampled_from(["aws", "gcp", None]),
+    st.sampled_from(["H100", "L4", None]),
+    st.sampled_from(list(CapacityType)),
+    st.sampled_from([MoneyKind.CASH, MoneyKind.AMORTISED]),
+    st.integers(-(10**9), 10**9),
+    st.integers(0, 61 * 24),
+    st.integers(0, 300),
+)
+
+
+@given(entries=st.lists(drawn, max_size=10))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_over_random_ledgers_the_parts_are_the_change_and_the_months_the_ledger(
+    new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch, entries: list[Drawn]
+) -> None:
+    """Each example adds to the ledger of those before it."""
+    monkeypatch.setattr(review_module, "MOST", 2)
+    broker = new_broker()
+    with broker.store.reading() as look:
+        number = sum(1 for _ in look.all_entries())
+    with broker.store.writing() as tx:
+        for one in entries:
+            number += 2
+            tags = replace(
+                RUN, job_id=f"job-{number}", team=one.team, provider=one.provider, accelerator=one.accelerator,
+                capacity_type=one.kind,
+            )  # fmt: skip
+            since, amount = SEPTEMBER + one.hour * HOUR, str(Money(one.micros).dollars)
+            until = since + one.hours * HOUR
+            tx.post(spent(number, amount, since, until, since, movement=Movement.ADJUST, money=one.money, tags=tags))
+    found = review(broker, "2026-10")
+    assert total(found) == found.change == found.after.spent - found.before.spent
+    assert sum((one.amount for one in found.causes), found.rest) == found.change
+    assert sum((one.spent for one in found.teams), Money.ZERO) == found.after.spent
+    before = review(broker, "2026-09").after
+    assert (before.spent, before.cash) == (found.before.spent, found.before.cash)
+    after = review(broker, "2026-11").after
+    with broker.store.reading() as look:
+        ledger = sum((one.amount for one in look.all_entries() if one.account == "spent"), Money.ZERO)
+    assert before.spent + found.after.spent + after.spent == ledger

@@ -1,0 +1,66 @@
+"""`gpubroker report review` as people run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph, html, markdown
+from broker.core.values.clock import SystemClock
+from broker.store import open_store
+from tests.cli.conftest import Gpubroker
+from tests.focus_ledger import post_two_months
+
+
+@pytest.fixture
+def ran(home: Path) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    post_two_months(store)
+    store.close()
+
+
+@pytest.mark.usefixtures("ran")
+def test_it_is_printed_and_its_parts_add_up(gpubroker: Gpubroker) -> None:
+    shown = gpubroker("report", "review", "--month", "2026-10").out
+    assert "# Review of 2026-10" in shown
+    assert "Use cost $32.00: $4.25 (12 %) less than before." in shown
+    assert "| All | -$4.25 |" in shown
+    found = gpubroker("report", "review", "--month", "2026-10", "--json").json
+    assert found["change"] == "-4.25"
+    assert round(sum(float(amount) for amount in found["parts"].values()), 6) == -4.25
+
+
+@pytest.mark.usefixtures("ran")
+@pytest.mark.parametrize(("name", "begins"), [("october.md", "# Review"), ("october.html", "<!doctype html>")])
+def test_it_is_written_to_a_file_once(gpubroker: Gpubroker, tmp_path: Path, name: str, begins: str) -> None:
+    out = tmp_path / name
+    assert gpubroker("report", "review", "--month", "2026-10", "--out", out).code == 0
+    assert out.read_text().startswith(begins)
+    assert "nlp / llm" in out.read_text()
+    assert out.stat().st_mode & 0o777 == 0o600
+    again = gpubroker("report", "review", "--month", "2026-10", "--out", out)
+    assert again.code == 2
+    assert "such a file" in again.err
+    assert gpubroker("report", "review", "--month", "2026-10", "--out", out, "--force").code == 0
+
+
+@pytest.mark.parametrize("arguments", [("--month", "2099-01"), ("--month", "2026-10", "--out", "a.pdf")])
+def test_what_makes_no_sense_is_refused(gpubroker: Gpubroker, arguments: tuple[str, ...]) -> None:
+    assert gpubroker("report", "review", *arguments).code == 2
+
+
+def test_no_text_of_a_document_is_taken_for_markup() -> None:
+    blocks: list[Block] = [
+        Heading("<b>", 1),
+        Paragraph("a *b* [c](d)"),
+        Bullets(["<script>"]),
+        Grid(("a|", "b"), [("x | y\nz", "1")]),
+    ]
+    page = html(blocks)
+    assert "<script>" not in page
+    assert "<h1>&lt;b&gt;</h1>" in page
+    assert '<td class="figure">1</td>' in page
+    text = markdown(blocks)
+    assert "\\*b\\* \\[c\\]" in text
+    assert "| x \\| y z | 1 |" in text
