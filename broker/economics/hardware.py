@@ -32,16 +32,6 @@ class Candidate:
         positive(f"{self.accelerator.name}: price", self.usd, "USD")
 
 
-def bandwidth_per_kusd(bandwidth_gb_s: float, usd: float) -> float:
-    """Memory bandwidth per 1000 dollars, GB/s."""
-    return positive("bandwidth", bandwidth_gb_s, "GB/s") / (positive("price", usd, "USD") / 1000)
-
-
-def tflops_per_kusd(tflops: float, usd: float) -> float:
-    """Dense 16-bit TFLOPS per 1000 dollars."""
-    return positive("compute", tflops, "TFLOPS") / (positive("price", usd, "USD") / 1000)
-
-
 @dataclass(frozen=True, slots=True)
 class Value:
     """A candidate's value for money in its bound (GB/s or TFLOPS per 1000 USD)."""

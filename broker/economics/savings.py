@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
-from broker.economics.units import fraction, parameter_count, positive, share
+from broker.economics.units import fraction, parameter_count, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +240,6 @@ def check_together(advice: Sequence[SavingAdvice], rules: RulesOfThumb = DEFAULT
         says=f"if every applicable step succeeded: {least:.0%}-{most:.0%}; they rarely all do",
         holds=most >= low,
     )
-
-
-def times_cheaper(usd_per_hour_before: float, usd_per_hour_after: float) -> float:
-    """How many times cheaper: an A100 at $3.50/h replaced by an L4 at $0.70/h is 5."""
-    return positive("price before", usd_per_hour_before, "USD per hour") / positive(
-        "price after", usd_per_hour_after, "USD per hour"
-    )
-
-
-def weights_shrink(bytes_before: float, bytes_after: float) -> float:
-    """How many times smaller the weights become: FP32 to INT8 is 4, to INT4 is 8."""
-    return positive("bytes before", bytes_before) / positive("bytes after", bytes_after)
 
 
 def fewer_gpus(utilisation_before: float, utilisation_after: float) -> float:

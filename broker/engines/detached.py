@@ -19,14 +19,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from broker.agent.claims import kernel_start
 from broker.agent.store import make_private
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.values.clock import Clock
+
+if TYPE_CHECKING:
+    import psutil
 
 # Each of these proves that a process was started: the parent writes the first, the process the others.
 _TRACES = ("started.json", "agent.json", "state.json")
@@ -183,6 +184,8 @@ class Slot:
 
     def _send(self, number: signal.Signals, started: Mapping[str, Any]) -> None:
         """Signal the process, if that pid is still it."""
+        import psutil  # here, because every sandbox machine imports this module and few send a signal
+
         with suppress(psutil.Error, OSError):
             process = psutil.Process(int(started["pid"]))
             if self.alive() and _same(process, started):

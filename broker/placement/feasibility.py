@@ -5,7 +5,7 @@ The order of checks is part of the interface, so that counts are comparable betw
 1. simulated capacity that the job does not request;
 2. the job's constraints: provider, region, capacity type;
 3. each acceptable machine: place (``infra``), capacity types, accelerator and count (a rented machine has exactly as
-   many as asked for, unless the job says ``4+``; what is owned or paid for already may have more), instance type, CPUs,
+   many as requested, unless the job says ``4+``; an owned or prepaid one may have more), instance type, CPUs,
    memory. Of several machines, the one that passed most checks gives the reason;
 4. interconnect;
 5. availability: sold out, no quota, too few machines (or too little of a divided one) free, a recent failed launch;
@@ -52,9 +52,9 @@ class _CompiledMachine:
 
 @dataclass(frozen=True, slots=True)
 class PreparedJob:
-    """A job and its conditions, made ready for asking about many offers at one time ``now`` (UTC).
+    """A job and its conditions, prepared to check many offers at one time ``now`` (UTC).
 
-    ``excluded``: pools not to be tried, each with the reason and its evidence.
+    ``excluded``: pools to skip, each with the reason and its evidence.
     """
 
     job: Job
@@ -100,9 +100,9 @@ def why_not(offer: Offer, request: PreparedJob) -> Rejection | None:
 
 
 def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
-    """Which of the job's acceptable machines the offer serves (its place in the list), or why it serves none.
+    """The index of the job's acceptable machine that the offer serves, or the reason why it serves none.
 
-    Of several it would serve, the first where the job's list is ordered, else the one that uses most of the machine.
+    If it could serve several: the first if the job's list is ordered, else the one that uses most accelerators.
     """
     finding = _constraints(offer, request)
     served: _CompiledMachine | None = None
@@ -111,7 +111,7 @@ def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
         outcome = _served(offer, request.machines, ordered=request.job.ordered, cpu_jobs_on_gpus=any_machine)
         if isinstance(outcome, _CompiledMachine):
             served = outcome
-            finding = _interconnect(offer, request) or _to_be_had(offer, request, served) or _price(offer, request)
+            finding = _interconnect(offer, request) or _availability(offer, request, served) or _price(offer, request)
             finding = finding or _engine(offer, request)
         else:
             finding = outcome
@@ -122,8 +122,8 @@ def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
 
 
 def request_served(offer: Offer, job: Job) -> MachineRequest | None:
-    """Which of the job's acceptable machines a placement on the offer is; None where it is none of them (any more)."""
-    # A placement has passed the conditions; the one that says what is a CPU machine would only turn it down again.
+    """The job's acceptable machine that a placement on the offer serves; None if the job no longer accepts it."""
+    # The placement passed the plan's conditions already; a CPU job may hold a machine with accelerators.
     machines = tuple(_machine(rank, request) for rank, request in enumerate(job.resources or (MachineRequest(),)))
     served = _served(offer, machines, ordered=job.ordered, cpu_jobs_on_gpus=True)
     return served.request if isinstance(served, _CompiledMachine) else None
@@ -149,7 +149,7 @@ def _capacity_type(offer: Offer, allowed: tuple[CapacityType, ...]) -> _Finding 
 def _served(
     offer: Offer, machines: Sequence[_CompiledMachine], *, ordered: bool, cpu_jobs_on_gpus: bool
 ) -> _CompiledMachine | _Finding:
-    """The machine that the offer serves best, or the finding of the one that came furthest."""
+    """The acceptable machine that the offer serves best, or the finding of the one that passed most checks."""
     furthest, reason = -1, (Reason.WRONG_ACCELERATOR, "")
     served: _CompiledMachine | None = None
     for machine in machines:
@@ -165,7 +165,7 @@ def _served(
 
 
 def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding | None]:
-    """The number of checks passed with this machine, and the failed one."""
+    """How many checks the offer passes for this machine, and the finding of the first failed one."""
     wanted = machine.request
     if not machine.provider(offer.provider):
         return 0, (Reason.WRONG_PROVIDER, f"{offer.provider}; the job asks for {wanted.infra}")
@@ -176,7 +176,7 @@ def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: 
     if finding := _capacity_type(offer, wanted.capacity_types):
         return 2, finding
     if wanted.accelerator is None:
-        # The name of an instance type says which accelerators it has.
+        # A job that names an instance type accepts its accelerators.
         if offer.accelerator is not None and not cpu_jobs_on_gpus and not wanted.instance_type:
             return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
     elif offer.accelerator != wanted.accelerator:
@@ -196,7 +196,7 @@ def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: 
 
 def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:
     wanted = request.job.constraints.interconnect
-    # A machine with one accelerator has nothing to join.
+    # A machine with one accelerator needs no interconnect.
     if wanted is None or wanted is Interconnect.NONE or offer.count <= 1:
         return None
     if offer.interconnect is None or _STRENGTH[offer.interconnect] < _STRENGTH[wanted]:
@@ -204,7 +204,7 @@ def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:
     return None
 
 
-def _to_be_had(offer: Offer, request: PreparedJob, served: _CompiledMachine) -> _Finding | None:
+def _availability(offer: Offer, request: PreparedJob, served: _CompiledMachine) -> _Finding | None:
     if offer.availability is Availability.UNAVAILABLE:
         return Reason.UNAVAILABLE, offer.unavailable_because
     if offer.availability is Availability.NO_QUOTA:
@@ -218,10 +218,10 @@ def _to_be_had(offer: Offer, request: PreparedJob, served: _CompiledMachine) -> 
 
 def _price(offer: Offer, request: PreparedJob) -> _Finding | None:
     if not offer.has_valid_price():
-        return Reason.NO_PRICE, "not known" if offer.price is None else f"{offer.price}/h makes no sense here"
+        return Reason.NO_PRICE, "not known" if offer.price is None else f"{offer.price}/h is not a possible price here"
     if offer.doubt is not None:
         return Reason.SUSPECT_OFFER, offer.doubt_detail or offer.doubt.text
-    # Reference prices have no age limit: they are marked as not live.
+    # Reference prices are marked as not live; an age limit does not apply to them.
     if offer.max_age is not None and not offer.reference and not request.conditions.allow_stale_prices:
         age = request.now - offer.as_of
         if age > offer.max_age:
@@ -264,7 +264,7 @@ def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:
 
 
 def _any_of(patterns: tuple[str, ...]) -> _Matches:
-    """Whether a name matches one of the shell-style patterns; no patterns match everything. Case does not count."""
+    """A test whether a name matches one of the shell-style patterns, ignoring case. No patterns match every name."""
     if not patterns or "*" in patterns:
         return lambda _: True
     compiled = re.compile("|".join(translate(pattern) for pattern in patterns), re.IGNORECASE)

@@ -21,7 +21,7 @@ def span(time: timedelta) -> str:
 
 
 def hours(value: float) -> str:
-    """``2.5 h``, ``12 min``, ``30 s``: three digits at most, in the unit that suits."""
+    """``2.5 h``, ``12 min``, ``30 s``: hours with three significant digits, in the unit that fits."""
     if value >= 1:
         return f"{value:,.0f} h" if value >= 100 else f"{value:.3g} h"
     if value * 60 >= 1:
@@ -30,12 +30,12 @@ def hours(value: float) -> str:
 
 
 def about(amount: Money) -> str:
-    """An estimate, which no micro-dollars make more exact: ``$12.35``, ``less than $0.01``."""
+    """An estimate, rounded to cents: ``$12.35``, ``less than $0.01``."""
     return f"less than {_CENT}" if Money.ZERO < amount < _CENT else amount.rounded()
 
 
 def gigabytes(value: float) -> str:
-    """Bytes as ``14 GB`` (10⁹); little as ``14 MB`` (10⁶), and next to nothing as ``14 bytes``."""
+    """Bytes as ``14 GB`` (10⁹), below 0.1 GB as ``14 MB`` (10⁶), below 10,000 as ``14 bytes``."""
     if value < 10_000:
         return f"{value:,.0f} bytes"
     if value < 0.1e9:

@@ -21,8 +21,9 @@ from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
 from broker.placement.time_limit import ROOM, time_limit
 
-_WORTH_A_WORD = Money(1_000_000)
-# Warn from this much avoidable waste.
+# Monthly storage cost from which a note mentions it.
+_WORTH_A_NOTE = Money.usd(1)
+# Part of the billed time that could be saved, from which a note warns.
 _WORTH_A_WARNING = 0.05
 
 
@@ -34,16 +35,16 @@ def notes(
     rejections: Sequence[Rejection],
     left: timedelta | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about the job, then about the best placement, then about offers that were left out. ``left``: time to
-    the deadline, None without one."""
+    """Notes on the job, then on the best placement, then on rejected offers. ``left``: time to the deadline, None if
+    there is none."""
     best = placements[0] if placements else None
     return (
         *_about_the_job(job, effort, conditions),
         *_about_the_limit(job, effort, conditions, placements),
         *_about_the_store(effort, placements),
         *(_about_the_best(job, effort, conditions, best) if best else ()),
-        *(_on_the_way(job, effort, conditions, placements, left) if left else ()),
-        *_about_those_left_out(rejections),
+        *(_about_slack(job, effort, conditions, placements, left) if left else ()),
+        *_about_rejected_offers(rejections),
     )
 
 
@@ -75,7 +76,7 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
 
 
 def _spot_left_out(request: MachineRequest) -> bool:
-    """Whether the job would take any machine there that is not spot."""
+    """Whether the request names capacity types, and spot is not one of them."""
     return bool(request.capacity_types) and CapacityType.SPOT not in request.capacity_types
 
 
@@ -92,9 +93,8 @@ def _about_the_limit(
 
 
 def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterator[str]:
-    """Checkpoint transfer costs are unknown without the store's location. Rented machines never share this machine's
-    disk, and a store with a storage rate is not a disk.
-    """
+    """Without the store's location, checkpoint transfer costs are unknown. They matter if a machine is rented (it
+    cannot share this machine's disk) or if the store has a storage rate (it is not a disk)."""
     if not (placements and effort.checkpoints) or effort.store_location is not None:
         return
     elsewhere = (p.offer.capacity_type in RENTED and p.money is MoneyKind.CASH for p in placements)
@@ -106,10 +106,10 @@ def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterato
         )
 
 
-def _on_the_way(
+def _about_slack(
     job: Job, effort: Effort, conditions: Conditions, placements: Sequence[Placement], left: timedelta
 ) -> Iterator[str]:
-    """For a job with a deadline whose best placement is spot: the strategy's rule and its start."""
+    """For a job with a deadline whose best placement is spot: the slack, and when the strategy leaves spot."""
     steady = next((placement for placement in placements if not is_spot(placement)), None)
     by_cost = not (job.ordered or conditions.capacity_order or conditions.by_carbon)
     if steady is None or effort.remaining is None or not is_spot(placements[0]) or not by_cost:
@@ -143,9 +143,9 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
     if effort.checkpoints and best.interruptions_per_hour > 0 and effort.write > 0:
         yield from _interval(effort, best)
     if not effort.checkpoints and best.interruptions_per_hour > 0:
-        yield from _would_pay(effort, best)
+        yield from _without_checkpoints(effort, best)
     yield from _on_notice(effort, best)
-    yield from _left_behind(effort)
+    yield from _kept_checkpoints(effort)
     stored_elsewhere = effort.store_location not in (None, best.offer.location)
     if effort.checkpoints and effort.size is None and stored_elsewhere:
         yield (
@@ -187,20 +187,20 @@ def _on_notice(effort: Effort, best: Placement) -> Iterator[str]:
         )
 
 
-def _left_behind(effort: Effort) -> Iterator[str]:
-    """Checkpoints that stay in the store after the job, if they cost enough to mention."""
+def _kept_checkpoints(effort: Effort) -> Iterator[str]:
+    """The monthly cost of checkpoints that stay in the store after the job, from `_WORTH_A_NOTE`."""
     if effort.keeping is None or not effort.size:
         return
     monthly = effort.keeping.cost(effort.size * effort.keep, MONTH)
-    if monthly >= _WORTH_A_WORD:
+    if monthly >= _WORTH_A_NOTE:
         yield (
             f"the last {effort.keep} checkpoints (`checkpoint.keep`) stay after the job: {monthly.rounded()} "
             "per month until `gpubroker jobs prune` deletes them"
         )
 
 
-def _would_pay(effort: Effort, best: Placement) -> Iterator[str]:
-    """Savings from checkpoints for a job without them, if worth mentioning."""
+def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:
+    """What checkpoints would save a job that makes none, if it is worth a warning."""
     interval = daly_interval(effort.write, 1 / best.interruptions_per_hour)
     with_them = _useful_at(interval, effort, best)
     if with_them - best.useful_fraction > _WORTH_A_WARNING:
@@ -212,12 +212,12 @@ def _would_pay(effort: Effort, best: Placement) -> Iterator[str]:
 
 
 def _useful_at(interval: float, effort: Effort, there: Placement) -> float:
-    """The useful part of the time with a checkpoint after each ``interval`` of useful hours."""
+    """The useful fraction of billed time with a checkpoint after every ``interval`` useful hours."""
     start = effort.start_on(there.offer.capacity_type)
     return effort.run(there.throughput, there.interruptions_per_hour, interval, start).useful_fraction
 
 
-def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
+def _about_rejected_offers(rejections: Sequence[Rejection]) -> Iterator[str]:
     counts = Counter(rejection.reason for rejection in rejections)
     if number := counts[Reason.NO_ENGINE] + counts[Reason.ENGINE_NOT_INSTALLED]:
         yield f"{_offers(number)} would match, but no installed engine runs jobs there: see `gpubroker doctor`"

@@ -1,9 +1,9 @@
 """The best placements of a job on an indexed market: the head of `make_plan`'s ranking, quickly.
 
-Offers that differ only in name, price and size rank by price, so they form groups, cheapest first. Of 100,000 offers
-only those that can still win are priced: a heap holds each group by a lower bound of its cheapest member's cost (the
-bare work at its price), then by the exact cost; the next member follows. An offer that leaves the heap with its exact
-cost is next in the ranking.
+Offers that differ only in name, price and size rank by price. They form a group, sorted by price. A heap orders the
+groups, first by a lower bound of the cheapest member's cost (work without interruptions at its price), then by its
+exact cost. An offer that leaves the heap with an exact cost is the next in the ranking; the next member of its group
+takes its place. So only a few of 100,000 offers are priced.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _ABOUT_THE_GROUP = frozenset(
         Reason.REFERENCE_PRICE,
     }
 )
-# Each term of a cost is rounded to a micro-dollar; there are fewer than this.
+# Upper limit of the number of cost terms; each is rounded to a micro-dollar.
 _ROUNDING = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Offers, by accelerator, in groups, cheapest first. ``hazard``: as the offers were grouped by."""
+    """Offers by accelerator, in groups, each cheapest first. ``hazard``: the interruption rates used for grouping."""
 
     hazard: Hazard
     groups: Mapping[str | None, Sequence[Sequence[Offer]]]
 
     @classmethod
     def of(cls, offers: Iterable[Offer], hazard: Hazard) -> Board:
-        """Available offers with a price; others serve no job. Takes a second for 200,000."""
+        """Index the available offers that have a price; the others serve no job. Takes a second for 200,000."""
         found: dict[tuple[Any, ...], list[Offer]] = defaultdict(list)
         for offer in offers:
             if offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA) or not offer.has_valid_price():
@@ -103,7 +103,7 @@ class Board:
         job = judge.request.job
         wanted = [machine.accelerator for machine in job.resources] or [None]
         if None in wanted or len(set(wanted)) < len(wanted):
-            # An offer may serve as several machines: cost then does not follow price.
+            # An offer may serve several of the machines, so the order of prices is not the order of costs.
             everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
             for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
                 limited = one.offer.slots is not None
@@ -150,13 +150,13 @@ def _key(found: tuple[RankKey, Placement]) -> RankKey:
 
 
 def _bare_hours(effort: Effort, machine: MachineRequest, count: int) -> float:
-    """Hours of the bare work, or of one useful hour, on such a machine with so many accelerators."""
+    """Hours of the work without interruptions (or of one useful hour) on ``count`` accelerators of the machine."""
     throughput, _ = speed(effort, machine.accelerator, count)
     return (1.0 if effort.work is None else effort.work) / throughput
 
 
 def _bound(offer: Offer, hours: float, judge: Judge) -> int:
-    """A lower bound of the weighed cost in micro-dollars: the hours at the current price, and their value of time."""
+    """A lower bound of the weighed cost in micro-dollars: ``hours`` at the current price, and their value of time."""
     assert offer.price is not None
     if offer.divided:  # a part of it costs less
         return -_ROUNDING

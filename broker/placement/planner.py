@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason, Rejection, RuleObjection
-from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
@@ -32,7 +32,7 @@ Deny = Callable[[Placement], RuleObjection | None]
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """One line of `explain`: a reason, how many offers it turned down, and the first few of them."""
+    """One line of `explain`: a reason, the number of offers rejected for it, and the first few of them."""
 
     reason: Reason
     count: int
@@ -86,7 +86,7 @@ class Judge:
         offer = part(offer, wanted)
         placement = self.estimator.placement(offer, wanted)
         if placement is None:
-            return _hopeless(offer, self.estimator.hazard(offer) * self.effort.nodes, self.effort.interval)
+            return _never_finishes(offer, self.estimator.hazard(offer) * self.effort.nodes, self.effort.interval)
         conditions = self.conditions
         if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
             placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
@@ -157,22 +157,13 @@ def make_plan(
 def fallbacks(plan: Plan) -> tuple[Placement, ...]:
     """The placements a job may move to within its hold: the ranking down to the third uninterruptible placement, or the
     last one if there are fewer; the first ten if there are none.
+
+    The hold covers the highest rate among them, not only the current spot price. A higher rate needs a top-up.
     """
     steady = [place for place, p in enumerate(plan.placements) if p.offer.capacity_type is not CapacityType.SPOT]
     if not steady:
         return plan.placements[:SPOT_FALLBACKS]
     return plan.placements[: steady[:STEADY_FALLBACKS][-1] + 1]
-
-
-def highest_rates(plan: Plan) -> dict[MoneyKind, Money]:
-    """The highest hourly rate (USD, all nodes) among the plan's fallbacks, by kind of money.
-
-    The hold is computed from these, not from the current spot price. A higher rate needs a top-up.
-    """
-    rates: dict[MoneyKind, Money] = {}
-    for placement in fallbacks(plan):
-        rates[placement.money] = max(rates.get(placement.money, placement.rate), placement.rate)
-    return rates
 
 
 def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
@@ -187,18 +178,18 @@ def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
     return tuple(ReasonCount(reason, count, tuple(shown[reason])) for reason, count in listed)
 
 
-def _hopeless(offer: Offer, interruptions: float, interval: float | None) -> Rejection:
+def _never_finishes(offer: Offer, interruptions: float, interval: float | None) -> Rejection:
     every = "" if interval is None else f", a checkpoint every {hours(interval)} (`checkpoint.every`)"
     detail = (
         f"one interruption in {hours(1 / interruptions)} expected{every}"
         if interruptions
-        else f"starting and saving leave no time to work{every}"
+        else f"start-up and checkpoints leave no time for work{every}"
     )
     return Rejection(offer.id, Reason.TOO_OFTEN_INTERRUPTED, detail)
 
 
 def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:
-    """Why it misses the deadline, with a changeover's margin; None where it does not."""
+    """The finding that the placement misses the deadline, less the margin of a changeover; None if it does not."""
     if deadline is None:
         return None
     now = estimator.now
@@ -212,7 +203,7 @@ def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | N
 
 
 def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> Rejection | None:
-    """Why the policies turn it down; None where they do not."""
+    """The rejection by a policy, or None if the policies allow the placement."""
     if placement.offer.reference and not conditions.allow_reference_prices:
         detail = f"{placement.offer.source}, {placement.offer.as_of:%Y-%m-%d}"
         return Rejection(placement.offer.id, Reason.REFERENCE_PRICE, detail)

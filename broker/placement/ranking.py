@@ -15,8 +15,8 @@ RankKey = tuple[float, int, int, int, timedelta, int, str]
 
 
 def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool = False) -> RankKey:
-    """The smallest first: emissions if ``by_carbon`` (kg CO2e); ``place`` of the capacity type in the policy's order;
-    ``machine`` in an ordered list of the job; weighed cost; then earlier finish, lower rate, name.
+    """The sort key, smallest first: emissions if ``by_carbon`` (kg CO2e); ``place``, the rank of the capacity type in
+    the policy's order; ``machine``, the index in an ordered list of the job; weighed cost; then finish, rate, name.
     """
     return (
         _emissions(placement) if by_carbon else 0.0,
@@ -30,16 +30,16 @@ def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool 
 
 
 def weighed(placement: Placement) -> Money:
-    """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge,
-    which is not paid.
+    """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge
+    (the value of time), which nobody pays.
     """
     price = placement.expected_cost if placement.duration is not None else effective_price(placement)
     return price + placement.surcharge
 
 
 def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTerm, ...]:
-    """Weighed but unpaid amounts: with the cost terms they add up to `weighed`. ``value_of_time``: USD per hour, as
-    used in the ranking.
+    """The terms of `weighed` that nobody pays; the placement's own cost terms are the rest. ``value_of_time``: USD per
+    hour, as used in the ranking.
     """
     terms = []
     useful = placement.throughput * placement.useful_fraction

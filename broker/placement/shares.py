@@ -1,12 +1,13 @@
-"""Which part of a divided machine a job is given. Pure.
+"""The part of a divided machine that a job gets. Pure.
 
-What the job file does not say has a default, on a machine with n GPUs of a kind:
+Defaults for what the job file does not say, on a machine with n GPUs of a kind:
 
-    a job with g GPUs    g/n of three quarters of the CPUs (cut to whole ones if one is left), g/n of half the memory
-    a job without        one CPU, and the memory that falls to so many CPUs
-    a job that names the instance type, and no accelerators: all of it
+    a job with g GPUs    g/n of three quarters of the CPUs (rounded down to whole CPUs, if at least one), g/n of half
+                         of the memory
+    a job without GPUs   one CPU, and the same fraction of the memory
+    a job that names the instance type and no accelerators: the whole machine
 
-so that jobs with GPUs leave something for jobs without.
+So jobs with GPUs leave CPUs and memory for jobs without.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CPU = 1000
 
 
 def share_of(offer: Offer, wanted: MachineRequest) -> MachineShare:
-    """What a job that asks for this is given of the whole machine; never more than there is of anything."""
+    """The part of the whole machine for a job with this request; never more than the machine has."""
     has = offer.has
     everything = wanted.accelerator is None and wanted.instance_type is not None
     gpus = offer.count if everything else wanted.count if wanted.accelerator is not None else 0
@@ -48,8 +49,8 @@ def share_of(offer: Offer, wanted: MachineRequest) -> MachineShare:
 
 
 def part(offer: Offer, wanted: MachineRequest) -> Offer:
-    """The offer as the job gets it: its part of a divided machine, at the price of the largest part that it takes of
-    anything there; else the offer as it is."""
+    """The offer as the job gets it. Of a divided machine: the job's part, priced by the largest fraction that it takes
+    of CPUs, memory or GPUs. Other offers stay unchanged."""
     if not offer.divided or offer.whole is not None:
         return offer
     share = share_of(offer, wanted)
@@ -67,16 +68,17 @@ def part(offer: Offer, wanted: MachineRequest) -> Offer:
     )
 
 
-def price_now(told: Offer, had: Offer) -> Money | None:
-    """What an hour costs by now of what somebody has there, a machine or a part of it. ``told``: the offer as it is."""
-    if told.price is None or had.whole is None:
-        return told.price
-    used = had.has.part_of(had.whole)
-    return told.price.share(used.numerator, used.denominator)
+def price_now(current: Offer, placed: Offer) -> Money | None:
+    """The current price per hour (USD) of a machine, or the part of one, that a job was placed on. ``current``: the
+    offer of the whole machine now; ``placed``: the offer as the job got it."""
+    if current.price is None or placed.whole is None:
+        return current.price
+    used = placed.has.part_of(placed.whole)
+    return current.price.share(used.numerator, used.denominator)
 
 
 def lacking(offer: Offer, wanted: MachineRequest) -> str:
-    """What of a divided machine is in use so that the job has to wait; empty where its part is free."""
+    """Why a divided machine has too little free for the job now; empty if its part is free."""
     if offer.left is None or not offer.divided:
         return ""
     share = share_of(offer, wanted)

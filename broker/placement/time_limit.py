@@ -1,4 +1,4 @@
-"""How long a job may run that says how much there is to do (`work:`) and not for how long (`max_duration:`)."""
+"""The time limit of a job, and the default for a job that gives its work (`work:`) but no limit (`max_duration:`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
 
-ROOM = 1.5  # times the expected time, for estimates of work that are too low by a third
-_SPARE = timedelta(hours=1)  # on top, for starts and waits that short jobs cannot make up for
-_FALLBACKS = 3  # placements that nobody takes away, which the hold covers, too
+ROOM = 1.5  # the limit per expected time: estimates of work may be a third too low
+_SPARE = timedelta(hours=1)  # in addition, for the starts and waits of short jobs
+_FALLBACKS = 3  # uninterruptible placements that the hold covers too
 
 
 def time_limit(job: Job, placements: Sequence[Placement], default: timedelta) -> timedelta:
-    """The job's own limit; else, where the work is known, `ROOM` times the longest time that it is expected to take on
-    the best placement and on its fallbacks, and an hour, in whole minutes; else the policy's ``default``."""
+    """The job's own limit. Without one, and with known work: `ROOM` × the longest expected time on the best placement
+    and its fallbacks, plus an hour, rounded up to minutes. Without known work: the policy's ``default``."""
     if job.max_duration is not None:
         return job.max_duration
     steady = [one for one in placements if one.offer.capacity_type is not CapacityType.SPOT]
@@ -28,7 +28,7 @@ def time_limit(job: Job, placements: Sequence[Placement], default: timedelta) ->
 
 
 def never_done(job: Job, placements: Sequence[Placement]) -> timedelta | None:
-    """The least time that the job needs, where its own `max_duration` stops it before that wherever it runs."""
+    """The shortest expected time, if the job's `max_duration` is shorter than that on every placement; else None."""
     needed = [one.duration for one in placements if one.duration is not None]
     if job.max_duration is None or not needed or len(needed) < len(placements):
         return None

@@ -50,7 +50,7 @@ def worth_waiting(
     since: datetime,
     longest: timedelta,
 ) -> WaitForReserved | None:
-    """The wait, if worthwhile; None to place the job by the plan ``free``.
+    """The wait if it saves money; None to place the job by the plan ``free``.
 
     ``free`` covers free machines, ``unoccupied`` the same machines as if unused. The job waits only if its best
     placement would be rented, no prepaid one is free, enough prepaid machines should become free within ``longest`` of
@@ -77,7 +77,7 @@ def worth_waiting(
 
 
 def _free_at(placement: Placement, occupants: Iterable[Occupant], now: datetime) -> datetime | None:
-    """When enough machines of its pool are expected to be free."""
+    """When enough machines of the placement's pool are expected to be free (UTC); None if unknown."""
     offer = placement.offer
     mine = [one for one in occupants if one.pool == offer.capacity]
     if offer.slots is None or not mine:
@@ -94,7 +94,7 @@ def _free_at(placement: Placement, occupants: Iterable[Occupant], now: datetime)
 
 
 def _cash(placement: Placement) -> Money:
-    """Its cost besides prepaid capacity."""
+    """The expected cost of a placement that is not prepaid; prepaid capacity costs nothing more."""
     return Money.ZERO if placement.money is MoneyKind.AMORTISED else placement.expected_cost
 
 

@@ -1,8 +1,7 @@
-"""The simulated market's machines: real processes on this machine, at the sandbox's pace. Everything here is pretend
-but the processes, their signals and their death.
+"""The engine ``sandbox``: each machine (or gang) of the simulated market is a real, detached process on this machine.
 
-Each machine (or gang) is one detached process, `broker.simulation.machine`, which plays the provider's part:
-boots, runs the real agent on every node, gives notice, and takes the machine away with SIGKILL when the market says so.
+The process, `broker.simulation.machine`, plays the provider: it boots, runs the real agent on every node, gives notice,
+and ends the machine with SIGKILL when the market takes it back. Times are those of the sandbox's clock.
 """
 
 from __future__ import annotations
@@ -43,12 +42,11 @@ class SandboxEngine:
         seed: int = DEFAULT_SEED,
         starts_at: datetime = DEFAULT_START,
     ) -> None:
-        """``home``: the engine's own folder. ``scenario``, ``seed`` and ``starts_at`` are the market, the same as the
-        sandbox provider's. Raises `InvalidInput` for a scenario that cannot be read."""
+        """``home``: the engine's own folder. ``scenario``, ``seed`` and ``starts_at`` define the market; the sandbox
+        provider has the same. Raises `InvalidInput` for a scenario that cannot be read."""
         self._home = home
         self._handles = Handles(self.name, home)
         self._clock = clock
-        self._market = (scenario, seed, starts_at)
         self.world = World.load(scenario, seed, starts_at)
 
     def submit(self, launch: Launch) -> str:
@@ -58,18 +56,9 @@ class SandboxEngine:
             return handle
         with self._launching() as number_of:
             self._admit(launch, number_of(launch.key))
-            machine = SimulatedMachine(
-                key=launch.key,
-                pool=launch.placement.offer.pool,
-                nodes=launch.job.num_nodes,
-                run_folder=launch.run_folder,
-                market=self._market,
-                clock=_scaled(self._clock),
-                since=self._clock.now(),
-            )
             make_private(slot.folder)
             note_owner(slot, launch, self._clock)
-            slot.write("machine.json", machine.to_json())
+            slot.write("machine.json", self._machine(launch).to_json())
 
             def arguments(lock: int) -> list[str]:
                 program = [sys.executable, "-P", "-m", "broker.simulation.machine"]
@@ -106,14 +95,30 @@ class SandboxEngine:
             for line in slot.lines(f"node-{rank}", "output.log"):
                 yield f"(rank {rank}) {line}" if nodes > 1 else line
 
+    def _machine(self, launch: Launch) -> SimulatedMachine:
+        """The machine that the market gives for this launch, with everything it will do to the machine."""
+        since, pool, key = self._clock.now(), launch.placement.offer.pool, launch.key
+        return SimulatedMachine(
+            key=key,
+            pool=pool,
+            nodes=launch.job.num_nodes,
+            run_folder=launch.run_folder,
+            clock=_scaled(self._clock),
+            since=since,
+            booted_at=since + self.world.boot(key),
+            fate=self.world.next_interruption(pool, key, since),
+            notice_seconds=self.world.scenario.notice_seconds,
+            lost=self.world.faults.is_lost(key),
+        )
+
     def _observe(self, handle: str) -> Observation:
         elsewhere = self._handles.elsewhere(handle)
         if elsewhere is not None:
             return elsewhere
         slot = self._handles.slot(handle)
         if slot is None or not slot.known() or self.world.faults.is_lost(slot.folder.name):
-            return Observation(EngineState.LOST, evidence="the sandbox knows nothing of it")
-        alive = slot.alive()  # before what it wrote: what a dead machine wrote is complete
+            return Observation(EngineState.LOST, evidence="the sandbox has no such machine")
+        alive = slot.alive()  # asked before its files are read: those of a dead machine are complete
         state = slot.read("state.json") or {}
         since = datetime.fromisoformat(state["since"]) if state else None
         if alive:
@@ -123,22 +128,24 @@ class SandboxEngine:
         if state.get("gone_at"):
             gone_at = datetime.fromisoformat(state["gone_at"])
             return Observation(EngineState.GONE, since, gone_at, bool(state["interrupted"]), str(state["evidence"]))
-        # The process that plays the provider was killed, and took the machine with it.
+        # The process that plays the provider was killed, and the machine ended with it.
         gone_at = slot.last_seen(self._clock, "alive", "machine.json")
         return Observation(EngineState.GONE, since, gone_at, evidence="the sandbox machine was killed")
 
     def _admit(self, launch: Launch, number: int) -> None:
-        """Raises what the market answers to that launch, if it is not a yes."""
+        """Raises the error of this launch, the ``number``-th, if the market refuses it: a fault, or `NoCapacity`."""
         pool = launch.placement.offer.pool
         fault = self.world.faults.launch_error(number, pool)
         if fault is not None:
             raise fault
         free = self.world.capacity(pool, self._clock.now()) - self._running(pool)
         if free < launch.job.num_nodes:
-            raise NoCapacity(f"{free} machines left in the simulated market, {launch.job.num_nodes} wanted", where=pool)
+            raise NoCapacity(
+                f"the simulated market has {free} machines left; the job needs {launch.job.num_nodes}", where=pool
+            )
 
     def _running(self, pool: str) -> int:
-        """How many machines of the pool this engine runs."""
+        """The number of this engine's running machines in the pool."""
         found = 0
         for folder in self._home.iterdir():
             slot = Slot(folder)
@@ -149,8 +156,8 @@ class SandboxEngine:
 
     @contextmanager
     def _launching(self) -> Iterator[Callable[[str], int]]:
-        """One launch at a time, and which one it is: keys are numbered from 1 as they first come, and that survives
-        a restart."""
+        """Allows one launch at a time. Yields a function that numbers launch keys from 1, in the order of their first
+        launch, also over restarts."""
         make_private(self._home)
         with (self._home / "launches.json").open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -168,5 +175,5 @@ class SandboxEngine:
 
 
 def _scaled(clock: Clock) -> ScaledClock:
-    """The clock as values that another process can build it from."""
+    """The clock in a form that another process can rebuild from values."""
     return clock if isinstance(clock, ScaledClock) else ScaledClock(now := datetime.now(UTC), now, 1.0)

@@ -1,10 +1,13 @@
-"""One pretend machine (or gang of them), and the provider's part towards it. Run as a program by the sandbox engine.
+"""One simulated machine (or gang), and the provider's part towards it. The sandbox engine runs this file as a program.
 
 ::
 
     launch ── boot ──▶ agents run ──▶ all ended ──▶ off
                           ├─ notice ─▶ SIGKILL, everything at once      (the market takes the machine back)
                           └─ SIGTERM ─▶ the agents' own grace ─▶ off    (the engine cancels it)
+
+One such process starts for every launch, so it imports little: the engine, which has the market loaded, passes what the
+market will do to the machine (`SimulatedMachine`).
 
 Usage: python -m broker.simulation.machine FOLDER LOCK_FD
 """
@@ -18,7 +21,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType
@@ -29,51 +32,48 @@ from broker.agent.command import CannotStart, Command, Exited, GuardGone
 from broker.agent.notices import FILE_VARIABLE
 from broker.core.values.clock import ScaledClock
 from broker.engines.detached import Slot
-from broker.simulation.market import World
 
-# How long after a cancellation the agents may take (the wall's time); their own grace is shorter.
+# Wall time that the agents have after a cancellation; their own grace is shorter.
 STOP_PATIENCE = timedelta(seconds=120)
 _TICK = 0.2
+_TIMES = ("since", "booted_at", "fate")
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMachine:
-    """What a machine is made from. ``market``: scenario, seed and start of the world it lives in. ``since``: when it
-    was launched, and is billed from."""
+    """One machine and its future. Times are UTC in the sandbox's clock.
+
+    ``since``: launch, and start of billing. ``booted_at``: start of the agents. ``fate``: when the market takes the
+    machine back, None if it does not; the notice comes ``notice_seconds`` (of the sandbox's clock) earlier. ``lost``:
+    the machine disappears once it has booted.
+    """
 
     key: str
     pool: str
     nodes: int
     run_folder: str
-    market: tuple[str, int, datetime]
     clock: ScaledClock
     since: datetime
+    booted_at: datetime
+    fate: datetime | None
+    notice_seconds: float
+    lost: bool
+
+    @property
+    def notice_at(self) -> datetime | None:
+        return self.fate - timedelta(seconds=self.notice_seconds) if self.fate else None
 
     def to_json(self) -> dict[str, Any]:
-        scenario, seed, starts_at = self.market
-        return {
-            "key": self.key,
-            "pool": self.pool,
-            "nodes": self.nodes,
-            "run_folder": self.run_folder,
-            "market": [scenario, seed, starts_at.isoformat()],
-            "since": self.since.isoformat(),
-            "clock": [self.clock.origin.isoformat(), self.clock.starts_at.isoformat(), self.clock.scale],
-        }
+        values = asdict(self)
+        values["clock"] = [self.clock.origin.isoformat(), self.clock.starts_at.isoformat(), self.clock.scale]
+        return values | {name: at.isoformat() for name in _TIMES if (at := values[name]) is not None}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SimulatedMachine:
-        scenario, seed, starts_at = values["market"]
         origin, begins, scale = values["clock"]
-        return cls(
-            key=values["key"],
-            pool=values["pool"],
-            nodes=values["nodes"],
-            run_folder=values["run_folder"],
-            market=(scenario, seed, datetime.fromisoformat(starts_at)),
-            clock=ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(begins), scale),
-            since=datetime.fromisoformat(values["since"]),
-        )
+        clock = ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(begins), scale)
+        times = {name: datetime.fromisoformat(values[name]) for name in _TIMES if values[name] is not None}
+        return cls(**{**values, **times, "clock": clock})
 
 
 class SimulatedProvider:
@@ -88,43 +88,46 @@ class SimulatedProvider:
         self._noticed = False
         self._ended: set[int] = set()
         self._killed = 0
-        self._umask = os.umask(0o077)  # what the machine keeps is private; the job gets its own back
+        self._umask = os.umask(0o077)  # files of the machine are private; the job keeps its own umask
 
     def run(self) -> None:
-        """Until the machine is gone."""
+        """Plays until the machine is gone."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        world = World.load(*self._machine.market)
-        since = self._machine.since
         self._state()
-        fate = world.next_interruption(self._machine.pool, self._machine.key, since)
-        booted_at = since + world.boot(self._machine.key)
-        lost = world.faults.is_lost(self._machine.key)
-        while True:
+        while (end := self._end()) is None:
             now = self._clock.now()
-            if fate is not None and now >= fate:
-                return self._take_away("taken back by the simulated market", interrupted=True)
-            if fate is not None and now >= fate - world.scenario.notice:
-                self._give_notice(fate)
-            if self._cancelled_at is not None:
-                if not self._nodes:
-                    return self._take_away("cancelled while it booted")
-                if time.monotonic() - self._cancelled_at > STOP_PATIENCE.total_seconds():
-                    return self._take_away("cancelled, and did not stop by itself")
-            if not self._nodes and now >= booted_at:
+            if self._machine.notice_at is not None and now >= self._machine.notice_at:
+                self._give_notice()
+            if not self._nodes and now >= self._machine.booted_at:
                 self._boot()
-            if self._nodes and lost:
-                return self._take_away("lost, as the scenario wants it")
-            if self._nodes and len(self._ended) == len(self._nodes):
-                if self._cancelled_at is not None:
-                    return self._take_away("cancelled")
-                if self._noticed:
-                    return self._take_away("the simulated market wanted it back", interrupted=True)
-                if self._killed:
-                    return self._take_away(f"its agent was killed by signal {self._killed}")
-                return self._take_away("switched off after the job")
-            self._wait(fate, None if self._nodes else booted_at, world.scenario.notice)
+            else:
+                self._wait()
+        self._take_away(*end)
+
+    def _end(self) -> tuple[str, bool] | None:
+        """Why the machine goes away now, and whether that is an interruption; None: it stays."""
+        if self._machine.fate is not None and self._clock.now() >= self._machine.fate:
+            return "taken back by the simulated market", True
+        if self._cancelled_at is not None:
+            if not self._nodes:
+                return "cancelled while it booted", False
+            if time.monotonic() - self._cancelled_at > STOP_PATIENCE.total_seconds():
+                return "cancelled, and killed because it did not stop", False
+        if not self._nodes:
+            return None
+        if self._machine.lost:
+            return "lost: the scenario has a fault for this machine", False
+        if len(self._ended) < len(self._nodes):
+            return None
+        if self._cancelled_at is not None:
+            return "cancelled", False
+        if self._noticed:
+            return "ended after the simulated market's notice", True
+        if self._killed:
+            return f"its agent was killed by signal {self._killed}", False
+        return "switched off after the job", False
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if self._cancelled_at is None:
@@ -133,11 +136,16 @@ class SimulatedProvider:
                 node.terminate()
         self._inbox.put(None)
 
-    def _wait(self, fate: datetime | None, booted_at: datetime | None, notice: timedelta) -> None:
-        """Until something may have happened."""
+    def _wait(self) -> None:
+        """Waits until something may have happened."""
         (self._slot.folder / "alive").touch()
         now = self._clock.now()
-        times = [fate, fate - notice if fate and not self._noticed else None, booted_at]
+        machine = self._machine
+        times = [
+            machine.fate,
+            None if self._noticed else machine.notice_at,
+            None if self._nodes else machine.booted_at,
+        ]
         waits = [(at - now).total_seconds() / self._clock.scale for at in times if at is not None]
         try:
             message = self._inbox.get(timeout=max(0.0, min([_TICK, *waits])))
@@ -148,13 +156,13 @@ class SimulatedProvider:
         rank, what = message
         if isinstance(what, Exited) and what.status < 0:
             self._killed = -what.status
-        elif isinstance(what, GuardGone) and rank not in self._ended:  # killed, and the agent with it
+        elif isinstance(what, GuardGone) and rank not in self._ended:  # the guard was killed, and the agent with it
             self._killed = signal.SIGKILL
         if isinstance(what, Exited | CannotStart | GuardGone):
             self._ended.add(rank)
 
     def _boot(self) -> None:
-        """Start the agents."""
+        """Starts the agents."""
         machine, folder = self._machine, self._slot.folder
         for rank in range(machine.nodes):
             scratch = folder / f"node-{rank}"
@@ -175,18 +183,17 @@ class SimulatedProvider:
                 )
             )
         self._state(booted=True)
-        if self._cancelled_at is not None:  # it came in between
+        if self._cancelled_at is not None:  # cancelled while they started
             for node in self._nodes:
                 node.terminate()
 
-    def _give_notice(self, fate: datetime) -> None:
-        if not self._noticed:
+    def _give_notice(self) -> None:
+        if not self._noticed and self._machine.fate is not None:
             self._noticed = True
-            notice = {"source": "sandbox", "terminates_at": to_text(fate)}
-            self._slot.write("notice.json", notice)
+            self._slot.write("notice.json", {"source": "sandbox", "terminates_at": to_text(self._machine.fate)})
 
-    def _take_away(self, evidence: str, *, interrupted: bool = False) -> None:
-        """SIGKILL to all that runs on the machine; its disk goes with it."""
+    def _take_away(self, evidence: str, interrupted: bool) -> None:
+        """Kills every process of the machine (SIGKILL) and deletes its disk."""
         for node in self._nodes:
             node.kill()
         self._state(booted=True, gone_at=self._clock.now(), interrupted=interrupted, evidence=evidence)
@@ -202,7 +209,7 @@ class SimulatedProvider:
         interrupted: bool = False,
         evidence: str = "",
     ) -> None:
-        """What the engine reads."""
+        """Writes the state that the engine reads."""
         state = {
             "since": self._machine.since.isoformat(),
             "booted": booted,

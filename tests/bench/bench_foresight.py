@@ -23,7 +23,7 @@ from broker.backtest.placement.optimum import optimum
 from broker.backtest.placement.replay import HOUR, replay
 from broker.placement.strategy.belief import believe
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.planned import PlannedCourse
+from broker.placement.strategy.planned import PlannedSession
 from broker.placement.strategy.prepare import DAY, Learned, learn, prepare, start
 from broker.placement.strategy.situation import Situation, StrategyDecision, StrategyTask
 from tests.bench.bench_histories import recorded
@@ -37,7 +37,7 @@ Regimes = Sequence[int]
 class InformedStrategy:
     """The planned strategy, told which regime its pool is in."""
 
-    def __init__(self, course: PlannedCourse, regimes: Regimes) -> None:
+    def __init__(self, course: PlannedSession, regimes: Regimes) -> None:
         self._course, self._regimes = course, iter(regimes)
 
     def decide(self, now: Situation) -> StrategyDecision:
@@ -103,7 +103,7 @@ def costs(
             elsewhere: Costs = []
             for world, regimes in worlds:
                 course = start(prepared, task)
-                assert isinstance(course, PlannedCourse)
+                assert isinstance(course, PlannedSession)
                 elsewhere.append(
                     (
                         optimum(world, 0, task),

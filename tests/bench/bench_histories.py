@@ -15,7 +15,7 @@ from broker.backtest.placement.market import ReplayMarket
 from broker.backtest.placement.replay import HOUR, replay
 from broker.backtest.placement.trace_files import TracePrices
 from broker.backtest.placement.traces import read_markets
-from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import StrategyTask
 
@@ -55,7 +55,7 @@ def compared(markets: Sequence[ReplayMarket], world: Callable[[Bits, int], Bits]
             for start in starts:
                 history = {each.pools[0].name: world(each.pools[0].available[:start], start) for each in markets}
                 price = {each.pools[0].name: each.pools[0].price[:start] for each in markets}
-                course, _ = course_for(
+                course, _ = session_for(
                     task, [market.pools[0].name], history, price, gap=gap, on_demand_price=market.on_demand_price
                 )
                 outcome = replay(market, start, task, course)

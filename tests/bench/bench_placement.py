@@ -15,7 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
-from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 
 HOUR = 3600.0
@@ -43,8 +43,8 @@ def main(full: bool = False) -> None:
     price = {pool: [1.0] * ticks for pool in history}
     task = StrategyTask(48 * HOUR, 60 * HOUR, 720, 600)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    course, why = course_for(task, list(history), history, price, gap=600, on_demand_price=3.06)  # warm: imports NumPy
-    taken = seconds(lambda: course_for(task, list(history), history, price, gap=600, on_demand_price=3.06))
+    course, why = session_for(task, list(history), history, price, gap=600, on_demand_price=3.06)  # warm: imports NumPy
+    taken = seconds(lambda: session_for(task, list(history), history, price, gap=600, on_demand_price=3.06))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"preparing a job: 8 pools, 30 days ({why}; at most 3 s, 300 MB) {taken:12.3f} s CPU {grown:8.0f} MB")
     now = [

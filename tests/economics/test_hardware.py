@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.core.errors import InvalidInput
@@ -11,11 +13,9 @@ from broker.economics.hardware import (
     Candidate,
     RadarWeights,
     Trial,
-    bandwidth_per_kusd,
     compare,
     radar,
     rank,
-    tflops_per_kusd,
 )
 
 
@@ -25,7 +25,8 @@ from broker.economics.hardware import (
     ids=["RTX3090", "RTX4090", "A100", "H100", "L40S"],
 )
 def test_bandwidth_per_thousand_dollars(bandwidth: float, usd: float, expected: float) -> None:
-    assert round(bandwidth_per_kusd(bandwidth, usd)) == expected
+    card = replace(lookup("H100"), bandwidth_gb_s=bandwidth)
+    assert round(rank([Candidate(card, usd)], BoundBy.BANDWIDTH)[0].per_kusd) == expected
 
 
 def test_what_the_work_is_bound_by_decides_the_ranking() -> None:
@@ -35,7 +36,7 @@ def test_what_the_work_is_bound_by_decides_the_ranking() -> None:
     assert by_bandwidth == ["RTX3090", "RTX4090", "A100", "H100", "L40S"]
     by_compute = rank(candidates, BoundBy.COMPUTE)
     assert by_compute[0].accelerator == "RTX4090"
-    assert by_compute[0].per_kusd == pytest.approx(tflops_per_kusd(165.2, 1600))
+    assert by_compute[0].per_kusd == pytest.approx(165.2 / 1.6)
 
 
 def test_cards_without_a_figure_are_left_out_of_a_ranking() -> None:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.memory import Precision
 from broker.economics.savings import (
     LADDER,
     SavingAdvice,
@@ -16,8 +15,6 @@ from broker.economics.savings import (
     check_together,
     fewer_gpus,
     ladder,
-    times_cheaper,
-    weights_shrink,
 )
 
 
@@ -106,12 +103,6 @@ def test_alternatives_do_not_multiply() -> None:
     last = seen["egress and storage"]
     assert last.remaining_low == pytest.approx(0.2 * 0.2 * 0.4 * 0.1), "model, weights, batching, spot"
     assert last.remaining_high == pytest.approx(0.6 * 0.5 * 0.8 * 0.4)
-
-
-def test_quoted_factors() -> None:
-    assert times_cheaper(3.50, 0.70) == pytest.approx(5)
-    assert weights_shrink(Precision.FP32.bytes, Precision.INT8.bytes) == 4
-    assert weights_shrink(Precision.FP32.bytes, Precision.INT4.bytes) == 8
 
 
 def test_utilisation_from_20_to_60_percent_saves_two_thirds_not_93_percent() -> None:

@@ -16,7 +16,7 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Origin, Reason
 from broker.core.market.offers import Availability, CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.planner import explain, fallbacks, highest_rates
+from broker.placement.planner import explain, fallbacks
 from tests.counts import FULL
 
 Make = Any
@@ -159,17 +159,11 @@ class TestFallbacks:
         offers = [make.spot("3"), *(make.offer(str(price), zone=f"z{price}") for price in (10, 11, 12, 90))]
         plan = make.plan(offers)
         assert [p.rate.dollars for p in fallbacks(plan)] == [3, 10, 11, 12]
-        assert highest_rates(plan) == {MoneyKind.CASH: Money.usd("12")}
 
-    def test_each_kind_of_money_apart(self, make: Make) -> None:
-        own = make.offer("0", capacity_type=CapacityType.OWNED, money=MoneyKind.AMORTISED, provider="owned")
-        plan = make.plan([own, make.offer("10")])
-        assert highest_rates(plan) == {MoneyKind.AMORTISED: Money.ZERO, MoneyKind.CASH: Money.usd("10")}
-
-    def test_spot_alone_and_nothing_at_all(self, make: Make) -> None:
+    def test_of_spot_alone_the_first_ten(self, make: Make) -> None:
         spot = [make.spot(str(price), zone=f"z{price:02}") for price in range(1, 20)]
-        assert highest_rates(make.plan(spot)) == {MoneyKind.CASH: Money.usd("10")}
-        assert highest_rates(make.plan([])) == {}
+        assert [p.rate.dollars for p in fallbacks(make.plan(spot))] == list(range(1, 11))
+        assert fallbacks(make.plan([])) == ()
 
 
 def test_explain_counts_every_reason_with_examples(make: Make) -> None:

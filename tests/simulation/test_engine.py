@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -261,3 +263,13 @@ def test_a_gang_is_one_machine(bench: Bench) -> None:
     assert len({claim.gang for claim in state.claims}) == 1
     assert state.exit is not None
     assert state.exit.cause is Cause.COMPLETED
+
+
+def test_a_machine_process_imports_little() -> None:
+    """One such process starts for every launch. The market's models would cost each of them half a second."""
+    program = (
+        "import sys, broker.simulation.machine;"
+        "print([name for name in ('pydantic', 'psutil', 'broker.simulation.market') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

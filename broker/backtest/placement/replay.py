@@ -46,12 +46,12 @@ class ReplayOutcome:
 
 
 def replay(
-    market: ReplayMarket, start: int, task: StrategyTask, course: StrategySession, log: list[ReplayStep] | None = None
+    market: ReplayMarket, start: int, task: StrategyTask, session: StrategySession, log: list[ReplayStep] | None = None
 ) -> ReplayOutcome:
-    """Run ``course`` from tick ``start`` until the work is done or the deadline has passed.
+    """Run ``session`` from tick ``start`` until the work is done or the deadline has passed.
 
-    ``log`` receives every step. Raises ValueError when the window exceeds the record, or when the course chooses a pool
-    without capacity, which is a bug of the course.
+    ``log`` receives every step. Raises ValueError if the window exceeds the record, or if the session chooses a pool
+    without capacity, which is a bug of the session.
     """
     gap = market.gap_seconds
     spot, on_demand_price = market.spot, market.on_demand_price
@@ -65,7 +65,7 @@ def replay(
             mode, pool, changeover = Mode.IDLE, None, 0.0
             interruptions += 1
         now = Situation(elapsed, work, mode, pool, changeover, here, on_demand_price)
-        decision = course.decide(now)
+        decision = session.decide(now)
         if log is not None:
             log.append(ReplayStep(start + tick, now, decision))
         if decision.mode is not mode or decision.pool != pool:

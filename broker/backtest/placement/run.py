@@ -139,8 +139,8 @@ def _replay_start(
             if policy == OMNISCIENT:
                 windows.append((key, ReplayWindow(start, best, best, None)))
                 continue
-            course = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
-            outcome = replay(market, start, task, course)
+            session = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
+            outcome = replay(market, start, task, session)
             windows.append((key, ReplayWindow(start, best, outcome.cost, outcome)))
     return windows
 

@@ -1,4 +1,4 @@
-"""The strategies of the backtest by name, each a function from history to a course."""
+"""The strategies of the backtest by name, each a function from history to a session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Preparation:
     _learned: dict[str, Learned] = field(default_factory=dict)
     _prepared: dict[tuple[str, StrategyTask], Prepared] = field(default_factory=dict)
 
-    def course(self, market: ReplayMarket, task: StrategyTask, longest: StrategyTask) -> StrategySession:
+    def session(self, market: ReplayMarket, task: StrategyTask, longest: StrategyTask) -> StrategySession:
         from broker.placement.strategy.prepare import learn, prepare, start
 
         together = len(market.pools) > 1
@@ -46,7 +46,7 @@ Build = Callable[[Preparation, ReplayMarket, StrategyTask, StrategyTask], Strate
 """Preparation, market, task, and the same task with the latest deadline of the run, which a plan can be shared by."""
 
 POLICIES: dict[str, Build] = {
-    "gpubroker": lambda preparation, market, task, longest: preparation.course(market, task, longest),
+    "gpubroker": lambda preparation, market, task, longest: preparation.session(market, task, longest),
     "uniform-progress": lambda preparation, market, task, longest: UniformProgress(task),
     "greedy": lambda preparation, market, task, longest: Greedy(task),
     "on-demand": lambda preparation, market, task, longest: OnDemandOnly(task),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# e^50 hours are older than the universe; beyond that only the float would suffer.
+# The largest exponent of e^(rate·stretch): e^50 hours means never, and a larger one overflows the float.
 _LONGEST = 50.0
 
 
@@ -53,11 +53,11 @@ class BilledRun:
 
 
 def expected_run(work: float, rate: float, interval: float, write: float, restart: float) -> BilledRun:
-    """The expected course of ``work`` hours of useful work with ``rate`` interruptions per hour.
+    """The expected run of ``work`` hours of useful work with ``rate`` interruptions per hour.
 
-    Interruptions are a Poisson process. A stretch of s hours that must be done in one piece is begun anew at each
-    interruption, so it takes (e^(rate·s) - 1)/rate hours of running and e^(rate·s) - 1 interruptions (Daly 2006, with
-    restarts taken as free of interruptions). Checkpoints make stretches of ``interval + write``; without them
+    Interruptions are a Poisson process. A stretch of s hours without a checkpoint starts over at each interruption, so
+    it takes (e^(rate·s) - 1)/rate hours of running and e^(rate·s) - 1 interruptions (Daly 2006, assuming no
+    interruptions during restarts). Checkpoints make stretches of ``interval + write``; without them
     (``interval`` infinite) the whole job is one stretch. To first order in ``rate`` this is δ/τ + τ/2M + restart/M.
     """
     if work <= interval:

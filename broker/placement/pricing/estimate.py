@@ -20,10 +20,10 @@ from broker.core.market.offers import Billing, Offer
 from broker.core.values.money import Money
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.egress import egress_rate
-from broker.placement.pricing.run_model import Effort, RunModel, Spell, course
+from broker.placement.pricing.run_model import Effort, RunModel, Spell, run_model
 
-_NOT_WORTH_A_LINE = Money(5_000)
-# Below this useful fraction a job does not get anywhere between interruptions.
+_LEAST_STORAGE_COST = Money(5_000)  # half a cent; lower costs get no line
+# Below this useful fraction a job hardly makes progress between interruptions.
 LEAST_USEFUL_FRACTION = 0.05
 
 Hazard = Callable[[Offer], float]
@@ -32,12 +32,12 @@ Hazard = Callable[[Offer], float]
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """Prices one job on any number of offers, at ``now`` (UTC). What offers have in common is worked out once."""
+    """Prices one job on any number of offers, at ``now`` (UTC). Computes once what offers have in common."""
 
     effort: Effort
     now: datetime
     hazard: Hazard
-    _courses: dict[tuple[str | None, int, float, float], RunModel] = field(default_factory=dict, repr=False)
+    _models: dict[tuple[str | None, int, float, float], RunModel] = field(default_factory=dict, repr=False)
     _extras: dict[tuple[RunModel, str, Billing], tuple[Spell | None, list[CostTerm]]] = field(
         default_factory=dict, repr=False
     )
@@ -50,22 +50,22 @@ class Estimator:
         once: every start does that, however long it runs.
         """
         assert offer.price is not None
-        run_course = self._course(offer, machine)
-        useful = run_course.run.useful_fraction
+        model = self._model(offer, machine)
+        useful = model.run.useful_fraction
         if useful < LEAST_USEFUL_FRACTION:
             return None
         nodes = self.effort.nodes
         rate = offer.price if nodes == 1 else offer.price * nodes
         price = f"{rate}/h" if nodes == 1 else f"{rate}/h for {nodes} machines"
-        terms = [_term(spell, rate, price) for spell in run_course.spells]
-        if run_course.duration is not None:
-            unused, elsewhere = self._extra(run_course, offer)
+        terms = [_term(spell, rate, price) for spell in model.spells]
+        if model.duration is not None:
+            unused, elsewhere = self._extra(model, offer)
             if unused is not None:
                 terms.append(_term(unused, rate, price))
             terms += elsewhere
         else:
             terms += _data_egress(self.effort, offer.location, 1)
-        duration = run_course.duration
+        duration = model.duration
         return Placement(
             offer=offer,
             nodes=nodes,
@@ -75,31 +75,31 @@ class Estimator:
             duration=duration,
             finish=None if duration is None else self.now + duration,
             useful_fraction=useful,
-            throughput=run_course.throughput,
-            interruptions_per_hour=run_course.interruptions,
+            throughput=model.throughput,
+            interruptions_per_hour=model.interruptions,
         )
 
-    def _course(self, offer: Offer, machine: MachineRequest) -> RunModel:
+    def _model(self, offer: Offer, machine: MachineRequest) -> RunModel:
         interruptions = self.hazard(offer) * self.effort.nodes
         used = machine.count if machine.accelerator and not machine.at_least else offer.count
         key = (offer.accelerator, used, interruptions, self.effort.start_on(offer.capacity_type))
-        known = self._courses.get(key)
+        known = self._models.get(key)
         if known is None:
-            known = self._courses[key] = course(self.effort, *key)
+            known = self._models[key] = run_model(self.effort, *key)
         return known
 
-    def _extra(self, run_course: RunModel, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
-        key = (run_course, offer.location, offer.billing)
+    def _extra(self, model: RunModel, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
+        key = (model, offer.location, offer.billing)
         known = self._extras.get(key)
         if known is None:
-            elsewhere = [*_egress(self.effort, *key[:2]), *_kept(self.effort, run_course)]
-            known = self._extras[key] = (_unused(run_course, offer.billing), elsewhere)
+            elsewhere = [*_egress(self.effort, *key[:2]), *_kept(self.effort, model)]
+            known = self._extras[key] = (_unused(model, offer.billing), elsewhere)
         return known
 
 
 def margin(placement: Placement, effort: Effort) -> timedelta:
-    """Time to keep free before a deadline: one changeover (start-up and restore), weighted with the probability that
-    there is an interruption at all, 1 - e^(-rate·duration). Nothing where the duration is not known."""
+    """Time to keep free before a deadline: one changeover (start-up and restore) × the probability of at least one
+    interruption, 1 - e^(-rate·duration). Zero if the duration is unknown."""
     if placement.duration is None:
         return timedelta(0)
     chance = -math.expm1(-placement.interruptions_per_hour * hours_of(placement.duration))
@@ -112,19 +112,19 @@ def effective_price(placement: Placement) -> Money:
 
 
 def _term(spell: Spell, rate: Money, price: str) -> CostTerm:
-    # An estimate: bills go by `Money.for_duration`.
+    # An estimate; bills use `Money.for_duration`.
     return CostTerm(spell.name, Money(round(rate.micros * spell.hours)), f"{spell.how} × {price}")
 
 
-def _unused(run_course: RunModel, billing: Billing) -> Spell | None:
-    """Time billed beyond the time used: the minimum, and long billing steps."""
-    duration = run_course.duration
+def _unused(model: RunModel, billing: Billing) -> Spell | None:
+    """Billed time that is not used, because of a minimum or of long billing steps; None below a second."""
+    duration = model.duration
     assert duration is not None
     steps = -(-duration // billing.granularity) * billing.granularity
     extra = hours_of(max(steps, billing.minimum) - duration)
     if billing.granularity > timedelta(minutes=1):
         # Each interruption leaves half a step unused, on average.
-        extra += run_course.run.interruptions * hours_of(billing.granularity) / 2
+        extra += model.run.interruptions * hours_of(billing.granularity) / 2
     if extra * 3600 < 1:
         return None
     least = f", at least {span(billing.minimum)}" if billing.minimum else ""
@@ -132,13 +132,13 @@ def _unused(run_course: RunModel, billing: Billing) -> Spell | None:
     return Spell("billing steps", extra, how)
 
 
-def _egress(effort: Effort, run_course: RunModel, here: str) -> list[CostTerm]:
+def _egress(effort: Effort, model: RunModel, here: str) -> list[CostTerm]:
     """Data is read once per start, by all nodes together; each checkpoint is written once and read once per restart."""
     terms: list[CostTerm] = []
-    run = run_course.run
+    run = model.run
     terms += _data_egress(effort, here, 1 + run.interruptions)
     if effort.size and effort.store_location and effort.store_location != here:
-        writes = run.work / run_course.interval
+        writes = run.work / model.interval
         restored = 1 if effort.resuming else 0
         reads = run.interruptions + restored
         terms += _transfer(Moved.CHECKPOINT, here, effort.store_location, effort.size, writes, "checkpoints")
@@ -152,14 +152,14 @@ def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
     return _transfer(Moved.DATA, effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
 
 
-def _kept(effort: Effort, run_course: RunModel) -> list[CostTerm]:
-    """Storage of the newest checkpoints during the job, at their maximum number from the first hour."""
-    duration = run_course.duration
+def _kept(effort: Effort, model: RunModel) -> list[CostTerm]:
+    """The cost of storing the newest checkpoints during the job, at their maximum number from the first hour."""
+    duration = model.duration
     if effort.keeping is None or not effort.size or duration is None:
         return []
-    count = min(effort.keep, max(1, math.ceil(run_course.run.work / run_course.interval)))
+    count = min(effort.keep, max(1, math.ceil(model.run.work / model.interval)))
     amount = effort.keeping.cost(effort.size * count, duration)
-    if amount < _NOT_WORTH_A_LINE:
+    if amount < _LEAST_STORAGE_COST:
         return []
     price = f"{effort.keeping.per_gb_month}/GB and month"
     return [CostTerm("keeping checkpoints", amount, f"{count} × {gigabytes(effort.size)} × {span(duration)} × {price}")]
@@ -168,7 +168,8 @@ def _kept(effort: Effort, run_course: RunModel) -> list[CostTerm]:
 def _transfer(
     moved: Moved, origin: str, destination: str, size: int, times: float, what: str, a_start: float | None = None
 ) -> list[CostTerm]:
-    """``a_start``: how many of the ``times`` one start has; None: perhaps all of them."""
+    """The cost of moving ``size`` bytes ``times`` times. ``a_start``: how many of these belong to one start; None:
+    unknown."""
     per_gb = egress_rate(origin, destination).per_gb
 
     def cost(times: float) -> Money:

@@ -25,15 +25,15 @@ from statistics import fmean
 from broker.core.market.offers import CapacityType, Offer
 from broker.placement.pricing.priors import RETURNS_PER_HOUR, interruption_rate
 
-EDGES = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)  # where the bands of age begin, hours; the last one has no end
+EDGES = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)  # start of each age band in hours; the last one has no end
 _BANDS = tuple(zip(EDGES, (*EDGES[1:], math.inf), strict=True))
 HALF_LIFE_HOURS = 7 * 24.0
 PRIOR_LOSSES = 2.0
 # Hardware failures are so rare that their prior would outweigh a month of losses.
 MOST_PRIOR_HOURS = 500.0
-# Half the family's score counts as twice the risk, at most: providers do not define their scores.
+# A pool's score changes its prior by at most this factor: providers do not define their scores.
 _SCORE_COUNTS = 2.0
-_WORTH_NAMING = 1.0  # hours seen; fewer change next to nothing
+_WORTH_NAMING = 1.0  # observed hours below which data hardly changes the estimate
 
 Family = tuple[str, str | None, CapacityType]
 
@@ -173,8 +173,8 @@ class _FamilyRisk:
 
 @dataclass(frozen=True, slots=True)
 class Risks:
-    """The risks of every pool: a `Hazard` for the planner, and `of` for display. Unobserved pools get their family's
-    risk; unobserved families the provider's figure or the assumption.
+    """The risks of every pool: a `Hazard` for the planner, and `of` for display. A pool without observations gets its
+    family's risk; a family without observations gets the provider's figure or the assumption.
     """
 
     _families: Mapping[Family, _FamilyRisk] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Risks:
         return self.of(offer).interruptions_per_hour
 
     def away(self, offer: Offer) -> float:
-        """Hours until the offer's pool has capacity again, once it has none."""
+        """Hours until the offer's pool has capacity again after a loss."""
         return self.of(offer).time_to_return
 
     def of(self, offer: Offer) -> Risk:
@@ -202,7 +202,7 @@ class Risks:
 
 
 def family_of(offer: Offer) -> Family:
-    """Pools assumed alike: the same cards, provider and capacity type, in any place."""
+    """The group of pools that share observations: same accelerator, provider and capacity type, any place."""
     return offer.provider, offer.accelerator, offer.capacity_type
 
 
@@ -259,7 +259,7 @@ def _family(members: Sequence[tuple[Offer, _Evidence]]) -> _FamilyRisk:
 def _risk(offer: Offer, family: _FamilyRisk | None, own: _Evidence) -> Risk:
     if family is None:
         prior = interruption_rate(offer)
-        return Risk(prior, 1 / RETURNS_PER_HOUR, (prior,) * len(EDGES), _told(offer), prior)
+        return Risk(prior, 1 / RETURNS_PER_HOUR, (prior,) * len(EDGES), _without_history(offer), prior)
     prior = _prior(offer, family.score)
     rate = own.rate(family.rate * prior / family.prior if family.prior > 0 else prior)
     shape = [of_band / family.rate if family.rate > 0 else 1.0 for of_band in family.by_age]
@@ -277,10 +277,10 @@ def _risk(offer: Offer, family: _FamilyRisk | None, own: _Evidence) -> Risk:
 def _basis(offer: Offer, family: _FamilyRisk, own: _Evidence) -> HazardBasis:
     if own.seen.hours >= _WORTH_NAMING:
         return HazardBasis.OWN
-    return HazardBasis.FAMILY if family.seen.hours >= _WORTH_NAMING else _told(offer)
+    return HazardBasis.FAMILY if family.seen.hours >= _WORTH_NAMING else _without_history(offer)
 
 
-def _told(offer: Offer) -> HazardBasis:
+def _without_history(offer: Offer) -> HazardBasis:
     return HazardBasis.ASSUMED if offer.interruption_rate is None else HazardBasis.PROVIDER
 
 
@@ -298,7 +298,7 @@ def _posterior(prior: float, events: float, hours: float) -> float:
 
 
 def _life_from(by_age: Sequence[float], age: float) -> float:
-    """∫ of the survival from ``age`` on; infinite where nothing is ever lost."""
+    """Expected further life in hours: the integral of survival from ``age``; infinite if the last rate is 0."""
     life, alive = 0.0, 1.0
     for rate, (low, high) in zip(by_age, _BANDS, strict=True):
         length = high - max(low, age)
@@ -321,5 +321,5 @@ def _weight(ago: float) -> float:
 
 
 def _weighted(began: float, ended: float) -> float:
-    """The hours from ``began`` to ``ended`` hours ago, each by its weight."""
+    """The weighted hours between ``began`` and ``ended`` hours ago."""
     return HALF_LIFE_HOURS / math.log(2) * (_weight(ended) - _weight(began))

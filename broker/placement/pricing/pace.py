@@ -10,7 +10,7 @@ from broker.core.errors import UnknownName
 from broker.core.values.accelerators import relative_throughput
 from broker.placement.formats import hours
 
-Machine = tuple[str, int]  # accelerator and how many of it on each node
+Machine = tuple[str, int]  # accelerator and its count per node
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def measured(paces: Paces, machine: Machine, reference: Machine) -> tuple[float,
     proportionally.
     """
     if machine == reference:
-        return None  # 1.0, whatever was measured
+        return None  # 1.0 by definition
     nearest = _nearest(paces, machine)
     if nearest is None:
         return None
@@ -57,7 +57,7 @@ def measured(paces: Paces, machine: Machine, reference: Machine) -> tuple[float,
 
 
 def _nearest(paces: Paces, machine: Machine) -> Machine | None:
-    """The measured machine with the same cards, and as near in their number as there is."""
+    """The measured machine with the same accelerator and the nearest count."""
     same = [known for known in paces if known[0] == machine[0]]
     return min(same, key=lambda known: (abs(math.log(known[1] / machine[1])), known[1]), default=None)
 

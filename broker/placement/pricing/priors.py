@@ -1,6 +1,6 @@
 """Priors for interruption rates and return times of unmeasured capacity.
 
-Used until a provider's signal or our own history is available; a plan names the figure it used.
+Used until a provider's figure or recorded history is available; a plan names the figure it used.
 
 - ``spot``: 0.15 per machine and hour, a mean life of 6.7 h. Public availability traces of AWS GPU spot pools (2022 and
   2023, https://github.com/skypilot-org/spot-traces) show mean lives of 0.6 to 8 h, H100 zones elsewhere far longer:

@@ -1,7 +1,7 @@
 """Expected use of a job's billed time on a kind of machine. Money follows in `estimate`.
 
-A job uses as many accelerators as it requests: the rest of a larger machine is paid for and idle. Times are hours and
-sizes bytes, except where the type says otherwise.
+A job uses as many accelerators as it requests; the others of a larger machine are paid for and idle. Times are hours,
+sizes bytes, unless the type says otherwise.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expec
 from broker.placement.pricing.pace import Paces, measured
 from broker.placement.pricing.storage_cost import KeepingRate
 
-# Fewer interruptions than this are hardware failures and bad luck, not a way of life.
+# Expected interruptions below which the cost lines call them rare hardware failures.
 _RARE = 0.005
-# Assumed hours of a job of unknown length on its reference machine. Since the job may be shorter, this is capped at a
-# few times the mean time between interruptions where those are frequent: in one piece 3 / (e³ - 1), a sixth of the
-# time, is then useful, so spot is not rejected for it.
+# Assumed hours of a job of unknown length on its reference machine. The job may be shorter, so the assumption is at
+# most three times the mean time between interruptions: without checkpoints 3 / (e³ - 1), a sixth of the time, is then
+# useful, and spot is not rejected because of an assumption.
 ASSUMED_WORK = 8.0
 _MOST_INTERRUPTED = 3.0
 
@@ -62,7 +62,7 @@ class Effort:
     @classmethod
     def of(cls, job: Job, conditions: Conditions, remaining: timedelta | None = None) -> Effort:
         """``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None
-        for all of it. A job with less left than it began with has a checkpoint to load."""
+        for all of it. If it is less than the job's work, the job loads a checkpoint at its start."""
         plan = job.checkpoint
         declared = (plan.every, plan.size, plan.restart) != (None, None, None)
         left = remaining if remaining is not None else job.work.duration if job.work else None
@@ -91,8 +91,8 @@ class Effort:
         )
 
     def interval_at(self, rate: float) -> float:
-        """Useful hours from checkpoint to checkpoint at ``rate`` interruptions per hour: the job's own interval, the
-        best one when it names none, endless when it makes no checkpoints."""
+        """Useful hours between checkpoints at ``rate`` interruptions per hour: the job's own interval, else the best
+        one; infinite if the job makes no checkpoints."""
         if not self.checkpoints:
             return math.inf
         if self.interval is not None:
@@ -100,7 +100,7 @@ class Effort:
         return daly_interval(self.write, 1 / rate) if rate > 0 and self.write > 0 else math.inf
 
     def start_on(self, capacity_type: CapacityType) -> float:
-        """Hours from launch to the first useful step: our own machines are up."""
+        """Hours from launch to the first useful step; zero on owned machines, which are up."""
         return 0.0 if capacity_type is CapacityType.OWNED else self.start_up
 
     def run(self, throughput: float, interruptions: float, interval: float, start: float) -> BilledRun:
@@ -110,14 +110,14 @@ class Effort:
         work = (ASSUMED_WORK if self.work is None else self.work) / throughput
         if self.work is None and interruptions > 0:
             work = min(work, _MOST_INTERRUPTED / interruptions)
-        # Before the first checkpoint there is nothing to load.
+        # Before the first checkpoint there is none to load.
         restore = self.restart if work > interval or self.resuming else 0.0
         return expected_run(work, interruptions, interval, self.write, start + restore)
 
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A part of the billed time: what for, how many hours, and how that came about."""
+    """A part of the billed time: its purpose, its hours, and their derivation."""
 
     name: str
     hours: float
@@ -126,10 +126,10 @@ class Spell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunModel:
-    """The expected course of the job from launch to finish. Compared by identity.
+    """The expected run of the job from launch to finish. Compared by identity.
 
-    ``duration``: None when the work is not known; then ``spells`` is one hour of the time.
-    ``interval``: useful hours from checkpoint to checkpoint. ``interruptions``: per hour, for all nodes.
+    ``duration``: None if the work is unknown; then ``spells`` is one hour of compute.
+    ``interval``: useful hours between checkpoints. ``interruptions``: per hour, for all nodes.
     """
 
     run: BilledRun
@@ -140,9 +140,9 @@ class RunModel:
     interval: float
 
 
-def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> RunModel:
-    """The course on machines of which ``count`` ``accelerator`` are used, at ``interruptions`` per hour for all nodes,
-    with ``start`` hours from launch to the first useful step."""
+def run_model(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> RunModel:
+    """The run on ``count`` accelerators per node, with ``interruptions`` per hour for all nodes, and ``start`` hours
+    from launch to the first useful step."""
     throughput, how_fast = speed(effort, accelerator, count)
     interval = effort.interval_at(interruptions)
     run = effort.run(throughput, interruptions, interval, start)
@@ -151,7 +151,7 @@ def course(effort: Effort, accelerator: str | None, count: int, interruptions: f
         spells: tuple[Spell, ...] = (Spell("compute", 1.0, "1 h, as the job gives no amount of work"),)
     else:
         first = start + (effort.restart if effort.resuming else 0.0)
-        # Offers where the job can never finish are rejected before the time matters.
+        # The limit keeps timedelta from overflowing; an offer where the job never finishes is rejected anyway.
         duration = timedelta(hours=min(run.hours + first, 1e9))
         spells = tuple(_spells(effort, run, how_fast, first))
     return RunModel(run, spells, duration, throughput, interruptions, interval)

@@ -43,6 +43,5 @@ def rates() -> tuple[KeepingRate, ...]:
 
 @cache
 def keeping_rate(store: str) -> KeepingRate | None:
-    """The rate of a store at ``provider/region`` (``provider/?`` where the region is not known); None where no row is
-    about it."""
+    """The rate of a store at ``provider/region`` (``provider/?`` if the region is unknown); None if no row matches."""
     return next((rate for rate in rates() if fnmatchcase(store, rate.store)), None)

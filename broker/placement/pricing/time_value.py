@@ -1,8 +1,8 @@
-"""Cost against time, for jobs without a deadline: what an hour until the finish is worth decides. Pure.
+"""The value of time for jobs without a deadline. Pure.
 
-With `value_of_time` v (USD an hour, of the job or by policy) every placement is weighed as cost + v · time to its
-finish. So a faster machine may be worth its price, spot capacity that is gone may be worth waiting for, and a job may
-move to a better place while it runs. Without a value of time the cheapest placement there is now is taken, and kept.
+With a `value_of_time` v (USD per hour, from the job or a policy), placements rank by cost + v · time to finish. So a
+faster machine may be worth its price, unavailable spot capacity may be worth waiting for, and a running job may move to
+a better placement. Without a value of time, a job takes the cheapest placement available now and keeps it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WaitForPlacement:
 
 
 class Valuing(Protocol):
-    """Conditions, or the defaults of the policies that they are from."""
+    """What gives a default `value_of_time`: the conditions of a plan, or the policies' defaults."""
 
     @property
     def value_of_time(self) -> Money | None: ...
@@ -43,12 +43,12 @@ def value_of_time(job: Job, defaults: Valuing) -> Money:
     """USD per hour that the job finishes earlier; zero for a job with a deadline."""
     if job.deadline is not None:
         return Money.ZERO
-    said = defaults.value_of_time if job.value_of_time is None else job.value_of_time
-    return said or Money.ZERO
+    value = defaults.value_of_time if job.value_of_time is None else job.value_of_time
+    return value or Money.ZERO
 
 
 def worth_of_time(placement: Placement, value: Money) -> Money:
-    """The value of the time to its finish; of a useful hour if the work is unknown."""
+    """USD: the value of the time to the placement's finish, or of a useful hour if the work is unknown."""
     if placement.duration is not None:
         return Money(round(value.micros * hours_of(placement.duration)))
     return Money(round(value.micros / (placement.throughput * placement.useful_fraction)))
@@ -115,7 +115,7 @@ def _weighed(placement: Placement, value: Money) -> int:
 
 
 def _per_work(placement: Placement, value: Money) -> float:
-    """Micro-dollars for an hour of work on the reference machine, its time included."""
+    """Micro-dollars per hour of work on the reference machine, including the value of time."""
     return (placement.rate.micros + value.micros) / (placement.throughput * placement.useful_fraction)
 
 

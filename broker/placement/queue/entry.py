@@ -1,4 +1,4 @@
-"""A job's entry in the queue, with its options from a board."""
+"""A job's entry in the queue, with its options from an index of offers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.queue.queue import QueueEntry, QueueOption
 from broker.placement.ranking import weighed
 
-# Limited pools considered, at most, that cost less than unlimited capacity.
+# Maximum number of limited pools among a job's options.
 _LIMITED = 8
 
 
@@ -36,11 +36,11 @@ def entry_of(
     deny: Deny | None = None,
 ) -> QueueEntry:
     """The entry of a job with at most nine options: limited pools, best first, up to the first unlimited capacity in
-    the ranking. If nothing meets the deadline, the options without it. A job alone in the queue, with all machines
-    free, thus gets the first placement of its plan.
+    the ranking. If no placement meets the deadline, the options ignore it. So a job alone in the queue, with all
+    machines free, gets the first placement of its plan.
 
-    ``handed_in``: when it queued, if not at submission. Offers must count all their machines, including those our jobs
-    occupy.
+    ``handed_in``: when it entered the queue, if later than its submission. An offer's ``slots`` must include the
+    machines that jobs occupy now.
     """
 
     def options(one: Job) -> tuple[QueueOption, ...]:
@@ -55,7 +55,7 @@ def entry_of(
     if not found and job.deadline is not None:
         found = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
     deadline = job.deadline_at(submitted_at)
-    said = conditions.value_of_time if job.value_of_time is None else job.value_of_time
+    value = conditions.value_of_time if job.value_of_time is None else job.value_of_time
     return QueueEntry(
         id=job_id,
         team=job.team or "",
@@ -67,8 +67,8 @@ def entry_of(
         handed_in=hours_of((handed_in or submitted_at) - now),
         needs=min((option.hours for option in found), default=effort.work or 0.0),
         open_ended=effort.work is None,
-        # $0 is a value too: the job waits while that is cheaper. A deadline overrides the value of time.
-        value_of_time=None if said is None or deadline is not None else _usd(said),
+        # $0 is a value too: the job waits while waiting is cheaper. A deadline overrides the value of time.
+        value_of_time=None if value is None or deadline is not None else _usd(value),
     )
 
 
@@ -77,10 +77,10 @@ def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[QueueOption, 
     least = Money.ZERO
     for placement in ranked:
         offer = placement.offer
-        # Later options weigh no less, even if the ranking is not by money.
+        # A later option never weighs less, even if the ranking is not by money.
         least = max(least, weighed(placement))
         if offer.slots is None:
-            # Guarantees an option in time at a price, however long the queue.
+            # Unlimited capacity serves the job however long the queue is; later options would not be used.
             found.append(_option(placement, None, least, effort))
             break
         found.append(_option(placement, offer.capacity, least, effort))

@@ -1,4 +1,4 @@
-"""Assigns limited capacity to many jobs: who gets machines, who waits, who goes elsewhere.
+"""Assigns limited capacity to many jobs: which jobs get machines, which wait, and which go elsewhere.
 
 Each job has options: machines of a limited pool (owned, reserved), perhaps after a wait, or machines available at any
 time at a price. A *round* gives every job one option and a start, such that no pool exceeds its machines at any time
@@ -11,12 +11,13 @@ where the weighed cost is the ranking value in the job's own plan (expected cost
 of an hour is the job's `value_of_time`, by default an amount per GPU by priority. The rules:
 
 - **Priority**: jobs of a higher priority are placed as if there were none of a lower one.
-- **Deadline**: a job that can meet its deadline does, if need be at a price; nothing outweighs being late.
+- **Deadline**: a job that can meet its deadline does so, on more expensive capacity if necessary; no cost outweighs
+  lateness.
 - **Fairness**: within a priority, the first job of each team weighs most, and each further one less; so a team with
   a hundred jobs does not take everything. A team's running jobs count as its first ones.
 
 Jobs placed one after the other, each at its best with the remaining capacity, satisfy all rules. The search is over
-their order, and over jobs that should take another option than their own best: see `queue_search`. `queue_exact`
+their order, and over jobs that should take another option than their own best: see `queue.search`. A test
 measures the distance to the optimum on small queues. Pure and deterministic. Times are hours from now, money USD.
 """
 
@@ -63,7 +64,7 @@ class QueueOption:
     share: MachineShare | None = None
 
     def takes(self, nodes: int) -> Amount:
-        """What a job of so many nodes takes of the pool."""
+        """The amount that a job with ``nodes`` nodes occupies of the pool."""
         return nodes if self.share is None else self.share
 
 
@@ -170,8 +171,8 @@ def latest_start(entry: QueueEntry, option: QueueOption) -> float:
 def place(
     entries: Sequence[QueueEntry], free: Mapping[str, Free], rules: QueueRules | None = None, *, effort: int = EFFORT
 ) -> list[Turn]:
-    """A turn for every job, in the order of `in_turn`. ``free``: of every pool that an option names."""
-    from broker.placement.queue.search import Profile, Search  # which speaks in the words of this module
+    """A turn for every job, in the order of `in_turn`. ``free``: every pool that an option names."""
+    from broker.placement.queue.search import Profile, Search  # here, because it imports this module
 
     rules = rules or QueueRules()
     weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
@@ -188,7 +189,7 @@ def place(
 
 
 def total(turns: Iterable[Turn], rules: QueueRules | None = None) -> tuple[int, float]:
-    """The objective of a round: how many of those that get something are late, and what all of them weigh."""
+    """The objective of a round: how many placed jobs are late, and the sum of their burdens."""
     rules, placed = rules or QueueRules(), list(turns)
     weight = weights([turn.entry for turn in placed], rules)
     burdens = [

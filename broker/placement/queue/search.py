@@ -1,7 +1,8 @@
-"""The search of `queue.place`: the order of jobs, and which are held to an option that is not their best.
+"""The search of `queue.place`: over the order of jobs, and over jobs that must take a given option (a *hold*).
 
-Starts from good orders and exchanges, moves and holds while that helps; then perturbs the result, until the effort is
-spent. Effort is counted, not timed: the same queue gives the same round on every machine.
+It starts from good orders, then exchanges jobs, moves jobs and sets holds while that improves the round; then it
+perturbs the result and repeats, until the effort is spent. Effort is a number of placements, not a time, so the same
+queue gives the same round on every machine.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _MANY = 1_000
 
 
 class Profile:
-    """What is free of a pool over time: ``counts[i]`` from ``times[i]`` on. All its amounts are of one kind: machines,
-    or parts of one, which compare and subtract alike."""
+    """The free amount of a pool over time: ``counts[i]`` from ``times[i]`` on. All amounts of a pool have one type:
+    machines (int) or parts of a machine, which compare and subtract alike."""
 
     __slots__ = ("counts", "times")
 
@@ -89,7 +90,7 @@ class Round:
 
 
 class Search:
-    """The jobs of one priority on what those of higher ones have left (``profiles``, which are not changed)."""
+    """The search for the jobs of one priority. ``profiles``: the capacity that higher priorities leave; unchanged."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Search:
         self._effort = effort
 
     def best(self) -> list[Turn]:
-        """The best that was found."""
+        """The turns of the best round found."""
         n = len(self._jobs)
         gain = [self._gain(i) for i in range(n)]
         hours = [min(option.hours for option in job.options) for job in self._jobs]
@@ -129,7 +130,7 @@ class Search:
         return [*best.turns, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
 
     def _shaken(self, found: Round, chance: random.Random) -> tuple[list[int], Held]:
-        """A good round with a few random changes, to leave a local optimum."""
+        """The round with a few random changes, to leave a local optimum."""
         order = found.order[:]
         for _ in range(_SHAKES):
             i, j = chance.randrange(len(order)), chance.randrange(len(order))
@@ -147,7 +148,7 @@ class Search:
         return max(saved, default=0.0)
 
     def _improved(self, order: list[int], held_to: Held) -> Round:
-        """Exchange two, move one, or hold one to another of its options, while that helps."""
+        """The order after exchanges of two jobs, moves of one, and holds, while these improve the round."""
         best = self._decode(order, held_to)
         chance = random.Random(len(order))  # noqa: S311  # a seeded search, no secret
         improved = True
@@ -177,7 +178,7 @@ class Search:
         return (*held_to[:i], which if which < options else None, *held_to[i + 1 :])
 
     def _moves(self, n: int, chance: random.Random) -> Iterable[tuple[int, int, int]]:
-        """All of them for a short queue; for a long one as many as there may be time for."""
+        """All moves of a short queue; for a long one, a random sample."""
         if n * n * n <= self._effort:
             moves = [(0, i, j) for i in range(n) for j in range(len(self._jobs[i].options) + 1)]
             moves += [(1, i, j) for i in range(n) for j in range(i)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from broker.placement.strategy.regimes import HOUR, UP, Floats, Regimes, ages
 
 MEMORY = 24.0
-"""Hours after which the job's own observations weigh a third."""
+"""Hours after which the weight of the job's own observations has fallen to a third."""
 USUAL_SPELL = 3.0
 """Assumed spell length in hours of the rival model, which knows only the job's own observations."""
 
@@ -21,9 +21,9 @@ Bits = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Belief:
     """One entry per pool. ``up``: whether it has capacity; ``age``: seconds since the spell's first tick;
-    ``regimes[z, k]``: odds. ``ended`` and ``seen``, per pool and state: spells ended and ticks seen since the job
-    started, fading. ``doubt``: by how many nats a rival that knows only these has lately predicted better than the
-    model; it starts at 0 and never falls below."""
+    ``regimes[z, k]``: odds. ``ended`` and ``seen``, per pool and state: spells ended and ticks observed since the job
+    started, with fading weights. ``doubt``: by how many nats a rival model, which knows only these observations, has
+    lately predicted better than the fitted model; never below 0."""
 
     up: Bits
     age: Floats
@@ -46,7 +46,7 @@ class Outlook:
     """``lives[z, band, k]``: expected seconds of capacity left in a spell of that age."""
 
     def follow(self, belief: Belief, up: Bits) -> Belief:
-        """The belief one tick later, having seen which pools have capacity."""
+        """The belief one tick later, after the observation which pools have capacity (``up``)."""
         hazard = self.hazard[:, belief.up, self.bands(belief.age)].T
         left = up != belief.up
         expected = (belief.regimes * hazard).sum(1)
@@ -74,7 +74,7 @@ class Outlook:
 
 
 def outlook(model: Regimes, rows: Sequence[int], tick: float) -> Outlook:
-    """The model for the pools at ``rows`` of its fit, at decisions ``tick`` seconds apart."""
+    """The model for the pools at ``rows`` of its fit, for decisions every ``tick`` seconds."""
     weights = model.weights[list(rows)]
     lives = np.stack([_lives(model, weight, tick) for weight in weights])
     return Outlook(model, weights, tick, model.hazard_for(tick), model.redraw_for(tick), lives)

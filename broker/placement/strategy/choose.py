@@ -1,4 +1,4 @@
-"""The way in: a course for a job, planned where that is possible, Uniform Progress where it is not.
+"""Chooses the strategy of a job: planned if there is enough history, else Uniform Progress.
 
 This module imports on the base install. Planning needs NumPy, which comes with the extra ``backtest``.
 """
@@ -16,7 +16,7 @@ STALE = 6.0
 HOUR = 3600.0
 
 
-def course_for(
+def session_for(
     task: StrategyTask,
     pools: Sequence[str],
     history: Mapping[str, Sequence[bool]],
@@ -26,21 +26,22 @@ def course_for(
     on_demand_price: float,
     age: float = 0.0,
 ) -> tuple[StrategySession, str]:
-    """A course for ``task``, which may use spot capacity of ``pools``, and why it is the one it is.
+    """A session for ``task``, which may use spot capacity of ``pools``, and the reason for the choice of strategy.
 
-    ``history`` and ``price`` (USD per hour), per pool, one entry every ``gap`` seconds, oldest first and all ending
-    together, ``age`` seconds before the job starts; they may hold more pools of the same family to learn from, and
-    must hold ``pools``. Takes a fraction of a second and up to 300 MB, mostly the plan, which the course keeps.
+    ``history`` (availability) and ``price`` (USD per hour): per pool one entry every ``gap`` seconds, oldest first.
+    All end together, ``age`` seconds before the job starts. They must contain ``pools``, and may contain further pools
+    of the same family to learn from. Takes a fraction of a second and up to 300 MB, mostly for the plan, which the
+    session keeps.
     """
     if age > STALE * HOUR:
         return UniformProgress(task), f"no plan: the history ends {age / HOUR:.1f} h before the job"
     if any(pool not in history for pool in pools) or not pools:
         return UniformProgress(task), "no plan: pools without a history"
     if 2 * task.changeover > task.deadline - task.work:
-        return UniformProgress(task), "no plan: hardly any time to spare"
+        return UniformProgress(task), "no plan: less slack than two changeovers"
     if find_spec("numpy") is None:
         return UniformProgress(task), "no plan: it needs the extra 'backtest'"
-    from broker.placement.strategy.prepare import learn, prepare, start  # NumPy comes with it
+    from broker.placement.strategy.prepare import learn, prepare, start  # imports NumPy
 
     learned = learn(history, price, gap, market=pools if len(pools) > 1 else ())
     if not learned.enough:

@@ -44,7 +44,7 @@ class Ground:
         return self.steady.rate.micros / 1e6
 
     def seconds(self, remaining: timedelta) -> float:
-        """Seconds for that work on the steady machine, writing checkpoints included."""
+        """Seconds for ``remaining`` work on the steady machine, including checkpoints."""
         return seconds_on(self.steady, remaining)
 
 
@@ -62,7 +62,7 @@ class LiveJob:
 
 
 def is_spot(placement: Placement) -> bool:
-    """Whether it may be taken away."""
+    """Whether the provider may take the machine back."""
     return placement.offer.capacity_type is CapacityType.SPOT
 
 
@@ -126,14 +126,14 @@ def situation(ground: Ground, standing: LiveJob, submitted_at: datetime, avoid: 
     return Situation(elapsed, work_left, mode, pool, left, spot, ground.on_demand_price)
 
 
-def decide(course: StrategySession, ground: Ground, now: Situation) -> StrategyDecision:
+def decide(session: StrategySession, ground: Ground, now: Situation) -> StrategyDecision:
     """The strategy's decision, extended by cases a recorded market lacks: machines that fail to start, and offers so
     much better that leaving a working machine pays.
     """
     booted = now.mode is Mode.SPOT and now.changeover_left > 0
     if booted and slack(ground.task, now) - now.changeover_left < ground.task.changeover - ground.task.tick:
         return StrategyDecision(Mode.ON_DEMAND, why="safety net: the machine has not come up")
-    decision = course.decide(now)
+    decision = session.decide(now)
     if decision.mode is Mode.SPOT and now.mode is Mode.SPOT and decision.pool == now.pool:
         better = better_pool(ground, now)
         if better is not None:
@@ -158,8 +158,7 @@ def better_pool(ground: Ground, now: Situation) -> str | None:
 
 
 def in_order(decision: StrategyDecision, ground: Ground, plan: Plan) -> Sequence[Placement]:
-    """The placements to be tried, first the one decided on; what follows is for the case that money or policies
-    refuse it. Empty: wait."""
+    """The placements to try: first the decision's, then alternatives if money or policies refuse it. Empty: wait."""
     if decision.mode is Mode.IDLE:
         return ()
     steady = [p for p in plan.placements if not is_spot(p)]
@@ -169,12 +168,13 @@ def in_order(decision: StrategyDecision, ground: Ground, plan: Plan) -> Sequence
 
 
 def changeover_of(job: Job, conditions: Conditions, rate: float) -> float:
-    """Seconds to start, to restore, and to do again what an interruption loses, at ``rate`` interruptions an hour."""
+    """Seconds to start, to restore, and to repeat the work that an interruption loses, at ``rate`` interruptions per
+    hour."""
     effort = Effort.of(job, conditions)
     interval = min(effort.interval_at(rate) + effort.write, effort.work or math.inf)
     return (effort.start_up + effort.restart + interval) * HOUR
 
 
 def seconds_on(steady: Placement, work: timedelta) -> float:
-    """Seconds for that work (on the job's reference machine) there, writing checkpoints included."""
+    """Seconds on the steady placement for ``work`` (hours on the job's reference machine), including checkpoints."""
     return work.total_seconds() / (steady.throughput * steady.useful_fraction)

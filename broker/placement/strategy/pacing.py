@@ -14,7 +14,7 @@ from broker.placement.strategy.situation import EPSILON, Mode, Situation, Strate
 
 @dataclass(frozen=True, slots=True)
 class OnDemandOnly:
-    """Buy certainty from the first second."""
+    """On-demand from the first second."""
 
     task: StrategyTask
 
@@ -30,7 +30,7 @@ class Greedy:
 
     def decide(self, now: Situation) -> StrategyDecision:
         otherwise = (
-            StrategyDecision(Mode.ON_DEMAND, why="waiting was too late already")
+            StrategyDecision(Mode.ON_DEMAND, why="too late to wait")
             if now.mode is Mode.ON_DEMAND
             else StrategyDecision(Mode.IDLE, why="wait for spot")
         )

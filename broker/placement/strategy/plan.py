@@ -18,7 +18,7 @@ from broker.placement.strategy.regimes import DOWN, HOUR, UP, Floats, Regimes
 
 Floats32 = NDArray[np.float32]
 STEP = 600.0
-"""Seconds between planned decisions when the real ones come faster."""
+"""Least seconds between the decisions of a plan; real decisions may be more frequent."""
 MOST_STEPS = 700
 MOST_BOOT_STEPS = 4
 FINEST = 5
@@ -118,8 +118,8 @@ def solve(chain: Floats, terms: PlanTerms) -> ValueTable:
 
 
 def _times(rows: Floats32, matrix: Floats32) -> Floats32:
-    """The matrix product, in pieces too small for the linear algebra library to start threads on: they would wait for
-    each other far longer than they work, on a busy machine a hundred times as long."""
+    """The matrix product, in pieces too small for the linear algebra library to start threads. On a busy machine its
+    threads wait for each other up to a hundred times as long as they work."""
     product = np.empty_like(rows)
     for first in range(0, len(rows), _ROWS):
         np.matmul(rows[first : first + _ROWS], matrix, out=product[first : first + _ROWS])
@@ -169,8 +169,8 @@ class _PlanAhead:
 
 
 def _slack_grid(terms: PlanTerms, most_points: int) -> Floats:
-    """Seconds from 0 to the most slack: even and fine at first, then growing, with the rules' edges among them. Of two
-    steps at most between points if that many points are allowed, else of as many as it takes."""
+    """Seconds from 0 to the maximum slack: evenly spaced and fine at first, then growing, including the limits of the
+    safety net's rules. Points are at most two steps apart, or more if ``most_points`` requires it."""
     changeover, step, most = terms.changeover, terms.step, terms.most_slack
     unit = min(step, max(changeover, step / 4)) / FINEST
     fine = list(np.arange(0.0, min(2 * changeover + 2 * step, most) + 2 * unit, unit))

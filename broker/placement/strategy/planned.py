@@ -19,13 +19,13 @@ from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_
 from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask
 
 UNBELIEVABLE = 7.0
-"""Nats of doubt from which on Uniform Progress decides instead of the plan. Chosen so that histories from other worlds
-cost little and true ones are hardly ever doubted."""
+"""Nats of doubt from which Uniform Progress decides instead of the plan. With this value a history that does not match
+the future costs little, and one that matches is hardly ever doubted."""
 
 
-class PlannedCourse:
-    """One job under way. ``outlook`` and ``belief`` are of the pools; ``market`` and ``market_belief`` of all of them
-    together, None with one pool. Remembers beliefs between calls and nothing else; ``ticks_seen``
+class PlannedSession:
+    """The planned strategy at work on one job. ``outlook`` and ``belief`` are per pool; ``market`` and
+    ``market_belief`` are of all pools together, None with one pool. Keeps only beliefs between calls; ``ticks_seen``
     counts from the job's start."""
 
     def __init__(
@@ -45,8 +45,8 @@ class PlannedCourse:
         self.ticks_seen = 0
 
     def see(self, spot: Mapping[str, float]) -> None:
-        """Take note of a tick: which pools have capacity. Once per tick, in order; `decide` does it itself. A broker
-        that starts again sees the ticks it has on record and then decides as it would have."""
+        """Observe one tick: which pools have capacity. Call it once per tick, in order; `decide` calls it itself.
+        After a restart, the broker replays the recorded ticks and then decides as without the restart."""
         self.ticks_seen += 1
         up = np.array([pool in spot for pool in self.pools], dtype=np.int64)
         self.belief = self.outlook.follow(self.belief, up)
@@ -54,7 +54,7 @@ class PlannedCourse:
             self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
 
     def decide(self, now: Situation) -> StrategyDecision:
-        """The decision for this tick, having seen it. Asked again within a tick, it knows no more than before."""
+        """The decision for this tick, after observing it. A second call within a tick observes nothing new."""
         if now.elapsed >= self.ticks_seen * self.task.tick - EPSILON:
             self.see(now.spot)
         market, belief = self.market or self.outlook, self.market_belief or self.belief
@@ -90,7 +90,7 @@ class PlannedCourse:
         return min(options, key=lambda option: option[0])[1]
 
     def _pool(self, now: Situation, ahead: _Ahead) -> str | None:
-        """The pool to be on if on spot at all."""
+        """The best pool, if the job is to use spot."""
         known = [pool for pool in self.pools if pool in now.spot]
         if len(known) < 2:
             return known[0] if known else None

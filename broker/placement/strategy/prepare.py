@@ -1,4 +1,4 @@
-"""From history to a course: fit the market, solve the plan, start following it. NumPy is needed from here on."""
+"""Fits a model to history, solves the plan, and starts a session. Needs NumPy (the extra ``backtest``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from broker.placement.strategy.belief import believe, outlook
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.plan import PlanTerms, ValueTable, solve, step_for, transitions
-from broker.placement.strategy.planned import PlannedCourse
+from broker.placement.strategy.planned import PlannedSession
 from broker.placement.strategy.regimes import HOUR, Regimes, fit
 from broker.placement.strategy.situation import StrategySession, StrategyTask
 
@@ -59,8 +59,8 @@ def learn(
     """Fit a family: availability and spot price (USD per hour) per pool, ``gap`` seconds a tick, up to now.
 
     Histories may differ in length, or be empty; they end together, at the tick before the job's first decision.
-    ``market``: the pools that a job may choose between, where there are several. How long spells last is learned from
-    the others of the family, too, while the record of these is thin.
+    ``market``: the pools that a job may choose between, if there are several. While they have fewer than `OWN_SPELLS`
+    spells on record, the fit uses the other pools of the family too.
     """
     bits = {pool: np.asarray(ticks, dtype=bool) for pool, ticks in history.items()}
     if market and _spells(own := [bits[pool] for pool in market]) >= OWN_SPELLS:
@@ -71,8 +71,8 @@ def learn(
 
 
 def prepare(learned: Learned, pools: Sequence[str], task: StrategyTask, on_demand_price: float) -> Prepared:
-    """Solve the plan for ``task`` and every other with the same tick and changeover, no later deadline and no more
-    slack."""
+    """Solve the plan for ``task``; it also serves tasks with the same tick and changeover, and no later deadline or
+    larger slack."""
     step = step_for(task.tick, task.deadline, task.changeover)
     names = list(learned.history)
     model = learned.model
@@ -88,7 +88,7 @@ def prepare(learned: Learned, pools: Sequence[str], task: StrategyTask, on_deman
 
 
 def start(prepared: Prepared, task: StrategyTask) -> StrategySession:
-    """A course for one job from now on."""
+    """A session for one job from now on."""
     learned, pools = prepared.learned, prepared.pools
     if not learned.enough:
         return UniformProgress(task)
@@ -97,15 +97,15 @@ def start(prepared: Prepared, task: StrategyTask) -> StrategySession:
     belief = believe(learned.model, rows, [learned.history[pool] for pool in pools])
     view = outlook(learned.model, rows, task.tick)
     if not learned.market:
-        return PlannedCourse(task, pools, prepared.plan, view, belief)
+        return PlannedSession(task, pools, prepared.plan, view, belief)
     union = _union([learned.history[pool] for pool in pools])
     row = [len(names)]
     market = outlook(learned.model, row, task.tick)
-    return PlannedCourse(task, pools, prepared.plan, view, belief, market, believe(learned.model, row, [union]))
+    return PlannedSession(task, pools, prepared.plan, view, belief, market, believe(learned.model, row, [union]))
 
 
 def _spells(histories: Iterable[NDArray[np.bool_]]) -> int:
-    """Spells of capacity that began, or that ended, whichever are fewer."""
+    """The number of capacity spells that began, or that ended, whichever is smaller."""
     began, ended = 0, 0
     for bits in histories:
         began += int((bits[1:] & ~bits[:-1]).sum())
@@ -121,7 +121,7 @@ def _union(histories: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
 
 
 def _recent_price(learned: Learned, pool: str, otherwise: float) -> float:
-    """Mean of the pool's last day; without any price of its own, of its family's."""
+    """Mean spot price of the pool's last day; if it has no price, that of its family; else ``otherwise``."""
     ticks = max(round(DAY / learned.gap), 1)
     recent = [learned.price[pool][-ticks:], *(prices[-ticks:] for prices in learned.price.values())]
     return next((float(prices.mean()) for prices in recent if len(prices)), otherwise)

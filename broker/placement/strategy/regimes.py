@@ -50,7 +50,6 @@ class Regimes:
     persistence: Floats
     weights: Floats
     belief: Floats
-    family_weights: Floats
 
     def hazard_for(self, seconds: float) -> Floats:
         """The same hazard for a step of another length."""
@@ -119,12 +118,12 @@ def fit(histories: Sequence[Any], gap: float, shape: RegimeShape | None = None) 
         family = (draws.sum(0) + 1 / shape.regimes) / (draws.sum() + 1)
         weights = (draws + shape.pool_pseudo * family) / (draws.sum(1, keepdims=True) + shape.pool_pseudo)
     persistence = -per_block * gap / np.log1p(-redraw)
-    return Regimes(shape, gap, hazard.reshape(-1, 2, bands), persistence, weights, belief, family)
+    return Regimes(shape, gap, hazard.reshape(-1, 2, bands), persistence, weights, belief)
 
 
 def _pooled(exposed: Floats, left: Floats, gap: float) -> Floats:
-    """Hazard by state and age band over the whole family. A band with few spells leans on the one before it and is
-    taken for longer-lived than that: spells that have lasted tend to last."""
+    """Hazard by state and age band over the whole family. A band with few spells shrinks towards a lower hazard than
+    the band before it: spells that have lasted tend to last."""
     guess = (left.sum(1) + 1) / (exposed.sum(1) + 3 * HOUR / gap)
     pooled = np.empty_like(exposed)
     for band in range(exposed.shape[1]):

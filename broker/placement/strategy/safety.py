@@ -14,18 +14,18 @@ from broker.placement.strategy.situation import EPSILON, Mode, Situation, Strate
 
 
 def may_start_spot(task: StrategyTask, now: Situation) -> bool:
-    """Whether a boot on spot can be afforded even if it comes to nothing."""
+    """Whether the deadline holds even if a start on spot fails."""
     return slack(task, now) >= 2 * task.changeover - EPSILON
 
 
 def may_wait(task: StrategyTask, now: Situation) -> bool:
-    """Whether a tick without any machine can be afforded."""
+    """Whether the deadline holds after a tick without a machine."""
     spare = slack(task, now)
     return spare >= 2 * task.changeover - EPSILON and spare - task.tick >= task.changeover - EPSILON
 
 
 def keep_deadline(task: StrategyTask, now: Situation, wish: StrategyDecision) -> StrategyDecision:
-    """The wish if it is safe and possible, else the nearest thing that is. Total: it never raises."""
+    """The strategy's ``wish`` if it is safe and possible, else the nearest safe decision. Never raises."""
     if wish.mode is Mode.ON_DEMAND:
         return wish
     if wish.mode is Mode.SPOT and wish.pool in now.spot:

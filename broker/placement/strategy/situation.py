@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 EPSILON = 1e-6
-"""Seconds. Sums of float seconds over weeks stay far more exact than this."""
+"""Tolerance in seconds. The rounding errors of float sums over weeks are far smaller."""
 
 
 class Mode(StrEnum):
@@ -67,7 +67,7 @@ class StrategySession(Protocol):
 
 
 def slack(task: StrategyTask, now: Situation) -> float:
-    """Seconds to spare if the work continues at once without a break: R − C."""
+    """Slack in seconds: time left minus work left, R − C."""
     return task.deadline - now.elapsed - now.work_left
 
 

@@ -24,7 +24,7 @@ from broker.ledger.journal import Journal, append_if
 from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
 from broker.placement.shares import price_now
 from broker.placement.strategy import live
-from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, NextLook
 from broker.reconciler.controllers.placement import PlacementAdvice, Plans
@@ -187,7 +187,7 @@ class Strategist:
             for pool, prices in {**past.price, **beside.price}.items()
             if pool in family or pool in past.available
         }
-        return course_for(
+        return session_for(
             ground.task,
             sorted(past.available),
             {**past.available, **family},

@@ -17,7 +17,7 @@ from broker.core.market.offers import Billing, CapacityType
 from broker.core.values.money import Money
 from broker.placement.pricing.estimate import Estimator, effective_price, margin
 from broker.placement.pricing.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
-from broker.placement.pricing.run_model import Effort, course
+from broker.placement.pricing.run_model import Effort, run_model
 from broker.placement.pricing.storage_cost import keeping_rate
 
 Make = Any
@@ -139,7 +139,7 @@ def test_checkpoints_that_cost_nothing_never_make_a_job_less_useful(
         size=None, write=0.0, restart=0.0, data_size=0, data_location=None, start_up=0.1, store_location=None,
     )  # fmt: skip
     with_them = replace(without, checkpoints=True, interval=interval)
-    runs = [course(effort, "H100", throughput, rate, 0.1).run for effort in (with_them, without)]
+    runs = [run_model(effort, "H100", throughput, rate, 0.1).run for effort in (with_them, without)]
     assert runs[0].useful_fraction >= runs[1].useful_fraction * (1 - 1e-9)
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.job.jobs import Priority
-from broker.placement.queue.exact import place_exactly
 from broker.placement.queue.queue import (
     TIERS,
     Free,
@@ -27,6 +26,7 @@ from broker.placement.queue.queue import (
     weights,
 )
 from tests.counts import FULL
+from tests.placement.queue.exact import place_exactly
 
 
 def job(name: str = "a", hours: float = 4, price: float | None = 10, **changed: object) -> QueueEntry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 
@@ -18,7 +18,7 @@ TASK = StrategyTask(8 * HOUR, 12 * HOUR, 720.0, 600.0)
 
 def test_history_gives_a_plan_for_one_pool_and_for_several() -> None:
     for pools in (["a"], ["a", "b"]):
-        course, why = course_for(TASK, pools, HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
+        course, why = session_for(TASK, pools, HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
         assert why == "planned"
         now = Situation(0.0, TASK.work, Mode.IDLE, None, 0.0, {"a": 1.0}, 3.0)
         assert course.decide(now).mode is Mode.SPOT
@@ -27,15 +27,15 @@ def test_history_gives_a_plan_for_one_pool_and_for_several() -> None:
 def test_several_pools_learn_from_their_family_while_their_own_record_is_thin() -> None:
     thin = {"a": [True] * 60 + [False] * 3, "b": [True] * 63}
     price = {**PRICE, "c": PRICE["a"]}
-    _, why = course_for(TASK, ["a", "b"], thin, price, gap=600.0, on_demand_price=3.0)
+    _, why = session_for(TASK, ["a", "b"], thin, price, gap=600.0, on_demand_price=3.0)
     assert "too few spells" in why
-    course, why = course_for(TASK, ["a", "b"], {**thin, "c": HISTORY["a"]}, price, gap=600.0, on_demand_price=3.0)
+    course, why = session_for(TASK, ["a", "b"], {**thin, "c": HISTORY["a"]}, price, gap=600.0, on_demand_price=3.0)
     assert why == "planned"
     now = Situation(0.0, TASK.work, Mode.IDLE, None, 0.0, {"b": 1.0}, 3.0)
     assert course.decide(now).pool == "b"
-    alone, _ = course_for(TASK, ["a", "b"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
+    alone, _ = session_for(TASK, ["a", "b"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
     longer = {**HISTORY, "c": [True, False] * 200}
-    course, _ = course_for(TASK, ["a", "b"], longer, price, gap=600.0, on_demand_price=3.0)
+    course, _ = session_for(TASK, ["a", "b"], longer, price, gap=600.0, on_demand_price=3.0)
     assert (course.plan.value == alone.plan.value).all()  # type: ignore[attr-defined]  # planned courses have one
 
 
@@ -48,20 +48,20 @@ def test_several_pools_learn_from_their_family_while_their_own_record_is_thin() 
     ],
 )
 def test_without_a_basis_it_is_uniform_progress(pools: list[str], age: float, says: str) -> None:
-    course, why = course_for(TASK, pools, HISTORY, PRICE, gap=600.0, on_demand_price=3.0, age=age)
+    course, why = session_for(TASK, pools, HISTORY, PRICE, gap=600.0, on_demand_price=3.0, age=age)
     assert isinstance(course, UniformProgress)
     assert says in why
 
 
 def test_a_job_of_weeks_gets_a_plan_of_bounded_size() -> None:
     task = StrategyTask(500 * HOUR, 900 * HOUR, 1.5 * HOUR, 600.0)
-    course, _ = course_for(task, ["a"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
+    course, _ = session_for(task, ["a"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
     assert course.plan.value.nbytes < 110e6  # type: ignore[attr-defined]  # a planned course has one
 
 
 def test_decisions_faster_than_the_record() -> None:
     task = StrategyTask(8 * HOUR, 12 * HOUR, 720.0, 60.0)
-    course, _ = course_for(task, ["a"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
+    course, _ = session_for(task, ["a"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
     for minute in range(30):
         now = Situation(60.0 * minute, task.work, Mode.IDLE, None, 0.0, {}, 3.0)
         assert course.decide(now).mode is Mode.IDLE

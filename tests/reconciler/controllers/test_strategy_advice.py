@@ -15,7 +15,7 @@ from broker.backtest.placement.replay import ReplayStep, replay
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
-from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Situation, StrategyDecision, StrategySession, StrategyTask
 from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving
 from broker.store import Store, open_store
@@ -42,7 +42,7 @@ def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.1)) -> Replay
 
 def course(recorded: ReplayMarket, start: int, task: StrategyTask) -> tuple[StrategySession, str]:
     family = (*recorded.pools, *recorded.kin)
-    return course_for(
+    return session_for(
         task,
         sorted(pool.name for pool in recorded.pools),
         {pool.name: pool.available[:start] for pool in family},
