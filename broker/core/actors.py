@@ -11,14 +11,14 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a person may do beyond what everybody may."""
+    """A role that permits more than everybody may do."""
 
-    ADMINISTRATOR = "administrator"  # acts on every job and grant as its owner does
-    FINOPS = "finops"  # sees the money of all teams, changes nothing
+    ADMINISTRATOR = "administrator"  # may change every job and grant as its owner may
+    FINOPS = "finops"  # sees the costs of all teams, changes nothing
 
 
 class EntryPoint(StrEnum):
-    """Through what a person reached the broker."""
+    """The interface through which a person reached the broker."""
 
     COMMAND_LINE = "command_line"
     PYTHON = "python"
@@ -28,8 +28,8 @@ class EntryPoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The person who acts. ``identity``: the name that events, decisions and policies know the person by. ``teams``:
-    those whose jobs the person may change as their owners do."""
+    """The person who acts. ``identity``: the person's name in events, decisions and policies. ``teams``: the person may
+    change the jobs of these teams as their owners may."""
 
     identity: str
     roles: frozenset[Role] = frozenset()
@@ -37,8 +37,8 @@ class Actor:
     teams: frozenset[str] = frozenset()
 
     def may_act_for(self, owner: str, team: str | None = None) -> bool:
-        """Whether the person may change what ``owner`` owns: the owner, every administrator, and of a job of ``team``
-        that team's administrator."""
+        """Whether the person may change what ``owner`` owns: as its owner, as an administrator, or, for a job of
+        ``team``, as that team's administrator."""
         return self.identity == owner or Role.ADMINISTRATOR in self.roles or team in self.teams
 
 

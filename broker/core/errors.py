@@ -74,11 +74,11 @@ class Unreachable(RetryLater):
 
 
 class HostUnknown(Unreachable):
-    """The name of the host has no address: without a network, asking again at once does not help."""
+    """The host name has no address. Retrying at once does not help, for example without a network."""
 
 
 class TryAnotherOffer(BrokerError):
-    """This offer cannot be had now; the next one may be."""
+    """This offer is not available now; another one may be."""
 
 
 class NoCapacity(TryAnotherOffer):
@@ -86,7 +86,7 @@ class NoCapacity(TryAnotherOffer):
 
 
 class QuotaExceeded(TryAnotherOffer):
-    """The account's quota does not reach."""
+    """The account's quota does not allow it."""
 
 
 class AskAPerson(BrokerError):
@@ -190,12 +190,13 @@ class InvalidInput(AskAPerson):
         self.others = tuple(others)
 
 
-_A_LIST = 30  # names that one can still read
+_A_LIST = 30  # longest list of names in a hint
 _A_FEW = 5
 
 
 class UnknownName(AskAPerson):
-    """Unknown name. The message suggests ``meant`` or the nearest one, and else the hint some."""
+    """Unknown name. The message suggests ``meant`` or the most similar known name; without one, the hint lists known
+    names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "", meant: str = "") -> None:
         names = sorted(known)
@@ -273,7 +274,7 @@ class StoreProblem(AskAPerson):
 
 
 class OutcomeUnknown(BrokerError):
-    """A call broke off, and it may have taken effect: look whether it did; never repeat it."""
+    """A call was interrupted and may have taken effect. Check whether it did; never repeat it."""
 
 
 class GiveUp(BrokerError):
@@ -289,11 +290,11 @@ class Refused(GiveUp):
 
 
 class Malformed(GiveUp):
-    """The answer makes no sense."""
+    """The service's answer is malformed."""
 
 
 def _some_of(names: Sequence[str], like: str) -> str:
-    """The known names; where they are many, those that are most like this one, or the first."""
+    """The known names. If there are many: the number, and the most similar ones or the first."""
     if not names:
         return ""
     if len(names) <= _A_LIST:
@@ -310,7 +311,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one; None where none is much like it."""
+    """The most similar known name; None if none is similar."""
     lowered = {candidate.lower(): candidate for candidate in known}
     found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     return lowered[found[0]] if found else None

@@ -57,7 +57,7 @@ class HasQuotas(Protocol):
 
 @runtime_checkable
 class HasReservations(Protocol):
-    """A provider that knows what capacity and discounts the account holds."""
+    """A provider that lists the account's capacity reservations and discounts."""
 
     def reservations(self) -> Iterator[Reservation]:
         """Current and future reservations in all regions. Read-only."""
@@ -66,7 +66,7 @@ class HasReservations(Protocol):
 
 @runtime_checkable
 class SellsReservations(Protocol):
-    """A provider that sells capacity for a stretch of time ahead."""
+    """A provider that sells capacity for a future period."""
 
     def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
         """Reservations for sale now; buys nothing. The query is a hint, as in `Provider.offers`."""
@@ -75,38 +75,37 @@ class SellsReservations(Protocol):
 
 @runtime_checkable
 class SellsCapacity(Protocol):
-    """A provider at which capacity can be bought. Each method raises `RetryLater`, `LoginMissing`, `MissingExtra` or
+    """A provider from which capacity can be bought. Each method raises `RetryLater`, `LoginMissing`, `MissingExtra` or
     `GiveUp`."""
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
-        """What it would sell now. Read-only. Raises `InvalidInput` for a request that it can never serve."""
+        """Quotes for the request, as of now. Read-only. Raises `InvalidInput` for a request that it can never serve."""
         ...
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """Let the provider check the order without taking it, where it can (a dry run). Buys nothing."""
+        """Let the provider validate the order without executing it (a dry run), if it can. Buys nothing."""
         ...
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        """Buy the quote's offering, marked with ``key``. Called once for a key, and never repeated by itself: after
-        `OutcomeUnknown` the order may have been taken. Every other error means that it was not; `Throttled`, that the
-        provider did not look at it."""
+        """Buy the quote's offering, tagged with ``key``. Not idempotent: called once per key. After `OutcomeUnknown`
+        the order may have been executed; after every other error it was not."""
         ...
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
-        """The orders that carry that mark, in the quote's region. Read-only."""
+        """The orders tagged with ``key`` in the quote's region. Read-only."""
         ...
 
 
 @runtime_checkable
 class RunsInstances(Protocol):
-    """A provider whose machines can be found and ended beside the engine that started them."""
+    """A provider whose machines can be listed and ended without the engine that started them."""
 
     def instances(self) -> Iterator[Instance]:
-        """Every machine of the account that carries gpubroker's tag and is not gone for good. Read-only."""
+        """Every machine of the account with gpubroker's tag that is not terminated. Read-only."""
         ...
 
     def terminate(self, id: str) -> None:
-        """End the machine for good. Idempotent: a missing machine is no error. Raises what the others raise."""
+        """Terminate the machine. Idempotent: a missing machine is no error."""
         ...
 
 
@@ -190,19 +189,18 @@ class Engine(Protocol):
         ...
 
     def find(self, key: str) -> str | None:
-        """The handle of a submitted key, or None if the engine knows nothing of it. An engine whose machines belong to
-        one place (see `EngineState.ELSEWHERE`) speaks for that place only."""
+        """The handle of a submitted key; None if the engine does not know it. An engine whose machines belong to one
+        place (see `EngineState.ELSEWHERE`) knows only that place."""
         ...
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        """One batched query; an entry for every handle, `LOST` for unknown ones, `ELSEWHERE` for those only another
-        place can see.
-        """
+        """One batched query; an entry for every handle, `LOST` for unknown ones, `ELSEWHERE` for those visible only
+        from another place."""
         ...
 
     def cancel(self, handle: str) -> None:
-        """End the machine: SIGTERM, grace, then by force. Returns at once; idempotent; unknown handles are fine, and
-        those from elsewhere are left alone."""
+        """End the machine: SIGTERM, a grace period, then by force. Returns at once; idempotent; ignores unknown handles
+        and those from elsewhere."""
         ...
 
     def logs(self, handle: str) -> Iterator[str]:
@@ -212,10 +210,10 @@ class Engine(Protocol):
 
 @runtime_checkable
 class SharesItsMachine(Protocol):
-    """An engine on one machine, which brokers of several stores may give to their jobs."""
+    """An engine on one machine that the brokers of several stores share."""
 
     def given_to_others(self, store: Callable[[], str]) -> MachineShare:
-        """What of it jobs of other stores than this have now."""
+        """The part of the machine that jobs of other stores have now."""
         ...
 
 
@@ -238,9 +236,8 @@ class Rule(Protocol):
         ...
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        """The facts on which its verdict on this action depends, where it objects: what an approval of it covers. Left
-        out are the amount, the time and the number of GPUs, which every approval limits, and time that passes by
-        itself. Pure."""
+        """The facts on which an objection to this action depends: an approval covers them. Without amount, time and
+        number of GPUs, which every approval limits, and without time that merely passes. Pure."""
         ...
 
 
@@ -328,19 +325,19 @@ class PolicySet(Protocol):
 
     @property
     def teams(self) -> frozenset[str]:
-        """The teams that the files list; where there are none, any name may be one."""
+        """The teams that the files list; if they list none, any name may be a team."""
         ...
 
     @property
     def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
-        """Names in scopes, and of approvers, that the files alone cannot vouch for, in file order: what each names
-        (``user``, ``team``, ``project``, ``environment`` or ``approver``), the name, and its place. Patterns, teams
-        that are listed and their members are left out."""
+        """Names in scopes and of approvers that the files alone cannot confirm, in file order: kind (``user``,
+        ``team``, ``project``, ``environment`` or ``approver``), name, place. Without patterns, listed teams and their
+        members."""
         ...
 
     @property
     def said_at(self) -> Mapping[str, Source]:
-        """The place that sets each default, by field of `PolicyDefaults`; missing ones are built in."""
+        """The place that sets each default, by field of `PolicyDefaults`; defaults without a place are built in."""
         ...
 
     @property
@@ -360,8 +357,8 @@ class PolicySet(Protocol):
         ...
 
     def capacity_order(self, job: Job) -> tuple[str, ...]:
-        """Which capacity types come first for a job, whatever they cost: the order of the first exception
-        that is about it, else the one for everybody; empty where cost decides."""
+        """The capacity types to use first for a job, regardless of cost: the order of the first matching exception,
+        else the general one; empty if cost decides."""
         ...
 
     def when(self, rule: str) -> str:
@@ -369,7 +366,7 @@ class PolicySet(Protocol):
         ...
 
     def warns(self, rule: str) -> bool:
-        """Whether the named rule only warns: it is judged, and stops nothing."""
+        """Whether the named rule only warns: its verdicts stop nothing."""
         ...
 
     def written(self, rule: str) -> Mapping[str, Any]:

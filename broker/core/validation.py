@@ -42,11 +42,11 @@ def validate(
     context: Mapping[str, Any] | None = None,
     may_be_null: Callable[[Path], bool] = lambda path: False,
 ) -> tuple[M | None, list[Problem]]:
-    """``model`` made from the document, or None and everything that is wrong, one finding per mistake.
+    """``model`` made from the document, or None with all problems, one per mistake.
 
-    ``data`` stands in for the document's own when a caller has taken parts of it out. A missing field is explained by
-    its ``description``. A key without a value is a mistake wherever ``may_be_null`` does not allow it: an optional
-    limit that is left blank must not become no limit.
+    ``data`` replaces the document's own data if a caller removed parts of it. The message about a missing field has its
+    ``description``. A key without a value is a mistake unless ``may_be_null`` allows it: an optional limit left blank
+    must not mean no limit.
     """
     content: dict[str, Any] = dict(document.data if data is None else data)
     empty = [path for path in nulls(content) if not may_be_null(path)]
@@ -71,14 +71,14 @@ def problems_in(error: ValidationError, document: Document, model: type[BaseMode
 
 
 def _meant(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str | int, ...]:
-    """The location of the key that an unknown one was probably meant to be."""
+    """The location of the known key that an unknown key probably misspells."""
     return *location[:-1], closest(str(location[-1]), sorted(_fields_beside(model, location))) or ""
 
 
 def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], T]) -> list[T]:
     """``parse(key, value)`` of every item; for use in a validator of a list or mapping.
 
-    Every ``ValueError`` becomes a finding at its own item, so that all of them are reported, not the first alone.
+    Every ``ValueError`` becomes a problem at its own item, so that all of them are reported, not only the first.
     """
     results: list[T] = []
     failures: list[InitErrorDetails] = []
@@ -93,7 +93,7 @@ def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], 
     return results
 
 
-_A_FEW = 8  # keys that fit into a sentence
+_A_FEW = 8  # longest list of keys in a message
 
 
 def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:
@@ -162,7 +162,7 @@ def _fields_beside(model: type[BaseModel], location: tuple[str | int, ...]) -> d
     """The fields that the model knows at the level of this location's last part, by the key that files use."""
     level: list[Any] = [model]
     for part in location[:-1]:
-        # A part that leads nowhere is a union's tag: stay at the level.
+        # A part without fields is a union's tag: stay at this level.
         level = [inner for annotation in level for inner in _step(annotation, part)] or level
     members = [member for annotation in level for member in _members(annotation)]
     return {key: field for member in members if _is_model(member) for key, field in _fields(member).items()}

@@ -1,1 +1,1 @@
-"""People of a team server, what their roles allow, their API tokens, and the record of what they changed."""
+"""The users of a team server, the permissions of their roles, their API tokens, and the audit log."""

@@ -1,4 +1,4 @@
-"""API tokens: ``gpb_<id>_<secret>``. Only a hash of one is ever kept.
+"""API tokens: ``gpb_<id>_<secret>``. Only the hash of a token is stored.
 
 The secret has 256 random bits, so a fast hash is enough; slow ones are for passwords that people choose.
 """
@@ -15,14 +15,14 @@ from hashlib import sha256
 from broker.core.access.permissions import TokenScope
 
 LONGEST = timedelta(days=90)
-"""A token is good for so long at most."""
+"""The longest time for which a token may be valid."""
 PREFIX, ID_LENGTH = "gpb_", 12
 _FORM = re.compile(rf"{PREFIX}([0-9a-f]{{{ID_LENGTH}}})_[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token on record. Times UTC. ``label``: what its owner calls it; ``used_at``: when it last came in, within ten
+    """A stored token. Times are UTC. ``label``: the owner's name for it; ``used_at``: its last use, exact to ten
     minutes; ``digest``: the SHA-256 of its text."""
 
     id: str
@@ -42,7 +42,7 @@ class ApiToken:
         return self.revoked_at is None and now < self.expires_at
 
     def is_of(self, text: str) -> bool:
-        """Whether that is its text, compared in constant time."""
+        """Whether ``text`` is this token's text. Compares in constant time."""
         return hmac.compare_digest(self.digest, digest_of(text))
 
 
@@ -52,11 +52,11 @@ def new_text() -> str:
 
 
 def digest_of(text: str) -> str:
-    """What is kept of a token."""
+    """The SHA-256 of a token's text, which the store keeps instead of it."""
     return sha256(text.encode()).hexdigest()
 
 
 def id_of(text: str) -> str | None:
-    """The part by which it is found; None for what cannot be a token."""
+    """The id within a token's text; None if the text is not a token."""
     found = _FORM.fullmatch(text)
     return found[1] if found else None

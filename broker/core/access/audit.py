@@ -1,4 +1,4 @@
-"""The audit log: who did what, from where, what it was before and after."""
+"""The audit log: who did what, from where, and the values before and after."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import StrEnum
 
 
 class AuditOutcome(StrEnum):
-    """What became of it. A change of jobs or money is ``begun`` before, and ``done`` or ``refused`` after, so that one
-    during which the server died is on record, too."""
+    """The outcome of an action. A change of jobs or money is recorded as ``begun`` before it is made and as ``done`` or
+    ``refused`` afterwards, so a change during which the server died is on record."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -18,9 +18,9 @@ class AuditOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One line. ``at``: UTC. ``origin``: the entry point, and the address where there is one; ``token``: the id of the
-    token that let them in; ``action``: what was asked, ``subject``: of what; ``reason``: why it was refused, as a code.
-    No secret is ever part of it."""
+    """One line of the log. ``at``: UTC. ``origin``: the entry point, with the network address if there is one;
+    ``token``: the id of the token used; ``action`` on ``subject``; ``reason``: the code of a refusal. Never contains a
+    secret."""
 
     at: datetime
     person: str

@@ -1,4 +1,4 @@
-"""People and service accounts as a team server knows them, and their roles."""
+"""The users and service accounts of a team server, and their roles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class TeamRole(StrEnum):
-    """What somebody is in one team; each may do what the one before may."""
+    """A role in one team. Each role includes the permissions of the roles before it."""
 
     VIEWER = "viewer"
     MEMBER = "member"
@@ -26,11 +26,11 @@ class TeamRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who may sign in, or a service account. Times UTC.
+    """A user who may sign in, or a service account. Times are UTC.
 
-    ``name``: what events, ledger entries and policies know them by, the same as their account name on the command line.
-    ``roles``: over everything; ``teams``: one role in each team. Nobody has a role by default. ``disabled_at``: from
-    then on none of their tokens is good.
+    ``name``: the name in events, ledger entries and policies; the same as the account name on the command line.
+    ``roles``: roles for all teams; ``teams``: the role in each team. There is no default role. ``disabled_at``: none of
+    the user's tokens is valid from then on.
     """
 
     name: str
@@ -42,18 +42,18 @@ class Person:
 
     @property
     def in_words(self) -> str:
-        """Their roles as the audit log has them: ``administrator, nlp:member``."""
+        """The roles as the audit log prints them: ``administrator, nlp:member``."""
         said = [*sorted(self.roles), *(f"{team}:{role}" for team, role in sorted(self.teams.items()))]
         return ", ".join([*said, *(["disabled"] if self.disabled_at else [])]) or "no role"
 
 
 def check_name(name: str) -> str:
-    """The name of a person. Raises `InvalidInput` for one that could be taken for something else when it is printed."""
+    """The name of a person, unchanged. Raises `InvalidInput` for a name that would be ambiguous in print."""
     return _checked(name, _NAME, "person", "1 to 64 letters, digits and . _ @ + -")
 
 
 def check_team(team: str) -> str:
-    """The name of a team, without patterns. Raises `InvalidInput`."""
+    """The name of a team, unchanged. Raises `InvalidInput` for any other form, patterns included."""
     return _checked(team, _TEAM, "team", "1 to 63 letters, digits and . _ -")
 
 

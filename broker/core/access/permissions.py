@@ -1,4 +1,4 @@
-"""The one table of who may do what on a team server."""
+"""Permissions on a team server: one table by role and one by token scope."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from broker.core.actors import Actor, EntryPoint, Role
 
 
 class Permission(StrEnum):
-    """One kind of thing to do. Those of jobs and money hold for a team; the market is everybody's who has a role."""
+    """One kind of action. Permissions about jobs and money apply to a team; everybody with a role may see the
+    market."""
 
     SEE_MARKET = "see_market"
     SEE_JOBS = "see_jobs"  # with their costs and requests for approval
@@ -20,13 +21,13 @@ class Permission(StrEnum):
     SUBMIT = "submit"
     CHANGE_OWN_JOBS = "change_own_jobs"  # cancel and extend
     CHANGE_TEAM_JOBS = "change_team_jobs"
-    APPROVE = "approve"  # what policies ask this person; never their own request
+    APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
     ADMINISTER = "administer"  # change people, roles, tokens
 
 
 class TokenScope(StrEnum):
-    """What a token is good for, at most; never more than its owner may."""
+    """The most that a token permits. A token never permits more than its owner's roles do."""
 
     READ = "read"
     JOBS = "jobs"
@@ -44,13 +45,13 @@ OF_TEAM_ROLES: Mapping[TeamRole, frozenset[Permission]] = {
     TeamRole.APPROVER: _APPROVER,
     TeamRole.TEAM_ADMINISTRATOR: _APPROVER | {Permission.CHANGE_TEAM_JOBS},
 }
-"""In the team of the role."""
+"""The permissions of each team role, in that team."""
 
 OF_ROLES: Mapping[Role, frozenset[Permission]] = {
-    Role.FINOPS: _LOOKS,  # all money, nobody's output, no change
+    Role.FINOPS: _LOOKS,  # all costs; no output of jobs, no changes
     Role.ADMINISTRATOR: frozenset(Permission),
 }
-"""In every team, and for jobs without one."""
+"""The permissions of each role, in every team and for jobs without a team."""
 
 SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.SEE_MARKET: TokenScope.READ,
@@ -62,31 +63,31 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.CHANGE_TEAM_JOBS: TokenScope.JOBS,
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
-    Permission.ADMINISTER: None,  # on the server alone: a stolen token must not make others
+    Permission.ADMINISTER: None,  # only on the server itself: a stolen token must not create others
 }
-"""The scope that a token needs for it; None: no token will do."""
+"""The scope that each permission requires of a token; None: no token suffices."""
 
 _NOT_FOR_MACHINES = frozenset({Permission.APPROVE, Permission.ADMINISTER})
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A person as a token or a session lets them in: what they may, cut down to ``scopes``."""
+    """A person who signed in by a token or a session: the person's permissions, limited to ``scopes``."""
 
     person: Person
     scopes: frozenset[TokenScope]
 
     def may(self, permission: Permission, team: str | None) -> bool:
-        """Whether they may do that in a team; None: with what belongs to no team."""
+        """Whether the permission applies in a team; None: to what belongs to no team."""
         teams = self.teams(permission)
         return teams is None or (team is not None and team in teams)
 
     def anywhere(self, permission: Permission) -> bool:
-        """Whether there is anything at all that they may do that with."""
+        """Whether the permission applies anywhere."""
         return self.teams(permission) != frozenset()
 
     def teams(self, permission: Permission) -> frozenset[str] | None:
-        """The teams in which they may do that; None: all, and with what belongs to no team."""
+        """The teams in which the permission applies; None: in all, and to what belongs to no team."""
         person = self.person
         barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
         if barred or SCOPES[permission] not in self.scopes:
@@ -96,7 +97,7 @@ class Access:
         return frozenset(team for team, role in person.teams.items() if permission in OF_TEAM_ROLES[role])
 
     def actor(self, origin: EntryPoint) -> Actor:
-        """The person for a use case. Roles come along as far as the scopes let them act."""
+        """The actor for use cases, with the roles that the scopes permit."""
         teams = self.teams(Permission.CHANGE_TEAM_JOBS)
         everywhere = frozenset({Role.ADMINISTRATOR}) if teams is None else frozenset[Role]()
         return Actor(self.person.name, everywhere, origin, teams or frozenset())

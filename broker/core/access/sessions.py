@@ -1,4 +1,4 @@
-"""Sessions of the page: whom a browser acts for. Only a hash of a session's id is ever kept."""
+"""Sessions of the page: the person for whom a browser acts. Only the hash of a session's id is stored."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 IDLE = timedelta(hours=2)
-"""Of the wall clock: a session that nobody uses for so long is over."""
+"""A session ends after this time without use (wall clock)."""
 LONGEST_SESSION = timedelta(hours=12)
-"""Of the wall clock: after so long one signs in again."""
+"""A session ends after this time in any case (wall clock)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageSession:
-    """A session on record. Times UTC. ``digest``: the SHA-256 of its id; ``token``: the id of the API token that began
-    it, and without which it is good for nothing; ``seen_at``: when it was last used, within some minutes; ``ends_at``:
-    when it is over however much it is used."""
+    """A stored session. Times are UTC. ``digest``: the SHA-256 of its id; ``token``: the id of the API token that
+    started it; the session is invalid once that token is. ``seen_at``: its last use, exact to some minutes;
+    ``ends_at``: its end, regardless of use."""
 
     digest: str
     person: str
@@ -26,7 +26,7 @@ class PageSession:
     ends_at: datetime
 
     def good(self, now: datetime, idle: timedelta) -> bool:
-        """Whether it is still one, if ``idle`` is how long nobody may use it."""
+        """Whether it is valid at ``now`` (UTC). ``idle``: the longest time without use."""
         return now < self.ends_at and now - self.seen_at < idle
 
 

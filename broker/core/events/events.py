@@ -127,7 +127,7 @@ class NothingFeasible(Body):
 
 
 class DeadlineMissed(Body):
-    """The deadline passed; the job runs on."""
+    """The deadline passed; the job continues."""
 
     kind: Literal["deadline_missed"] = "deadline_missed"
 
@@ -176,14 +176,14 @@ class LaunchRequested(Body):
 
 
 class Launched(Body):
-    """The engine took it."""
+    """The engine accepted the launch."""
 
     kind: Literal["launched"] = "launched"
     handle: str
 
 
 class ToppedUp(Body):
-    """More was held for the attempt that runs, ``amount`` (USD): it may run until then (UTC)."""
+    """``amount`` (USD) more was held for the running attempt, which may run until ``until`` (UTC)."""
 
     kind: Literal["topped_up"] = "topped_up"
     amount: Money
@@ -192,8 +192,7 @@ class ToppedUp(Body):
 
 class HoldDated(Body):
     """The hold of the running attempt, ``amount`` (USD) in total, was judged for a new time: it is used at ``rate``
-    (USD per hour) at most, and the attempt may run until then (UTC). The hold does not grow.
-    """
+    (USD per hour) at most, and the attempt may run until ``until`` (UTC). The hold does not grow."""
 
     kind: Literal["hold_dated"] = "hold_dated"
     amount: Money
@@ -210,7 +209,7 @@ class LaunchDelayed(Body):
 
 
 class Queued(Body):
-    """The attempt waits in a queue of its engine's: no machine exists, and none is billed. Said once."""
+    """The attempt waits in its engine's queue: no machine exists, and none is billed. Recorded once."""
 
     kind: Literal["queued"] = "queued"
     because: str = ""
@@ -271,9 +270,9 @@ class CheckpointTrouble(Body):
 
 
 class CheckpointsMissing(Body):
-    """The job promises a checkpoint every ``every`` seconds, and the attempt has saved none although its command ran
-    for ``seconds``. Said once, while it runs or at its end (``ended``). ``unfinished``: what lies in the folder that
-    is looked at."""
+    """The job declares a checkpoint every ``every`` seconds, and the attempt saved none while its command ran for
+    ``seconds``. Recorded once, during the run or at its end (``ended``). ``unfinished``: contents of the checkpoint
+    folder."""
 
     kind: Literal["checkpoints_missing"] = "checkpoints_missing"
     every: float
@@ -291,16 +290,16 @@ class OutputsSaved(Body):
 
 
 class OutputTrouble(Body):
-    """Results could not be brought to the run folder; it is retried while the attempt lasts."""
+    """Results could not be copied to the run folder; it is retried while the attempt lasts."""
 
     kind: Literal["output_trouble"] = "output_trouble"
     because: str
 
 
 class NoticeTooShort(Body):
-    """Said before anything is taken back: bringing a checkpoint to the store took ``seconds``, and that is more than
-    there will be after a notice of ``source``, which comes ``notice_seconds`` before the end of the machine. An
-    interruption then falls back to the checkpoint before the one that is saved on notice."""
+    """A warning ahead of any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
+    preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
+    the job would resume from the checkpoint before the one saved on notice."""
 
     kind: Literal["notice_too_short"] = "notice_too_short"
     source: str

@@ -19,7 +19,7 @@ KEPT = 8
 
 # Rest of a pool after a failed launch: ten minutes, doubled each time, at most an hour.
 _FIRST_REST, _LONGEST_REST = timedelta(minutes=10), timedelta(hours=1)
-# Rest of a pool in whose queue the job waited as long as its deadline allowed.
+# Rest of a pool after the job waited in its queue as long as its deadline allowed.
 _QUEUE_TOO_LONG = timedelta(hours=1)
 # After this time without a failure the next one counts as the first. Failures before the last start are forgotten.
 _FORGOTTEN = 2 * _LONGEST_REST
@@ -28,11 +28,11 @@ _MOST_WORDS = 160  # characters of the evidence that is kept for a pool
 _CAME_TO_NOTHING = (Next.OTHER_OFFER, Next.RE_PLACE)
 _FAILED_LAUNCHES = (Cause.LAUNCH_FAILED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.FENCED)
 PUTS_POOL_OUT = (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED, Cause.LAUNCH_REFUSED)
-"""Without an agent's word, the pool of the attempt rests, or is banned, so that the job itself need not wait."""
+"""If no agent reported, these causes make the pool of the attempt rest, or ban it; the job itself need not wait."""
 
 
 def ended(view: JobView, attempt: AttemptView) -> JobView:
-    """The view after the end of one of its attempts: what follows from it for its pool, and for launches in a row."""
+    """The view after the end of one of its attempts: updates the rest of its pool and the count of failed launches."""
     if attempt.claimed_at is not None or attempt.ended_at is None:
         return view
     if attempt.cause in _FAILED_LAUNCHES and not _cost_nothing_yet(view, attempt):
@@ -52,30 +52,30 @@ def ended(view: JobView, attempt: AttemptView) -> JobView:
 
 
 def _cost_nothing_yet(view: JobView, attempt: AttemptView) -> bool:
-    """Whether no machine came of it, in a pool where no launch of the job has failed before: the next pool may work."""
+    """Whether it led to no machine, in a pool where no launch of the job failed before: the next pool may work."""
     known = {rest.pool for rest in view.rests}
     return attempt.handle is None and attempt.up_since is None and attempt.placement.offer.pool not in known
 
 
 def since_last_start(view: JobView) -> Sequence[PoolRest]:
-    """The pools where a launch failed since an agent of the job last spoke."""
+    """The pools where a launch failed since an agent of the job last reported."""
     started = max((attempt.number for attempt in view.attempts if attempt.claimed_at is not None), default=0)
     return [rest for rest in view.rests if rest.attempt > started]
 
 
 def extended(view: JobView) -> JobView:
-    """The view after a person granted it more: what failed before does not count any more."""
+    """The view after a person granted more: earlier failures no longer count."""
     return replace(view, failed_launches=0, rests=tuple(rest for rest in view.rests if not rest.banned))
 
 
 def claimed(view: JobView, attempt: AttemptView) -> JobView:
-    """The view after an agent spoke: launches work, and so does that pool."""
+    """The view after an agent reported: launches work, and so does that pool."""
     rests = tuple(rest for rest in view.rests if rest.pool != attempt.placement.offer.pool)
     return replace(view, failed_launches=0, rests=rests)
 
 
 def folded(view: JobView) -> JobView:
-    """The view with no more than `KEPT` attempts of those that never had a machine. The latest always stays."""
+    """The view with at most `KEPT` attempts that never had a machine. The latest attempt always stays."""
     without = [attempt.number for attempt in view.attempts[:-1] if _came_to_nothing(attempt)]
     if len(without) <= KEPT:
         return view
@@ -97,7 +97,7 @@ def of_an_older_view(view: JobView) -> JobView:
 
 
 def _came_to_nothing(attempt: AttemptView) -> bool:
-    """Whether it is over, without a machine to pay, and led only to another attempt."""
+    """Whether it ended without a machine to pay and led only to another attempt."""
     if not attempt.over or attempt.claimed_at is not None or attempt.checkpoints:
         return False
     no_machine = attempt.up_since is None or attempt.refused

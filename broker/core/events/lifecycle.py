@@ -8,8 +8,8 @@
     attempt   requested ─▶ launched ─▶ starting ─▶ running ─▶ stopping ─▶ succeeded | failed | interrupted
                                                                           | cancelled | lost
 
-`advance` takes one event; `fold` takes them all. A sequence that cannot have happened raises `ImpossibleSequence`:
-better a loud stop than a wrong bill.
+`advance` applies one event; `fold` applies all. An impossible sequence raises `ImpossibleSequence`: an error is better
+than a wrong bill.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def every_attempt(events: Iterable[Event]) -> list[AttemptView]:
 
 
 def request_after(asked: RequestedApproval | None, event: Event) -> RequestedApproval | None:
-    """The request for approval that is open after one more event of its job; ``asked``: the one that was before."""
+    """The approval request that is open after one more event of its job. ``asked``: the one that was open before."""
     match event.body:
         case ev.ApprovalAsked() as body:
             return _request(event, body)
@@ -263,7 +263,7 @@ def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:
-    """The job's state that follows from its latest attempt."""
+    """The job's state as its latest attempt determines it."""
     if attempt.state is AttemptState.RUNNING:
         return JobState.RUNNING
     if attempt.state.final:
@@ -281,7 +281,7 @@ _LIVE_ORDER = (
 
 
 def _forward(attempt: AttemptView, to: AttemptState) -> AttemptState:
-    """States only go forward: late news of an earlier stage changes nothing."""
+    """States only move forward: a late report of an earlier stage changes nothing."""
     return to if _LIVE_ORDER.index(to) > _LIVE_ORDER.index(attempt.state) else attempt.state
 
 
@@ -289,7 +289,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
     body, at = event.body, event.at
     if isinstance(body, ev.MachineGone):
         if not attempt.state.final:
-            raise ImpossibleSequence(event, "the attempt has not ended; record why it ended first")
+            raise ImpossibleSequence(event, "the attempt has not ended; record its end first")
         if attempt.gone:
             raise ImpossibleSequence(event, "already known to be gone")
         gone_at = body.gone_at
@@ -301,11 +301,11 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
     if isinstance(body, ev.RemovalDelayed):
         return replace(attempt, removal_delayed=True)
     if isinstance(body, ev.MachineUp) and not attempt.gone and attempt.up_since is None:
-        # Billing may be learned of late, even after the end: money outlives the attempt.
+        # The start of billing may become known late, even after the attempt's end.
         state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
         return replace(attempt, up_since=body.since, state=state)
     if isinstance(body, ev.CheckpointSaved):
-        # Late ones count, too: a machine that was thought lost may have saved one. Twice is once.
+        # Late ones count: a machine that was considered lost may have saved one. A repeated report counts once.
         if any(known.id == body.checkpoint for known in attempt.checkpoints):
             return attempt
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)

@@ -17,7 +17,7 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """A durable resume point: its id in the run folder, the step it holds if known, its size in bytes, when."""
+    """A durable resume point: its id in the run folder, its step if known, its size in bytes, and its time (UTC)."""
 
     id: str
     step: int | None
@@ -27,7 +27,7 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One attempt, from its events. Times are UTC; None: has not happened."""
+    """One attempt, folded from its events. Times are UTC; None: has not happened."""
 
     number: int
     key: str
@@ -37,7 +37,7 @@ class AttemptView:
     requested_at: datetime
     handle: str | None = None
     launched_at: datetime | None = None
-    queued_at: datetime | None = None  # when it was first seen to wait in a queue of its engine's
+    queued_at: datetime | None = None  # when it was first seen waiting in its engine's queue
     up_since: datetime | None = None
     claimed_at: datetime | None = None
     running_at: datetime | None = None
@@ -52,7 +52,7 @@ class AttemptView:
     gone: bool = False
     gone_at: datetime | None = None
     interrupted: bool | None = None  # whether the provider took it back, by the engine's report; None: not recorded
-    never_existed: bool = False  # its provider had no machine to give after all
+    never_existed: bool = False  # its provider had no machine, contrary to earlier reports
     resumed_from: str | None = None
     resumed_step: int | None = None
     last_step: int | None = None
@@ -75,7 +75,7 @@ class AttemptView:
 
     @property
     def refused(self) -> bool:
-        """The provider had no machine to give: none existed, and none is billed, also where one seemed to start."""
+        """The provider had no machine: none existed or is billed, even if one seemed to start."""
         return self.never_existed or self.cause is Cause.NO_CAPACITY
 
     @property
@@ -91,9 +91,9 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class PoolRest:
-    """A pool that the job leaves alone ``until`` then (UTC): a launch failed there ``times`` times in a row, the last
-    time ``since`` then, in that ``attempt``, with that ``evidence``. ``banned``: for good, as the launch was refused;
-    until a person extends the job."""
+    """A pool that the job avoids ``until`` a time (UTC): ``times`` launches in a row failed there, the last one at
+    ``since`` (UTC) in ``attempt`` with this ``evidence``. ``banned``: the launch was refused for good; the job avoids
+    the pool until a person extends the job."""
 
     pool: str
     times: int
@@ -106,7 +106,7 @@ class PoolRest:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, from its events. ``seq``: the last folded event.
+    """A job, folded from its events. ``seq``: the last folded event.
 
     ``attempts``: those with a possible machine, and the newest others, in order; ``folded``: the number of further ones
     (`broker.core.events.folding`). ``waiting``: why it waits or is paused, else None; ``ending``: why it ended, None if
@@ -152,8 +152,8 @@ class JobView:
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
-        """The newest checkpoint that is known to be durable: the one that would be restored. Ids sort by age; news of
-        them may come in another order."""
+        """The newest checkpoint that is known to be durable: the one that would be restored. Ids sort by age; reports
+        of them may arrive in another order."""
         for attempt in reversed(self.attempts):
             if attempt.checkpoints:
                 return max(attempt.checkpoints, key=lambda saved: saved.id)
@@ -170,5 +170,5 @@ class JobView:
         return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
 
     def attempt(self, number: int) -> AttemptView | None:
-        """The attempt of that number; None where there is none, or it is not kept in full."""
+        """The attempt with that number; None if there is none or it is not kept in full."""
         return next((attempt for attempt in self.attempts if attempt.number == number), None)

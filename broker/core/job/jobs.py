@@ -18,7 +18,7 @@ from broker.core.values.money import Money
 
 
 class JobPart(BaseModel):
-    """Base of the parts of a job: immutable, nothing unknown let through, durations as seconds in JSON."""
+    """Base of the parts of a job: immutable, unknown fields rejected, durations as seconds in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
 
@@ -52,7 +52,7 @@ class DiskTier(StrEnum):
 
 
 class NetworkTier(StrEnum):
-    """The network between machines: the usual one, or the fastest that the provider has for them."""
+    """The network between machines: the default one, or the provider's fastest for them."""
 
     STANDARD = "standard"
     BEST = "best"
@@ -62,10 +62,10 @@ class MachineRequest(JobPart):
     """One acceptable machine: accelerators of one kind (none for a CPU job, or one that names an instance type), and
     minima for the rest.
 
-    ``count``: exactly so many on a rented machine, and ``at_least`` so many where the file says ``4+``. ``infra``
-    narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image``: required machine or container image, in the
-    form of SkyPilot's ``image_id``. ``ports``: to be reached from outside, single ones or ranges. ``labels``: for the
-    machine, beside our own.
+    ``count``: the exact number on a rented machine; with ``at_least`` (``4+`` in the file) the minimum. ``infra``:
+    restriction to ``provider[/region[/zone]]``; parts may be ``*``. ``image``: required machine or container image, in
+    the form of SkyPilot's ``image_id``. ``ports``: ports or ranges to be reachable from outside. ``labels``: added to
+    gpubroker's own labels of the machine.
     """
 
     accelerator: str | None = None
@@ -130,7 +130,7 @@ class Data(JobPart):
 
 
 class Constraints(JobPart):
-    """Limits of the job's own; names may be shell-style patterns (``us-*``)."""
+    """The job's own restrictions; names may be shell-style patterns (``us-*``)."""
 
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
@@ -149,16 +149,16 @@ class Model(JobPart):
 
 
 class SecretsSeal(JobPart):
-    """Where the job's secrets lie sealed: ``pool``, a folder beside the run folders; ``id``: the seal's name in it."""
+    """The location of the job's sealed secrets: ``pool``: a folder beside the run folders; ``id``: the seal's name in
+    it."""
 
     pool: str
     id: str
 
 
 class ResumePoint(JobPart):
-    """Where a job starts from instead of the beginning: a checkpoint of ``job`` (in a job file, as people name it), the
-    newest unless there is a ``step``. ``checkpoint``: its id, found at submission where there is a step.
-    """
+    """A checkpoint of another job from which a job starts: the newest of ``job`` (in a job file: its name or id), or
+    that of ``step``. ``checkpoint``: its id, set at submission if there is a step."""
 
     job: str
     step: int | None = None
@@ -175,10 +175,10 @@ class Job(JobPart):
     the policy's default. ``value_of_time``: USD per hour of an earlier finish, for a job without a deadline; None for
     the policy's. ``max_unattended``: rented machines stop, checkpoint first, after this time without a broker; the
     shorter of this and the policy's applies. ``envs`` values reach the command verbatim; ``secrets`` names variables
-    taken from the submitting environment and kept sealed (``seal``) until the job is closed; those of them in
-    ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's own settings of the task, for its engine
-    alone. ``snapshot``: what ``workdir`` and local ``file_mounts`` held at submission, from which every attempt starts;
-    a job file has none. ``outputs``: results that are kept: paths and patterns relative to the working folder.
+    that are read from the submitting environment and kept sealed (``seal``) until the job is closed; those in
+    ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's settings of the task, for that engine
+    only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
+    starts; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the working folder.
     """
 
     name: str

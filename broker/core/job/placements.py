@@ -1,4 +1,4 @@
-"""Placements and plans: the values that the planner makes and policies, launcher and command line read."""
+"""Placements and plans, as the planner makes them."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ranked placements (best first) and every rejection. A plan is optimistic; the hold is the truth.
+    """Ranked placements (best first) and every rejection. A plan is optimistic; only the hold is binding.
 
-    ``remaining``: useful work left on the job's reference machine, None when unknown. ``offers_seen`` =
-    placements + rejections. ``notes``: things a person should know (no checkpoint, default duration, …).
+    ``remaining``: useful work left on the job's reference machine, None when unknown. ``offers_seen`` = placements +
+    rejections. ``notes``: things a person should know (no checkpoint, default duration, …).
     """
 
     made_at: datetime

@@ -66,7 +66,7 @@ class Reason(StrEnum):
 # Reference prices are turned down because the policy does not allow them, so the policy owner can change that.
 _BY_POLICY = frozenset({Reason.REFERENCE_PRICE, Reason.DENIED_BY_POLICY})
 
-# What an installation lacks, so that the offer would do once it is set up.
+# Offers rejected for these reasons become usable once the installation is set up.
 MISSING_SETUP = frozenset({Reason.ENGINE_NOT_INSTALLED, Reason.RUNS_OUT_OF_REACH, Reason.REFERENCE_PRICE})
 
 _TEXTS = {
@@ -83,18 +83,18 @@ _TEXTS = {
     Reason.WRONG_INSTANCE_TYPE: "another instance type than requested",
     Reason.INTERCONNECT_TOO_WEAK: "a weaker (or unknown) interconnect than requested",
     Reason.UNAVAILABLE: "sold out, as reported by the provider",
-    Reason.NO_QUOTA: "the account's quota does not reach",
+    Reason.NO_QUOTA: "the account's quota does not allow it",
     Reason.TOO_FEW_MACHINES: "fewer machines free than the job has nodes",
     Reason.NO_PRICE: "no valid price known",
     Reason.STALE_PRICE: "the price is older than its provider's limit",
-    Reason.SUSPECT_OFFER: "not believed: missing from a suspect poll, or at an odd price",
+    Reason.SUSPECT_OFFER: "in doubt: missing from a suspect poll, or at an odd price",
     Reason.ENGINE_CANNOT: "its engine cannot do something the job needs",
     Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs with `constraints.providers: [sandbox]`",
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
     Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
     Reason.LAUNCH_REFUSED: "a launch of the job there was refused for good",
-    Reason.NEEDS_COMMITMENT: "has to be bought for a term first",
+    Reason.NEEDS_COMMITMENT: "requires a commitment for a term",
     Reason.NO_ENGINE: "no engine here can run jobs there",
     Reason.ENGINE_NOT_INSTALLED: "the engine that runs jobs there is not installed",
     Reason.RUNS_OUT_OF_REACH: "its engine cannot reach the run folders, which are on this machine's disk",
@@ -121,8 +121,8 @@ class RuleObjection:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One offer turned down: for which reason, with what detail ("needs 8, has 4"). ``objection``: of the policies'
-    denials, the rule's."""
+    """One rejected offer: the reason, and a detail ("needs 8, has 4"). ``objection``: the rule's, if a policy denied
+    it."""
 
     offer_id: str
     reason: Reason

@@ -1,4 +1,4 @@
-"""The submitter's files as they were at submission: what a job keeps of its working folder and local file mounts."""
+"""Snapshots: a job's working folder and local file mounts as they were at submission."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict
 
 
 class GitState(BaseModel):
-    """The Git working tree that the working folder lay in. ``commit``: full name; None before the first commit.
-    ``dirty``: whether tracked files differed from it, or untracked ones lay there."""
+    """The Git working tree that contained the working folder. ``commit``: full name; None before the first commit.
+    ``dirty``: tracked files differed from it, or there were untracked ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -21,9 +21,9 @@ class GitState(BaseModel):
 
 
 class TreeCopy(BaseModel):
-    """One folder or file. ``tree``: its list of entries in the pool, by SHA-256. ``to``: its folder on the node,
-    relative to the working folder, absolute or below ``~``; empty for the working folder itself. ``source``: where it
-    lay on the submitter's machine, for people only. ``size`` in bytes."""
+    """One folder or file. ``tree``: the SHA-256 of its list of entries in the pool. ``to``: its folder on the node:
+    relative to the working folder, absolute or below ``~``; empty for the working folder itself. ``source``: its path
+    on the submitter's machine, for display. ``size`` in bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,7 +35,7 @@ class TreeCopy(BaseModel):
 
 
 class FileSnapshot(BaseModel):
-    """All of them. ``pool``: the folder beside the run folders that holds them, the submitter's own."""
+    """All copies of a job. ``pool``: the submitter's folder beside the run folders that holds them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,10 +54,10 @@ class FileSnapshot(BaseModel):
 
 
 def is_local(source: object) -> bool:
-    """Whether the source of a file mount lies on the submitter's machine; the others are addresses and buckets."""
+    """Whether the source of a file mount is on the submitter's machine; other sources are addresses and buckets."""
     return isinstance(source, str) and "://" not in source
 
 
 def in_workdir(place: str) -> bool:
-    """Whether the place of a file mount is relative, thus in the job's working folder."""
+    """Whether the target of a file mount is relative and therefore in the job's working folder."""
     return not place.startswith(("/", "~"))

@@ -1,4 +1,4 @@
-"""What a provider may report besides offers: quotas, held capacity, reservations for sale, machines, charges."""
+"""Provider reports other than offers: quotas, held capacity, reservations for sale, machines, charges."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Reservation:
     """Capacity, or a price, that the account holds for a time, paid whether used or not.
 
     ``machines`` of ``instance_type``; ``free``: unused ones, None if unknown. ``kind``: the provider's term.
-    ``holds_capacity``: False for a mere discount. ``open``: any machine of that type uses it automatically. ``mark``:
-    the purchase that a tag of gpubroker names. Times are UTC; ``ends`` None: until it is cancelled.
+    ``holds_capacity``: False for a discount without capacity. ``open``: any machine of that type uses it automatically.
+    ``mark``: the id of the purchase in gpubroker's tag. Times are UTC; ``ends`` None: until it is cancelled.
     """
 
     id: str

@@ -1,6 +1,6 @@
-"""What is asked of a poll before it is believed: whether it told everything, and whether a price is of this world.
+"""How polls are judged before they are believed: whether the answer is complete, and whether prices are plausible.
 
-The store counts, `broker/market/suspicion.py` judges.
+The store provides the figures, `broker/market/suspicion.py` judges them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class GroupCount:
-    """How many offers of a group were current before a poll, and how many of these it told of again."""
+    """The number of offers of a group that were current before a poll, and how many of them it reported again."""
 
     known: int
     told: int
@@ -27,11 +27,11 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounts:
-    """What a poll that ended well brought, compared with what was current before it.
+    """The answer of a successful poll, compared with the offers that were current before it.
 
-    ``told``: offers in the answer, new ones included; ``all``: those that were current; ``groups``: the same by
-    (dimension, name), such as ("region", "aws us-east-1"). ``churn``: the part of the current offers that earlier
-    believed polls ended, newest first. ``was_empty``: the poll before brought nothing, and that was believed.
+    ``told``: offers in the answer, new ones included; ``all``: counts over all offers that were current; ``groups``:
+    the same by (dimension, name), such as ("region", "aws us-east-1"). ``churn``: the fraction of current offers that
+    each earlier believed poll ended, newest first. ``was_empty``: the previous poll was empty and was believed.
     """
 
     told: int
@@ -43,7 +43,8 @@ class AnswerCounts:
 
 @dataclass(frozen=True, slots=True)
 class PriceLevels:
-    """What a GPU-hour of one model costs by one capacity type: the lowest and the highest of the providers' medians."""
+    """The price of a GPU-hour of one model and capacity type (USD): the lowest and the highest of the providers'
+    medians."""
 
     lowest: Money
     highest: Money
@@ -51,8 +52,8 @@ class PriceLevels:
 
 @dataclass(frozen=True, slots=True)
 class PriceContext:
-    """What a price is compared with. ``trusted``: the offer's own price before (whole machine); ``levels``: of the
-    model, by capacity type; ``on_demand``: the same machine's price on demand in the same answer."""
+    """The prices to compare with (USD per hour). ``trusted``: the offer's previous price (whole machine); ``levels``:
+    of the model, by capacity type; ``on_demand``: the on-demand price of the same machine in the same answer."""
 
     trusted: Money | None
     levels: Mapping[str, PriceLevels]
@@ -61,7 +62,7 @@ class PriceContext:
 
 @dataclass(frozen=True, slots=True)
 class OddPrice:
-    """Why a price is not believed, and the figures."""
+    """Why a price is not believed, with the figures."""
 
     doubt: Doubt
     detail: str
@@ -71,7 +72,7 @@ class MarketJudge(Protocol):
     """Judges polls. Pure."""
 
     def incomplete(self, answer: AnswerCounts) -> str:
-        """Why the answer is not taken for all there is; empty if it is."""
+        """Why the answer is considered incomplete; empty if it is considered complete."""
         ...
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine, as a binding of NVML tells; the binding is passed in."""
+"""The NVIDIA GPUs of this machine, as NVML reports them. The NVML binding is passed in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class LocalGpu:
-    """One GPU. ``index``: NVML's, in the order of the PCI bus. ``linked``: its first NVLink is up."""
+    """One GPU. ``index``: NVML's index, in PCI bus order. ``linked``: its first NVLink is up."""
 
     index: int
     accelerator: str
@@ -23,7 +23,7 @@ class LocalGpu:
 
 
 def local_gpus(nvml: Any) -> tuple[list[LocalGpu], list[SkippedRow]]:
-    """The usable GPUs in order, and what could not be used and why. Never raises the binding's NVMLError."""
+    """The usable GPUs in order, and the others with the reason. Never raises the binding's NVMLError."""
     gpus: list[LocalGpu] = []
     skipped: list[SkippedRow] = []
     try:
@@ -67,7 +67,7 @@ def _device(nvml: Any, index: int) -> LocalGpu | SkippedRow:
 
 
 def _quietly(nvml: Any, call: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer to an optional question; None where this GPU or driver does not know it."""
+    """The result of an optional call; None if this GPU or driver does not support it."""
     try:
         return call(*arguments)
     except nvml.NVMLError:

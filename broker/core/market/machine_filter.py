@@ -10,7 +10,7 @@ from broker.core.values.units import split_machine
 
 
 def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int]]:
-    """Requested counts by canonical accelerator name; an empty set where any count will do. ``where``: the option or
+    """The requested counts by canonical accelerator name; an empty set means any count. ``where``: the option or
     parameter, for errors. Raises `InvalidInput`, `UnknownName`."""
     found: dict[str, set[int]] = {}
     for text in texts:

@@ -36,7 +36,7 @@ class ListsMachines(Protocol):
     """An engine that can list its machines."""
 
     def machines(self) -> Iterator[Machine]:
-        """Every machine that is or may be of gpubroker's, those that ended left out. Read-only. Raises what
+        """Every machine that is or may be gpubroker's, without those that ended. Read-only. Raises what
         `broker.core.ports.Engine.submit` raises."""
         ...
 

@@ -1,4 +1,4 @@
-"""The sort orders of a list of offers, apart from what sorts: the help of a command needs their names alone."""
+"""The sort orders of a list of offers, in a module of their own because a command's help needs only their names."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class CapacityType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> CapacityType | None:
-        """``on-demand``, as it is shown, means the same, in any case."""
+        """Accepts the displayed form ``on-demand``, in any case."""
         plain = value.strip().lower().replace("-", "_") if isinstance(value, str) else None
         return next((kind for kind in cls if kind.value == plain), None)
 
@@ -55,7 +55,8 @@ class MoneyKind(StrEnum):
 
 
 class Doubt(StrEnum):
-    """Why an offer is not believed. No job starts on it until it is told again as expected, or a person accepts it."""
+    """Why an offer is in doubt. No job starts on it until a poll reports it as expected again or a person accepts
+    it."""
 
     UNTOLD = "untold"
     TOO_LOW = "too_low"
@@ -71,8 +72,8 @@ class Doubt(StrEnum):
 
 _DOUBTS = {
     Doubt.UNTOLD: "missing from the last poll, which is suspect",
-    Doubt.TOO_LOW: "far below what such GPUs cost",
-    Doubt.TOO_HIGH: "far above what such GPUs cost",
+    Doubt.TOO_LOW: "far below the usual price of such GPUs",
+    Doubt.TOO_HIGH: "far above the usual price of such GPUs",
     Doubt.SUDDEN: "the price jumped",
     Doubt.ABOVE_ON_DEMAND: "spot costs more than on demand",
 }
@@ -96,9 +97,9 @@ class Offer:
     reserved hours); None if unknown. ``amortised``: showback value per hour of prepaid capacity. ``as_of``: when the
     price was valid (UTC). ``source``: its origin. ``interruption_rate``: expected interruptions per hour, if the
     provider gives or implies one. ``slots``: machines available at once, None without a known bound. ``engine``: the
-    engine that can run it. ``doubt``: why the store does not believe it, with the figures in ``doubt_detail``; None: it
-    does. ``whole``: for a part of a machine, given to one job, what the machine has; all else is then about the part.
-    ``left``: of a machine that is divided, what other jobs leave; None where that was not looked at.
+    engine that can run it. ``doubt``: why the store does not believe it, with the figures in ``doubt_detail``; None if
+    it does. ``whole``: for a part of a machine that one job has: the whole machine; all other fields then describe the
+    part. ``left``: for a machine that jobs share: the part that is free; None if not determined.
     """
 
     provider: str
@@ -133,28 +134,28 @@ class Offer:
 
     @property
     def divided(self) -> bool:
-        """Whether several jobs may use the machine side by side, each a part of it: one machine that is here, with
-        figures to be divided."""
+        """Whether several jobs may share the machine, each with a part of it: this one local machine, with known CPUs
+        and memory."""
         here = self.engine == LOCAL_ENGINE and self.capacity_type is CapacityType.OWNED and self.slots == 1
         return here and self.cpus is not None and self.memory_gib is not None
 
     @property
     def has(self) -> MachineShare:
-        """What the machine has, or the part of it; nothing of what is not known."""
+        """What the machine, or the part of it, has; unknown figures count as 0."""
         return MachineShare.of(self.cpus or 0.0, self.memory_gib or 0.0, self.accelerator, self.count)
 
     @property
     def capacity(self) -> str:
-        """The name of what is limited here: the machine itself where it is divided, else the pool. Offers of one name
-        take of the same."""
+        """The name of the limited capacity: the machine itself if jobs share it, else the pool. Offers with the same
+        name use the same capacity."""
         if self.whole is None and not self.divided:
             return self.pool
         return "/".join((self.provider, self.zone or self.region, self.instance_type))
 
     @property
     def pool(self) -> str:
-        """The pool's stable name: where, what and how it is had. Two offers of one pool are two prices of the same
-        thing."""
+        """The pool's stable name: place, machine and capacity type. Two offers of one pool are two prices of the same
+        capacity."""
         term = f"/{self.term_months}m" if self.term_months else ""
         machine = self.machine if self.whole is None else self._of_machine
         place = self.zone or self.region
@@ -172,7 +173,7 @@ class Offer:
 
     @property
     def _of_machine(self) -> str:
-        """As `machine`, of the machine that this is a part of: all its parts are one pool."""
+        """As `machine`, for the machine that this is a part of: all its parts are one pool."""
         gpus = self.whole.gpus if self.whole is not None else ()
         return next((f"{name}:{count}" for name, count in gpus), "cpu")
 
@@ -183,7 +184,7 @@ class Offer:
 
     @property
     def imported(self) -> bool:
-        """Whether its price is from a table that somebody gathered and imported, so that nobody was asked for it."""
+        """Whether its price is from an imported table, not from a poll."""
         return self.source.startswith("csv:")
 
     @property
@@ -208,7 +209,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row of a provider's answer that could not become an offer: a countable reason and a sample of the detail."""
+    """A row of a provider's answer that could not become an offer: a countable reason, and a detail."""
 
     reason: str
     detail: str = ""
@@ -216,7 +217,7 @@ class SkippedRow:
 
 @dataclass(frozen=True, slots=True)
 class OfferQuery:
-    """Which offers are wanted. Empty tuples and None mean: no restriction. Patterns are shell-style (``us-*``)."""
+    """A filter of offers. Empty tuples and None mean: no restriction. Patterns are shell-style (``us-*``)."""
 
     accelerators: tuple[str, ...] = ()
     count: int | None = None

@@ -1,6 +1,6 @@
-"""Parts of one machine that several jobs use side by side: what it has, what a job is given of it, what is left. Pure.
+"""Parts of one machine that several jobs share: the whole, the part of a job, the rest. Pure.
 
-Whole numbers, so that what was given adds up exactly to what is missing.
+Figures are whole numbers, so that parts and rest add up exactly to the whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MIB_PER_GIB = 1024
 @dataclass(frozen=True, slots=True)
 class MachineShare:
     """``milli_cpus``: thousandths of a CPU. ``mib``: memory in MiB. ``gpus``: how many of each accelerator, by its
-    canonical name. A difference may be negative where more was given than there is."""
+    canonical name. A difference is negative if more was given than there is."""
 
     milli_cpus: int = 0
     mib: int = 0
@@ -23,7 +23,7 @@ class MachineShare:
 
     @classmethod
     def of(cls, cpus: float, memory_gib: float, accelerator: str | None = None, count: int = 0) -> MachineShare:
-        """Of figures as offers have them; fractions of a MiB and of a thousandth are cut."""
+        """From the figures of an offer; fractions of a MiB and of a thousandth of a CPU are truncated."""
         gpus = ((accelerator, count),) if accelerator is not None and count else ()
         return cls(int(round(cpus * 1000, 3)), int(round(memory_gib * _MIB_PER_GIB, 3)), gpus)
 
@@ -46,8 +46,7 @@ class MachineShare:
         return self._with(other, -1)
 
     def __lt__(self, other: MachineShare) -> bool:
-        """Whether it lacks something of the other; not the opposite of ``>``, as one may have more of one thing and
-        less of another."""
+        """Whether the other does not fit into it. Not the opposite of ``>``: one may have more CPUs and less memory."""
         return not self >= other
 
     def __ge__(self, other: MachineShare) -> bool:
@@ -57,14 +56,14 @@ class MachineShare:
         return enough and all(mine.get(name, 0) >= count for name, count in other.gpus if count > 0)
 
     def part_of(self, whole: MachineShare) -> Fraction:
-        """The largest part that it takes of anything of the whole, from 0 to 1."""
+        """Its largest fraction of any resource of the whole, from 0 to 1."""
         there = dict(whole.gpus)
         pairs = [(self.milli_cpus, whole.milli_cpus), (self.mib, whole.mib)]
         pairs += [(count, there.get(name, 0)) for name, count in self.gpus]
         return min(max((Fraction(mine, all_) for mine, all_ in pairs if all_ > 0), default=Fraction(1)), Fraction(1))
 
     def at_most(self, other: MachineShare) -> MachineShare:
-        """Each figure, but no more than the other has, and nothing below zero."""
+        """The smaller of each figure, at least zero."""
         there = dict(other.gpus)
         gpus = tuple((name, max(min(count, there.get(name, 0)), 0)) for name, count in self.gpus)
         return MachineShare(

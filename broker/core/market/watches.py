@@ -55,7 +55,7 @@ class Watch:
 
     @property
     def query(self) -> OfferQuery:
-        """For the store; `fits` is stricter about counts."""
+        """The filter for the store; `fits` is stricter about counts."""
         return OfferQuery(
             accelerators=tuple(dict.fromkeys(machine.partition(":")[0] for machine in self.machines)),
             capacity_types=self.capacity_types,

@@ -65,7 +65,7 @@ class RequestedApproval:
     by: str = ""
 
     def expired(self, now: datetime) -> bool:
-        """Whether it is too late for an answer."""
+        """Whether the time to answer has passed."""
         return self.expires_at is not None and now >= self.expires_at
 
     @property
@@ -76,7 +76,7 @@ class RequestedApproval:
 
     @property
     def approvers(self) -> tuple[str, ...]:
-        """Everybody who may answer something that is still open."""
+        """Everybody who may answer an open question."""
         return tuple(sorted({name for question in self.open for name in question.approvers}))
 
     def whom(self, requester: str) -> str:
@@ -94,14 +94,14 @@ class RequestedApproval:
         return tuple(question for question in self.open if question.may_answer(who, requester))
 
     def answered(self, who: str, rules: Iterable[str]) -> RequestedApproval:
-        """With these rules' questions approved."""
+        """The request with these rules' questions approved by ``who``."""
         return replace(self, yes=(*self.yes, *((rule, who) for rule in rules)))
 
     def grants(self) -> tuple[Grant, ...]:
         """The resulting grants, one per approver."""
         rules: dict[str, list[str]] = {}
         for rule, who in self.yes:
-            if who:  # no longer required, so approved by nobody
+            if who:  # empty: no longer required, so nobody approved it
                 rules.setdefault(who, []).append(rule)
         known = {question.rule: question.facts for question in self.questions}
         return tuple(
@@ -113,7 +113,7 @@ class RequestedApproval:
 def _facts_of(
     rules: Iterable[str], known: Mapping[str, tuple[Fact, ...] | None]
 ) -> Mapping[str, tuple[Fact, ...]] | None:
-    """The facts of these rules' questions; None where they were not kept."""
+    """The facts of these rules' questions; None if none were recorded."""
     found = {rule: facts for rule in rules if (facts := known.get(rule)) is not None}
     return found or None
 
@@ -140,11 +140,11 @@ class StandingGrant:
     revoked_by: str = ""
 
     def active(self, now: datetime) -> bool:
-        """Whether it may be used now."""
+        """Whether it may be used at ``now`` (UTC)."""
         return self.revoked_at is None and self.at <= now < self.until
 
     def is_for(self, action: Action) -> bool:
-        """Whether the user and the job of an action are meant."""
+        """Whether the grant is for the user and the job of an action."""
         job = action.job
         return all(
             not patterns or (name is not None and named(patterns, name))
@@ -152,13 +152,13 @@ class StandingGrant:
         )
 
     def grant(self, own: Money) -> Grant:
-        """As a grant for one job, which has already used ``own``. The limit of all jobs together applies."""
+        """The grant for one job that has already used ``own`` (USD). The limit applies to all jobs together."""
         left = max(self.total - self.used + own, Money.ZERO)
         return Grant(self.by, self.rules, left, standing=self.number, until=self.until)
 
 
 def named(patterns: Iterable[str], who: str) -> bool:
-    """Whether a user is among these names or shell-style patterns, capitals counting."""
+    """Whether a user matches one of these names or shell-style patterns, case-sensitive."""
     return any(fnmatchcase(who, pattern) for pattern in patterns)
 
 
@@ -179,14 +179,14 @@ def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
 
 
 def _until_answered(fact: Fact, expires: timedelta) -> Fact:
-    """The fact at a decision in time: a pending request may delay an end by that much."""
+    """The fact as of the latest time for an answer: a pending request may delay an end by ``expires``."""
     if fact.aspect is not Aspect.ENDS_BY or not isinstance(fact.value, int):
         return fact
     return fact.model_copy(update={"value": fact.value + round(expires.total_seconds() * 1_000_000)})
 
 
 def expiry(verdicts: Iterable[Verdict], now: datetime) -> datetime:
-    """Until when an answer is waited for: the shortest time that a rule gives."""
+    """When the request expires (UTC): after the shortest time that a rule gives."""
     given = [verdict.expires for verdict in verdicts if verdict.answer is Answer.ASK and verdict.expires]
     return now + min(given, default=DEFAULT_EXPIRY)
 
@@ -255,7 +255,7 @@ def _covers_facts(grant: Grant, verdict: Verdict, action: Action) -> bool:
 
 
 def standing_used(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """Which standing grants let something through: by number, who gave it and the rules that it answered."""
+    """The standing grants that approved something: by number, who gave the grant and the rules it answered."""
     found: dict[int, tuple[str, tuple[str, ...]]] = {}
     for verdict in verdicts:
         if verdict.code == "approved" and "standing" in verdict.figures:

@@ -14,18 +14,19 @@ from broker.core.values.money import Money
 
 
 def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
-    """These facts of an action: of its placement, and of its job's data. Without a placement those are not known."""
+    """These facts of an action: of its placement and of its job's data. Facts of a placement are unknown without
+    one."""
     return tuple(Fact(aspect=aspect, value=_value(action, aspect)) for aspect in aspects)
 
 
 def known_of(job: Job, placement: Placement) -> tuple[Fact, ...]:
-    """Every fact given by a job and its placement alone."""
+    """Every fact that follows from a job and its placement alone."""
     action = Action(ActionKind.LAUNCH, job, user="", placement=placement)
     return seen(action, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA, *_OF_OFFER, *_OF_PLACEMENT)
 
 
 def moment(at: datetime) -> int:
-    """A time as a fact has it."""
+    """A time as a fact stores it: microseconds since 1970 UTC."""
     return round(at.timestamp() * 1_000_000)
 
 

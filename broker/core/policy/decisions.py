@@ -1,4 +1,4 @@
-"""The record of a decision: request, inputs, verdicts. Kept for every admission and move."""
+"""The record of a decision: request, inputs, verdicts. Stored for every admission and move."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One passage through the gate. ``facts_hash``: SHA-256 over everything the judgement saw (`sealed`), so that the
-    same inputs can be recognised; ``seen``: what of it is worth keeping in words, and under ``inputs`` all of it, so
-    that it can be judged again (`inputs_of`)."""
+    """One judgement at the gate. ``facts_hash``: SHA-256 over all inputs (`sealed`), to recognise the same inputs;
+    ``seen``: a summary, and under ``inputs`` all inputs, so that they can be judged again (`inputs_of`)."""
 
     at: datetime
     action: ActionKind
@@ -73,7 +72,7 @@ def written(
 _OF_LIVE = tuple(field.name for field in fields(LiveAttempt) if field.name != "job_id")
 
 
-_kind_of = attrgetter(*_OF_LIVE)  # all of it but its job
+_kind_of = attrgetter(*_OF_LIVE)  # all fields but the job
 
 
 def _expanded(kept: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -85,7 +84,7 @@ def _expanded(kept: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def sealed(inputs: Mapping[str, Any], policy_version: str) -> str:
-    """The hash over written inputs and the version of the policy that judged them."""
+    """The hash over serialised inputs and the version of the policy that judged them."""
     text = dumps(inputs, sort_keys=True, separators=(",", ":"))
     return sha256(f"{text}\n{policy_version}".encode()).hexdigest()
 

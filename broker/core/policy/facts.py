@@ -61,8 +61,7 @@ _AT_MOST = frozenset(
 
 
 class Fact(BaseModel):
-    """One fact of an action. ``value``: None where it is not known. ``of``: which one, where there are several of an
-    aspect."""
+    """One fact of an action. ``value``: None if unknown. ``of``: identifies it if there are several of an aspect."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
     aspect: Aspect

@@ -1,4 +1,4 @@
-"""Inputs and verdicts of rules: the values of the gate that everything that costs money passes."""
+"""Inputs and verdicts of rules: the values of the gate through which every expense passes."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class LiveAttempt:
-    """One attempt that occupies capacity now, for rules that count. ``capacity``: the machine that it has a part of
-    (`Offer.capacity`), with CPUs and memory of that part; empty where it has whole machines."""
+    """One attempt that occupies capacity now, for rules that count. ``capacity``: the machine of which it has a part
+    (`Offer.capacity`), with CPUs and memory of that part; empty if it has whole machines."""
 
     job_id: str
     user: str

@@ -1,1 +1,1 @@
-"""Purchases of capacity: what is quoted, what was decided and done, as values and events. Pure."""
+"""Purchases of capacity: quotes, orders and events. Pure."""

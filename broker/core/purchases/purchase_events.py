@@ -1,7 +1,7 @@
 """The events of a purchase: immutable facts in one ordered stream per purchase. Times are UTC, money is USD.
 
-What is written before a call to the provider, and what after it, is what makes a second purchase impossible:
-`OrderSent` stands before the call. Whoever finds it without an answer looks for the order and never sends it again.
+The order of writes prevents a second purchase: `OrderSent` is written before the call to the provider. A process that
+finds it without an answer searches for the order and never sends it again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from broker.core.values.money import Money
 class NotBought(StrEnum):
     """Why a purchase ended without capacity."""
 
-    POLICY = "policy"  # the policies in force when it was to be ordered forbid it
+    POLICY = "policy"  # the policies in force at the time of the order forbid it
     GONE = "gone"  # the provider does not offer it any more
-    DEARER = "dearer"  # it would cost more than the ceiling
+    DEARER = "dearer"  # the price exceeds the ceiling
     PROVIDER_REFUSED = "provider_refused"
     NOT_PAID = "not_paid"  # the provider could not charge for it
-    TOO_LATE = "too_late"  # its time has begun, or the approval came too late
-    REJECTED = "rejected"  # an approver said no
-    WITHDRAWN = "withdrawn"  # the buyer took it back before it was ordered
-    FOUND_NOTHING = "found_nothing"  # a person made sure that an order without an answer bought nothing
+    TOO_LATE = "too_late"  # its period has begun, or the approval came too late
+    REJECTED = "rejected"  # an approver rejected it
+    WITHDRAWN = "withdrawn"  # the buyer withdrew it before the order
+    FOUND_NOTHING = "found_nothing"  # a person verified that an unanswered order bought nothing
 
 
 class Intended(PurchaseValue):
-    """Somebody wants to buy. ``ceiling``: the most it may cost, and what is held; ``questions``: rules whose approvers
-    have to agree; ``approvals``: how many people have to approve. ``binding``: see `CapacityQuote.binding`."""
+    """A request to buy. ``ceiling``: the maximum price, which is held (USD); ``questions``: of rules that require an
+    approval; ``approvals``: the number of people who must approve. ``binding``: see `CapacityQuote.binding`."""
 
     kind: Literal["intended"] = "intended"
     quote: CapacityQuote
@@ -48,14 +48,14 @@ class Intended(PurchaseValue):
 
 
 class AskedAgain(PurchaseValue):
-    """When it was to be ordered, rules that nobody had answered required an approval."""
+    """At the time of the order, further rules required an approval."""
 
     kind: Literal["asked_again"] = "asked_again"
     questions: tuple[Question, ...]
 
 
 class Approved(PurchaseValue):
-    """One person approved what ``binding`` stands for."""
+    """One person approved the purchase identified by ``binding``."""
 
     kind: Literal["approved"] = "approved"
     by: str
@@ -63,28 +63,28 @@ class Approved(PurchaseValue):
 
 
 class OrderSent(PurchaseValue):
-    """The order is about to be sent, once. ``quote``: the provider's newest, within the ceiling."""
+    """The order is about to be sent, once. ``quote``: the provider's newest quote, within the ceiling."""
 
     kind: Literal["order_sent"] = "order_sent"
     quote: CapacityQuote
 
 
 class OrderNotTaken(PurchaseValue):
-    """The provider did not look at the order (its rate limit): it may be sent again."""
+    """The provider did not process the order (rate limit): it may be sent again."""
 
     kind: Literal["order_not_taken"] = "order_not_taken"
     evidence: str
 
 
 class OrderUnanswered(PurchaseValue):
-    """Nobody knows whether the order was taken: the call broke off, and no order is found."""
+    """It is unknown whether the provider accepted the order: the call was interrupted, and no order is found."""
 
     kind: Literal["order_unanswered"] = "order_unanswered"
     evidence: str
 
 
 class OrderTaken(PurchaseValue):
-    """The provider has the order. ``found``: it was found by its tag, not answered to."""
+    """The provider has the order. ``found``: it was found by its tag; the call had no answer."""
 
     kind: Literal["order_taken"] = "order_taken"
     order: Order
@@ -92,7 +92,8 @@ class OrderTaken(PurchaseValue):
 
 
 class OrderPaid(PurchaseValue):
-    """The provider charged ``charged`` and the capacity is ours. ``holding``: its number in the capacity on record."""
+    """The provider charged ``charged`` and the capacity is available. ``holding``: its number among the recorded
+    holdings."""
 
     kind: Literal["order_paid"] = "order_paid"
     order: Order
@@ -101,14 +102,14 @@ class OrderPaid(PurchaseValue):
 
 
 class PurchaseEnded(PurchaseValue):
-    """Its time has passed."""
+    """Its period has ended."""
 
     kind: Literal["purchase_ended"] = "purchase_ended"
 
 
 class PurchaseFailed(PurchaseValue):
-    """It ended without capacity. ``by``: the person, where one decided; ``evidence``: what the provider or that person
-    said."""
+    """It ended without capacity. ``by``: the person who decided, if one did; ``evidence``: the statement of the
+    provider or that person."""
 
     kind: Literal["purchase_failed"] = "purchase_failed"
     reason: NotBought

@@ -28,37 +28,37 @@ PREFIX = "purchase-"
 
 
 def is_purchase(id: str) -> bool:
-    """Whether money in the ledger under that id belongs to a purchase, not to a job."""
+    """Whether the id of a ledger entry names a purchase, not a job."""
     return id.startswith(PREFIX)
 
 
 class PurchaseState(StrEnum):
-    """Where a purchase is."""
+    """The state of a purchase."""
 
     ASKING = "asking"  # waits for approvals
     APPROVED = "approved"  # to be ordered
-    ORDERING = "ordering"  # the order was sent, and there is no answer yet
-    UNKNOWN = "unknown"  # the order was sent, and nobody knows whether it was taken
-    ORDERED = "ordered"  # the provider has the order and has not charged for it yet
-    HELD = "held"  # paid; the capacity is ours for its time
-    ENDED = "ended"  # its time has passed
+    ORDERING = "ordering"  # the order was sent; no answer yet
+    UNKNOWN = "unknown"  # the order was sent; it is unknown whether the provider accepted it
+    ORDERED = "ordered"  # the provider has the order but has not charged for it yet
+    HELD = "held"  # paid; the capacity is available for its period
+    ENDED = "ended"  # its period has ended
     NOT_BOUGHT = "not_bought"
 
     @property
     def closed(self) -> bool:
-        """Whether nothing follows any more."""
+        """Whether the state is final."""
         return self in (PurchaseState.ENDED, PurchaseState.NOT_BOUGHT)
 
     @property
     def before_order(self) -> bool:
-        """Whether nothing was ordered yet, so that it can be withdrawn."""
+        """Whether the order was not sent yet, so that the purchase can be withdrawn."""
         return self in (PurchaseState.ASKING, PurchaseState.APPROVED)
 
 
 class Purchase(PurchaseValue):
-    """A purchase as its events made it. ``quote``: the newest; ``questions``: with those that came later;
-    ``approved_by``: who approved, in order; ``changed_at`` (UTC): the time of its last event; ``charged``: what was
-    spent (USD); ``holding``: its number in the capacity on record."""
+    """A purchase, folded from its events. Times are UTC, amounts USD. ``quote``: the newest; ``questions``: including
+    later ones; ``approved_by``: approvers in order; ``changed_at``: the time of its last event; ``charged``: the amount
+    spent; ``holding``: its number among the recorded holdings."""
 
     id: str
     seq: int
@@ -85,12 +85,12 @@ class Purchase(PurchaseValue):
 
     @property
     def held(self) -> Money:
-        """What is set aside for it (USD): all of the ceiling until it is paid or has failed."""
+        """The amount held for it (USD): the ceiling until it is paid or has failed."""
         return Money.ZERO if self.state.closed or self.state is PurchaseState.HELD else self.ceiling
 
     @property
     def open_questions(self) -> tuple[Question, ...]:
-        """The rules' questions that nobody who may answer them has answered."""
+        """The questions that no permitted approver has answered."""
         return tuple(
             question
             for question in self.questions
@@ -99,24 +99,24 @@ class Purchase(PurchaseValue):
 
     @property
     def approvals_missing(self) -> int:
-        """How many more people have to approve, whoever they are."""
+        """The number of further approvals required, from any approvers."""
         return max(self.approvals - len(self.approved_by), 0)
 
     @property
     def agreed(self) -> bool:
-        """Whether everybody who has to approve it has done so."""
+        """Whether it has all required approvals."""
         return not self.open_questions and not self.approvals_missing
 
     def may_approve(self, who: str) -> bool:
-        """Whether this person's approval would count: never the buyer's, never a second one of the same person, and
-        only of somebody whom a rule names as an approver."""
+        """Whether this person's approval would count: not the buyer's, not a second one of the same person, and only of
+        an approver named by a rule."""
         if who == self.user or who in self.approved_by or self.state is not PurchaseState.ASKING:
             return False
         return any(question.may_answer(who, self.user) for question in self.questions)
 
 
 class ImpossiblePurchase(ValueError):
-    """An event that cannot follow what happened before."""
+    """An event that cannot follow the purchase's earlier events."""
 
 
 _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {

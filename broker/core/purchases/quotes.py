@@ -1,5 +1,4 @@
-"""Quotes: capacity that a provider would sell now, for a stretch of time and a total price, and how a purchase of it
-can be undone."""
+"""Quotes: capacity that a provider sells for a period at a total price, and whether a purchase of it can be undone."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from broker.core.values.money import Money, divide_half_even, in_microseconds
 
 
 class PurchaseProduct(StrEnum):
-    """What is bought."""
+    """The kind of product."""
 
-    CAPACITY_BLOCK = "capacity_block"  # machines for some future days, paid when bought
+    CAPACITY_BLOCK = "capacity_block"  # machines for a future period, paid when bought
 
 
 class Undo(StrEnum):
-    """Whether a purchase can be undone. With `NONE` two people have to approve it."""
+    """Whether a purchase can be undone. With `NONE`, two people must approve it."""
 
     NONE = "none"
     ANY_TIME = "any_time"
@@ -32,8 +31,8 @@ class PurchaseValue(BaseModel):
 
 
 class QuoteRequest(PurchaseValue):
-    """What is wanted: ``machines`` of one type, or with ``count`` of an accelerator each, in one region (None: in every
-    region) for ``length``, beginning between ``earliest`` and ``latest`` (UTC; None: as the provider chooses)."""
+    """A request for quotes: ``machines`` of one type, or with ``count`` accelerators each, in one region (None: any)
+    for ``length``, starting between ``earliest`` and ``latest`` (UTC; None: as the provider chooses)."""
 
     machines: int
     instance_type: str | None = None
@@ -46,8 +45,8 @@ class QuoteRequest(PurchaseValue):
 
 
 class CapacityQuote(PurchaseValue):
-    """What a provider would sell. ``offering``: the provider's id of it. ``total``: USD for all machines and the whole
-    time. ``count``: accelerators of one machine. Times are UTC; ``quoted_at``: when the provider said so."""
+    """A provider's quote. ``offering``: the provider's id of it. ``total``: USD for all machines and the whole period.
+    ``count``: accelerators per machine. Times are UTC; ``quoted_at``: the time of the quote."""
 
     product: PurchaseProduct
     provider: str
@@ -70,13 +69,13 @@ class CapacityQuote(PurchaseValue):
 
     @property
     def per_machine_hour(self) -> Money:
-        """USD for one machine and hour."""
+        """USD per machine and hour, rounded half-even."""
         hour = in_microseconds(timedelta(hours=1))
         return Money(divide_half_even(self.total.micros * hour, in_microseconds(self.length) * self.machines))
 
     @property
     def request(self) -> QuoteRequest:
-        """What to ask for in order to be offered the same again."""
+        """The request that yields a quote for the same capacity."""
         return QuoteRequest(
             instance_type=self.instance_type,
             machines=self.machines,
@@ -87,7 +86,7 @@ class CapacityQuote(PurchaseValue):
         )
 
     def same_capacity(self, other: CapacityQuote) -> bool:
-        """Whether the other quote is for the same machines, in the same zone, for the same time."""
+        """Whether the other quote is for the same machines in the same zone for the same period."""
 
         def what(quote: CapacityQuote) -> tuple[object, ...]:
             place = (quote.provider, quote.region, quote.zone, quote.undo)
@@ -96,8 +95,8 @@ class CapacityQuote(PurchaseValue):
         return what(self) == what(other)
 
     def binding(self, ceiling: Money) -> str:
-        """What an approval is bound to: product, machines, place, time, undo class and the most it may cost. A short
-        hash, which people can compare."""
+        """A short hash of what an approval covers: product, machines, place, period, undo class and ``ceiling``
+        (USD)."""
         what = (
             self.product, self.provider, self.region, self.zone, self.instance_type, self.machines,
             self.starts.isoformat(), self.ends.isoformat(), self.undo, ceiling.micros,
@@ -106,8 +105,8 @@ class CapacityQuote(PurchaseValue):
 
 
 class OrderState(StrEnum):
-    """What became of an order at its provider. ``PENDING``: accepted, not paid yet. ``HELD``: paid; the capacity is
-    ours for its time. ``OVER``: that time has passed. ``FAILED``: not paid, nothing is ours."""
+    """The state of an order at its provider. ``PENDING``: accepted, not paid yet. ``HELD``: paid; the capacity is
+    available for its period. ``OVER``: its period has ended. ``FAILED``: not paid; there is no capacity."""
 
     PENDING = "pending"
     HELD = "held"
@@ -116,7 +115,7 @@ class OrderState(StrEnum):
 
 
 class Order(PurchaseValue):
-    """An order at its provider. ``id``: the provider's; ``word``: the provider's own state, such as
+    """An order at its provider. ``id``: the provider's; ``word``: the provider's term for its state, such as
     ``payment-pending``."""
 
     id: str

@@ -107,7 +107,7 @@ _COUNTED = re.compile(
 
 
 def _with_count(text: str) -> str:
-    """``H100x8`` and ``8xH100`` as they are written here, ``H100:8``; empty for anything else."""
+    """``H100x8`` and ``8xH100`` in this program's form, ``H100:8``; empty for anything else."""
     found = _COUNTED.fullmatch(text.strip())
     if found is None or bool(found["first"]) == bool(found["last"]) or (card := _find(found["name"])) is None:
         return ""
@@ -205,7 +205,7 @@ def _capability(text: str) -> tuple[int, int]:
 
 @cache
 def _names() -> dict[str, str]:
-    """Every name in the form in which names are compared, to the canonical one."""
+    """The canonical name of every name, by its normalised form."""
     return {_key(name): row.name for row in _table().values() for name in (row.name, *row.aliases)}
 
 

@@ -63,7 +63,7 @@ class Burn:
         return self.after(period[0]) - self.after(period[1])
 
     def last(self, amount: Money) -> Burn:
-        """The last part of it, of that amount: used after everything else."""
+        """The part of that amount that is used last."""
         start = self.end - amount.lasts(self.rate) if self.rate > Money.ZERO else self.start
         return replace(self, amount=amount, start=max(self.start, start))
 

@@ -1,4 +1,4 @@
-"""Time is passed in. The core takes ``now`` as a value; shells that wait or stamp take a `Clock`.
+"""Clocks. Pure code takes ``now`` as a value; code that waits or records times takes a `Clock`.
 
 All times are timezone-aware and in UTC.
 """
@@ -16,11 +16,11 @@ class Clock(Protocol):
 
     @property
     def scale(self) -> float:
-        """Broker seconds that pass in one second of the wall clock: 1 but in a sandbox that runs faster."""
+        """Broker seconds per second of the wall clock: 1, except in a sandbox that runs faster."""
         ...
 
     def now(self) -> datetime:
-        """The time, timezone-aware, UTC."""
+        """The current time (UTC, timezone-aware)."""
         ...
 
     def sleep(self, seconds: float) -> None:

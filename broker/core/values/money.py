@@ -154,7 +154,7 @@ Money.ZERO = Money(0)
 
 
 def alike(*amounts: Money) -> list[str]:
-    """The amounts of one sentence, rounded to the fewest decimals, at least two, that tell different ones apart."""
+    """The amounts, rounded to the fewest decimals (at least two) that keep different amounts different."""
     for places in range(2, 6):
         told = [amount.rounded(places) for amount in amounts]
         if len(set(told)) == len(set(amounts)):

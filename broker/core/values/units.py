@@ -1,8 +1,8 @@
-"""Values with units: the one place that reads them from text and writes them back.
+"""Reads values with units from text, and prints them.
 
-Readers take what a person wrote (or what YAML made of it) and raise ``ValueError`` with a sentence that names the
-unit expected and gives an example. None of them accepts a bare number, a negative value, NaN, or an absurd size.
-Writers are their inverse: ``parse_x(print_x(value)) == value`` for every value a reader can return.
+Readers take text (or the value YAML made of it) and raise ``ValueError`` with a message that names the expected unit
+and gives an example. None accepts a negative value, NaN or an absurd size, and only those that say so accept a bare
+number. Writers are their inverse: ``parse_x(print_x(value)) == value`` for every value a reader can return.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def parse_accelerators(value: object) -> int:
 
 
 def _text(value: object, expected: str) -> str:
-    """The text to read; a sentence about what was expected for anything else and for negative values."""
+    """The text to read. Raises ``ValueError`` with what was ``expected`` for anything else and for negative values."""
     if value is None:
         raise ValueError(f"{expected}; got nothing")
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else None
@@ -244,7 +244,7 @@ def _rounded(value: Decimal) -> int:
 
 
 def _short(value: object) -> str:
-    """For messages: what was given, in quotes, cut when long."""
+    """The given value for messages, in quotes, truncated if long."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | dict):
@@ -259,7 +259,7 @@ def _positive(duration: timedelta) -> timedelta:
     return duration
 
 
-# For pydantic models of files: fields that are written with units.
+# Fields with units, for pydantic models of files.
 Duration = Annotated[timedelta, PlainValidator(parse_duration), WithJsonSchema({"type": "string"})]
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 Size = Annotated[int, PlainValidator(parse_size), WithJsonSchema({"type": "string"})]

@@ -1,4 +1,4 @@
-"""The accelerators that a job file asks for, in all of SkyPilot's forms: names, counts, shares of one, and memory."""
+"""The accelerators that a job file requests, in all of SkyPilot's forms: names, counts, fractions, and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARE = re.compile(r"0?\.\d*[1-9]\d*")
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorRequest:
-    """Accelerators of one kind, and their number per machine. ``at_least``: more on one machine would do, too."""
+    """Accelerators of one kind, and their number per machine. ``at_least``: machines with more are acceptable."""
 
     name: str
     count: int = 1
@@ -29,15 +29,15 @@ class AcceleratorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """Accelerators that would do; ``preferred``: in order of preference."""
+    """Acceptable accelerators; ``preferred``: in order of preference."""
 
     requests: tuple[AcceleratorRequest, ...]
     preferred: bool = False
 
 
 def parse_alternatives(value: object) -> Accelerators:
-    """One name, a list in order of preference, or a mapping of names to counts. Raises ``ValueError``, also with the
-    places of the entries it is about."""
+    """Reads one name, a list in order of preference, or a mapping of names to counts. Raises ``ValueError``; for lists
+    and mappings pydantic's `ValidationError`, with the place of each wrong entry."""
     if isinstance(value, list):
         found, preferred = each(enumerate(value), lambda _, item: _one(item)), True
     elif isinstance(value, dict):
@@ -61,7 +61,7 @@ def accelerator(name: str) -> str:
 
 
 def parse_machine(value: object) -> tuple[str, int]:
-    """``H100:8`` as a name and a whole number."""
+    """``H100:8`` as the canonical name and the count. Raises ``ValueError``."""
     name, count = split_machine(value)
     return accelerator(name), count
 
@@ -77,7 +77,7 @@ def _one(value: object) -> list[AcceleratorRequest]:
 
 
 def _counted(key: str, count: object) -> list[AcceleratorRequest]:
-    """One entry of the mapping form: ``H100: 8``, or ``H100:8`` with nothing behind it."""
+    """One entry of the mapping form: ``H100: 8``, or ``H100:8`` without a value."""
     if count is None:
         return _one(key)
     if by_memory := _BY_MEMORY.fullmatch(f"{key}:{count}"):
@@ -92,15 +92,15 @@ def _request(name: str, count: object) -> AcceleratorRequest:
     if more := _AT_LEAST.fullmatch(text):
         return AcceleratorRequest(accelerator(name), parse_accelerators(more["count"]), at_least=True)
     if _SHARE.fullmatch(text):
-        return AcceleratorRequest(accelerator(name))  # machines have whole ones: that is what a share of one costs
+        return AcceleratorRequest(accelerator(name))  # machines have whole cards, so a fraction costs a whole one
     if isinstance(count, str):
         return AcceleratorRequest(*parse_machine(f"{name}:{count}"))
     return AcceleratorRequest(accelerator(name), parse_accelerators(count))
 
 
 def _with_memory(given: re.Match[str]) -> list[AcceleratorRequest]:
-    """Every accelerator with so much memory each, as sold; with a ``+`` or more. TPUs are rented as slices and have no
-    size of one."""
+    """Every accelerator with that much memory, as sold; with a ``+``, that much or more. TPUs are left out: they are
+    rented as slices."""
     wanted = float(given["memory"]) * _GIGABYTES[given["unit"].lower()]
     vendor, count = (given["vendor"] or "").lower(), parse_accelerators(given["count"] or 1)
     vendors = {lookup(name).vendor for name in known()}

@@ -1,4 +1,4 @@
-"""The single values of a job file: what each may look like, and the sentence a person gets when it does not."""
+"""The single values of a job file: the accepted forms, and the error message for any other."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _work(value: object) -> Work:
 
 
 def variable_name(name: object) -> str:
-    """A name that a variable of a job can have. Raises ``ValueError``."""
+    """The name of an environment variable of a job, unchanged. Raises ``ValueError`` for an invalid or reserved one."""
     if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
         raise ValueError("expected the name of a variable: letters, digits and '_', not starting with a digit")
     if name.startswith("GPUBROKER_"):
@@ -155,7 +155,7 @@ def _envs(value: object) -> object:
 
 
 def _secret(name: object, value: object) -> tuple[str, bool]:
-    """The name, and whether the job can do without (``HF_TOKEN: ""``)."""
+    """The name, and whether the secret is optional (``HF_TOKEN: ""``)."""
     # The value must not come near a message, a log or the job.
     if value not in (None, ""):
         raise ValueError(

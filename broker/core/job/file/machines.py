@@ -1,4 +1,4 @@
-"""The ``resources`` of a job file, in all of SkyPilot's forms, into the machines that would do; and back."""
+"""Converts the ``resources`` of a job file, in all of SkyPilot's forms, to acceptable machines, and back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CPU = AcceleratorRequest("", 0)
 def machine_requests(
     resources: Resources, document: Document, *, unsaid: tuple[CapacityType, ...] = ()
 ) -> tuple[tuple[MachineRequest, ...], bool, list[Problem]]:
-    """Acceptable machines, whether their order is a preference, and contradictions.
+    """The acceptable machines, whether their order is a preference, and the contradictions found.
 
-    Without ``any_of`` and ``ordered`` there is one machine per accelerator; with them, each entry inherits the keys
-    beside the list and overrides them, with nothing where it says null. ``unsaid``: the capacity types of machines that
-    say none (empty: any).
+    Without ``any_of`` and ``ordered`` there is one machine per accelerator. With them, each entry inherits and
+    overrides the keys beside the list; null unsets one. ``unsaid``: the capacity types of machines that state none
+    (empty: any).
     """
     reading = _MachineReading(document, unsaid)
     base = reading.given(resources, ("resources",))
@@ -56,7 +56,7 @@ def machine_requests(
 
 
 class _MachineReading:
-    """Turns checked sections into requests, collecting contradictions."""
+    """Converts validated sections to requests and collects contradictions."""
 
     def __init__(self, document: Document, unsaid: tuple[CapacityType, ...]) -> None:
         self.document = document
@@ -67,7 +67,7 @@ class _MachineReading:
         self.problems.append(self.document.problem(path, message, at_key=True))
 
     def given(self, machine: MachineSection, path: Path) -> dict[str, Any]:
-        """The fields named in one mapping, with two spellings of one thing reduced to one."""
+        """The fields given in one mapping, with alternative spellings reduced to one."""
         fields = {name: value for name, value in machine.given().items() if name in MachineSection.model_fields}
         for other, name in (("gpus", "accelerators"), ("use_spot", "capacity_types")):
             if other not in fields:
@@ -81,7 +81,7 @@ class _MachineReading:
         return fields
 
     def requests(self, fields: dict[str, Any], path: Path) -> tuple[MachineRequest, ...]:
-        # With a problem found already, this may be the same one.
+        # If a problem was found already, this may be the same one.
         if _placed_twice(fields) and not self.problems:
             self.found(path, "`infra` does not go with `cloud`, `region` or `zone` given beside the list")
         wanted: Accelerators | None = fields.get("accelerators")
@@ -107,7 +107,7 @@ class _MachineReading:
         )
 
     def _images(self, fields: dict[str, Any], path: Path) -> list[tuple[str | None, str | None]]:
-        """The place and the image: several pairs where the image depends on the region."""
+        """The place and the image; several pairs if the image depends on the region."""
         image, infra = fields.get("image_id"), _infra(fields)
         if not isinstance(image, dict):
             return [(infra, image)]

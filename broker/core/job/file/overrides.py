@@ -1,4 +1,4 @@
-"""What is given beside a job file and goes before it: variables, secrets, the name, the accelerators."""
+"""Options of a submission that take precedence over its job file: variables, secrets, name, accelerators."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from broker.core.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class JobOverrides:
-    """``envs`` and ``secrets`` (names only) are added to those of the file; ``name`` and ``accelerators`` (as the file
-    writes them, such as ``H100:8``) stand for the file's own."""
+    """``envs`` and ``secrets`` (names only) are added to those of the file; ``name`` and ``accelerators`` (in the
+    file's form, such as ``H100:8``) replace the file's."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class JobOverrides:
 def with_machines(
     document: Document, data: dict[str, Any], overrides: JobOverrides
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The data with the name and the accelerators that were given."""
+    """The data with the overriding name and accelerators, and the problems found."""
     named: dict[str, Any] = {} if overrides.name is None else {"name": overrides.name}
     if overrides.accelerators is None:
         return data | named, []

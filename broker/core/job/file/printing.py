@@ -1,4 +1,4 @@
-"""Jobs back into job files."""
+"""Prints jobs as job files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COUNTS = frozenset({"parameters", "tokens"})
 
 
 def print_job(job: Job) -> str:
-    """A job file (YAML) that `parse_job` reads back as the same job, for as long as its deadline lies ahead.
+    """A job file (YAML) that `parse_job` reads back as the same job while its deadline is in the future.
 
     Only what differs from the defaults is written. Holds no secrets: a job knows only their names.
     """

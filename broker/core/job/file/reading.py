@@ -1,4 +1,4 @@
-"""Job files into jobs."""
+"""Reads job files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse_job(
     """Parse a job file.
 
     ``file`` appears in errors, and its stem is the default ``name``; it is not opened. ``now`` (timezone-aware) decides
-    whether a deadline has passed. ``overrides`` go before the file. A job that says neither ``use_spot`` nor
+    whether a deadline has passed. ``overrides`` take precedence over the file. A job with neither ``use_spot`` nor
     ``capacity_types`` may use spot if it has a ``checkpoint:``. Pure: neither the environment nor the paths in the file
     are read. Raises `InvalidInput` with every problem, sorted by line.
     """
@@ -62,7 +62,7 @@ def parse_job(
 
 
 def _twice(document: Document, parsed: JobFile) -> list[Problem]:
-    """What SkyPilot's keys say beside ours for the same."""
+    """Keys of SkyPilot that repeat one of ours."""
     problems = []
     if parsed.inputs is not None and parsed.data is not None and parsed.data.size is not None:
         problems.append(document.problem(("inputs",), "repeats `data.size`; give one of them", at_key=True))
@@ -113,14 +113,14 @@ def _model(section: ModelSection) -> Model:
 
 
 def _named_after(file: str) -> str:
-    """A plain name made from the file's: ``runs/my train.yaml`` → ``my-train``."""
+    """A job name made from a file name: ``runs/my train.yaml`` → ``my-train``."""
     stem = re.split(r"[/\\]", file)[-1].rpartition(".")[0] or re.split(r"[/\\]", file)[-1]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:63] or "job"
 
 
 def _may_be_null(path: Path) -> bool:
-    """Keys that may be null: names of secrets, accelerators in SkyPilot's set form, what an entry of `any_of` takes
-    back from beside the list, and what describes a bucket."""
+    """Whether the key at ``path`` may be null: names of secrets, accelerators in SkyPilot's set form, keys that an
+    entry of `any_of` unsets, and the properties of a bucket."""
     if path[0] == "resources":
         in_entry = len(path) == _ENTRY_KEY and path[1] in ("any_of", "ordered") and path[-1] in HONOURED_IN_RESOURCES
         return in_entry or path[-2] in ("accelerators", "gpus") or path[-2:] == ("job_recovery", "strategy")
@@ -131,8 +131,8 @@ _ENTRY_KEY = 4  # resources.any_of[0].image_id
 
 
 def _prepared(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any], list[Problem]]:
-    """The data without what SkyPilot knows and we refuse, and without SkyPilot's keys that are left empty (which means
-    "not given" there), with the variables filled in; and the findings about it."""
+    """The data without SkyPilot's keys that are rejected here or empty (which means "not given" there), with variables
+    substituted; and the problems found."""
     data, problems = _sifted(document, document.data, (), HONOURED_IN_TASK, REFUSED_IN_TASK)
     data, found = with_machines(document, data, overrides)
     problems += found
@@ -198,8 +198,8 @@ def _sifted(
 def _texts(
     document: Document, envs: dict[str, Any], overrides: Mapping[str, str], secrets: Collection[str]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The variables as the file's text (``1.10`` stays ``1.10``, ``true`` stays ``true``), overridden; without those
-    that are given as secrets."""
+    """The variables as the file's text (``1.10`` stays ``1.10``, ``true`` stays ``true``), with overrides applied and
+    without those given as secrets; and the problems found."""
     kept, problems = {}, []
     for name, value in envs.items():
         if name in overrides or name in secrets:

@@ -63,7 +63,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def given(self) -> dict[str, Any]:
-        """The fields that the file names."""
+        """The fields that the file sets."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
@@ -93,7 +93,7 @@ class MachineSection(Section):
 
 
 class Resources(MachineSection):
-    """The machines that would do."""
+    """The acceptable machines."""
 
     any_of: OneOrMore[MachineSection] | None = None
     ordered: OneOrMore[MachineSection] | None = None
@@ -186,8 +186,8 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of job files, for editors to complete and check with. It says less than `parse_job`: not
-    which values are known, and nothing of what contradicts itself."""
+    """The JSON Schema (2020-12) of job files, for completion and checks in editors. It checks less than `parse_job`:
+    neither known names nor contradictions."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **JobFile.model_json_schema(),

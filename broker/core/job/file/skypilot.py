@@ -6,10 +6,10 @@ Source: skypilot 0.14.1, ``sky/utils/schemas.py`` (``get_task_schema``, ``get_re
 Honoured and without effect, because the broker does it anyway: ``job_recovery.strategy`` (placement after every
 interruption), ``autostop`` (a machine is given back when its job ends), ``accelerator_args`` (no TPU is offered).
 
-Differences: a job that says nothing of ``use_spot`` uses spot if it has a ``checkpoint:``, and not otherwise; ``cpus``
-and ``memory`` are minima with and without ``+``; numbers and booleans in ``envs`` keep the text of the file (``1.10``,
-``true``), where SkyPilot writes Python's (``1.1``, ``True``); a variable in a path that has no value is a mistake;
-``outputs`` names results to keep, not a bucket with an estimated size.
+Differences: without ``use_spot``, a job uses spot if and only if it has a ``checkpoint:``; ``cpus`` and ``memory`` are
+minima with and without ``+``; numbers and booleans in ``envs`` keep the text of the file (``1.10``, ``true``), where
+SkyPilot writes Python's (``1.1``, ``True``); a variable without a value in a path is an error; ``outputs`` names
+results to keep, not a bucket with an estimated size.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ REFUSED_IN_RESOURCES: Mapping[str, str] = {
     "_cluster_config_overrides": _INTERNAL,
 }
 
-# Keys of earlier versions, which SkyPilot itself no longer takes.
+# Keys of earlier versions that SkyPilot itself no longer accepts.
 EARLIER_IN_RESOURCES: Mapping[str, str] = {
     "candidates": "SkyPilot gave up its benchmarks, which ran on each; for a choice of machines write `any_of`",
     "spot_recovery": "SkyPilot calls it `job_recovery` now; the broker re-places a job after every interruption",
     "hooks": "commands before a machine stops are not run; put them at the end of `run`",
 }
 
-# Values of `file_mounts` that are mappings describe a storage bucket; engines get them as they stand.
+# Values of `file_mounts` that are mappings describe a storage bucket; engines receive them unchanged.
 STORAGE_KEYS = frozenset({"name", "source", "store", "persistent", "mode", "type", "config"})

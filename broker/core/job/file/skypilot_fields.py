@@ -1,4 +1,4 @@
-"""The values of keys that are SkyPilot's alone: ports, tiers, images by region, labels, recovery, autostop, config."""
+"""The values of keys that only SkyPilot defines: ports, tiers, images by region, labels, recovery, autostop, config."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _STRATEGIES = frozenset({"FAILOVER", "EAGER_FAILOVER", "EAGER_NEXT_REGION"})
 _AUTOSTOP_KEYS = frozenset({"idle_minutes", "down", "wait_for", "hook", "hook_timeout"})
 _TPU_KEYS = frozenset({"runtime_version", "tpu_name", "tpu_vm", "gcp_queued_resource"})
 
-# What of SkyPilot's configuration a task may set and that concerns the job's own machine alone. The rest (identities,
-# networks, pods, batch options) would be set with the rights of whoever runs the broker.
+# The parts of SkyPilot's configuration that a job may set: those that affect only the job's own machine. The others
+# (identities, networks, pods, batch options) would act with the rights of whoever runs the broker.
 PASSED_ON: Mapping[str, frozenset[str]] = {
     "docker": frozenset({"run_options"}),
     "nvidia_gpus": frozenset({"disable_ecc"}),
@@ -79,7 +79,7 @@ def _label(name: str, value: object) -> tuple[str, str]:
 
 
 def _image(value: object) -> str | dict[str, str]:
-    """One image for all places, or one a region."""
+    """One image for all places, or one per region."""
     if isinstance(value, dict):
         if not value:
             raise ValueError("is empty; write `region: image` below it")
@@ -94,7 +94,7 @@ def _one_image(value: object) -> str:
 
 
 def _recovery(value: object) -> int | None:
-    """How often a failure of the job is retried, where the key says it."""
+    """How often a failure of the job is retried; None if the key does not set it."""
     if value is None or isinstance(value, str):
         _strategy(value)
         return None
@@ -116,7 +116,7 @@ def _recovery(value: object) -> int | None:
 
 
 def _strategy(value: object) -> None:
-    """Checked, and not needed: the broker places by price, deadline and budget after every interruption."""
+    """Validated and ignored: the broker places by price, deadline and budget after every interruption."""
     if value is None or (isinstance(value, str) and value.strip().upper() in _STRATEGIES | {"NONE"}):
         return
     known = sorted(_STRATEGIES)
@@ -126,7 +126,7 @@ def _strategy(value: object) -> None:
 
 
 def _autostop(value: object) -> object:
-    """Checked, and not needed: a machine is given back as soon as its job ends."""
+    """Validated and ignored: a machine is returned as soon as its job ends."""
     if isinstance(value, dict):
         for key in value:
             if key not in _AUTOSTOP_KEYS:

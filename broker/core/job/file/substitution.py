@@ -1,4 +1,4 @@
-"""Variables of `envs` in paths and addresses, as SkyPilot fills them in: ``$NAME`` and ``${NAME}``."""
+"""Substitutes variables of `envs` in paths and addresses as SkyPilot does: ``$NAME`` and ``${NAME}``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FILLED_IN = ("workdir", "file_mounts")
 def filled_in(
     document: Document, data: Mapping[str, Any], envs: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The data with the variables in `FILLED_IN` replaced by their values, keys included; and a finding for every
-    variable that has none, because a bucket called ``${NAME}`` is nobody's."""
+    """The data with the variables in `FILLED_IN` replaced by their values, keys included; and a problem for every
+    variable without a value, because no bucket is called ``${NAME}``."""
     filling = _Filling(document, envs)
     filled = {key: filling.value(value, (key,)) if key in FILLED_IN else value for key, value in data.items()}
     return filled, filling.problems
