@@ -63,9 +63,13 @@ def main() -> NoReturn:
     # A short command is mostly imports, which create objects but no garbage. Collecting garbage meanwhile takes a tenth
     # of the time, and a last collection at exit another sixth.
     gc.set_threshold(100_000, 20, 20)
-    from broker.cli.program import run
+    try:
+        from broker.cli.program import run
 
-    code = run(sys.argv[1:], registries)
+        code = run(sys.argv[1:], registries)
+    except KeyboardInterrupt:  # while modules are imported or the store is closed
+        print("Stopped.", file=sys.stderr)  # noqa: T201  # there is no terminal yet
+        code = 130
     gc.freeze()
     sys.exit(code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date, datetime, time
 from typing import Annotated
 from zoneinfo import available_timezones
@@ -83,11 +84,12 @@ def parse_when(value: object) -> str:
     return value
 
 
-def parse_percent(value: object) -> float:
-    """A percentage as a number from 0 to 100."""
+def parse_percent(value: object, also: Sequence[str] = ()) -> float:
+    """A percentage as a number from 0 to 100. ``also``: other texts that the caller accepts, for the error."""
     text = str(value).strip()
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?\s*%", text):
-        raise ValueError(f"expected a percentage such as 5% or 50%; got {_shown(value)}")
+        forms = "".join(f", or `{form}`" for form in also)
+        raise ValueError(f"expected a percentage such as 5% or 50%{forms}; got {_shown(value)}")
     percent = float(text.rstrip("% "))
     if not 0 < percent <= 100:
         raise ValueError(f"must be more than 0% and at most 100%; got {text}")

@@ -11,6 +11,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
+class Escaped(Exception):
+    """Ctrl-C or a broken pipe during a command (its cause). Typer itself would exit without a message."""
+
+
 class _Commands(MutableMapping[str, Any]):
     """Commands by name, each imported and built on first access."""
 
@@ -78,5 +82,11 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except (KeyboardInterrupt, BrokenPipeError) as error:
+                raise Escaped from error
 
     return Lazy

@@ -1,11 +1,13 @@
 """The program: its commands, error handling and exit codes.
 
 Exit codes: 0 done, 1 unexpected error, 2 usage error or invalid file, 3 denied by a policy, 4 no feasible capacity,
-5 provider or engine error, 6 approval needed, 7 the job failed, 130 interrupted with Ctrl-C.
+5 provider or engine error, 6 approval needed, 7 the job failed, 130 interrupted with Ctrl-C, 141 the reader of the
+output closed it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +16,9 @@ import typer
 from typer.exceptions import TyperException
 
 from broker.cli.identity import process_actor
-from broker.cli.lazy import lazy_group
+from broker.cli.lazy import Escaped, lazy_group
 from broker.cli.options import examples
-from broker.cli.terminal import Terminal
+from broker.cli.terminal import CUT_OFF, Terminal
 from broker.core.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -87,9 +89,30 @@ def _command() -> Any:
 
 
 def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: Actor | None = None) -> int:
-    """Run one command as that person and return its exit code. ``actor``: the user of this process, unless given.
-    Errors are printed as a sentence, or with --json as a document."""
+    """Run one command as ``actor`` (default: the user of this process) and return its exit code.
+
+    Errors are printed as a sentence, or with --json as a document. If the reader of the output closed it (`| head`),
+    the command ends without a message.
+    """
     terminal = Terminal(registries, actor or process_actor(), as_json="--json" in arguments)
+    try:
+        code = _run(terminal, arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        terminal.say("Stopped.")
+        return 130
+    except BrokenPipeError as error:
+        return terminal.cut_off() or terminal.crashed(error)
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return terminal.cut_off() or CUT_OFF  # Rich has met the broken pipe, and replaced stdout
+    finally:
+        terminal.close()
+
+
+def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
         code = _command().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
         return code if isinstance(code, int) else 0
@@ -97,10 +120,10 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
         return terminal.refuse(error)
     except TyperException as error:
         return terminal.misused(error)
-    except typer.Abort:
+    except typer.Abort:  # Ctrl-C or end of input at a question
         terminal.say("Stopped. Nothing was changed.")
         return 130
+    except Escaped as escaped:
+        raise escaped.__cause__ or escaped from None
     except Exception as error:  # noqa: BLE001  # last resort: print one sentence, write the traceback to the log file
         return terminal.crashed(error)
-    finally:
-        terminal.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from typer.exceptions import TyperException
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 # Output to a pipe or a file is not wrapped.
 _UNBOUNDED = 100_000
-
-T = TypeVar("T")
+# The exit code when the reader of the output closed it, as the shell reports it for other programs.
+CUT_OFF = 128 + signal.SIGPIPE
 
 
 class Terminal:
@@ -146,10 +148,29 @@ class Terminal:
         self.refuse(sentence)
         return 1
 
+    @staticmethod
+    def cut_off() -> int:
+        """Replace stdout and stderr where their reader closed them, else Python reports at exit that it cannot flush
+        them. Returns the exit code; 0 if both have a reader."""
+        closed = [stream for stream in (sys.stdout, sys.stderr) if _reader_gone(stream)]
+        for stream in closed:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return CUT_OFF if closed else 0
+
     def close(self) -> None:
         """Close the store, if it was opened."""
         if self._broker is not None:
             self._broker.close()
+
+
+def _reader_gone(stream: TextIO) -> bool:
+    """Whether the stream is a pipe that nobody reads any more."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # no file behind it
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _trimmed(part: RenderableType) -> RenderableType:

@@ -43,14 +43,14 @@ def parse_alerts(value: object) -> tuple[str, ...]:
     return marks
 
 
+_FORECASTS = (FORECAST, f"{FORECAST} 80%")
+
+
 def _alert(value: object) -> str:
     if value == FORECAST:
         return FORECAST
     expected = isinstance(value, str) and value.startswith(f"{FORECAST} ")
-    try:
-        share = f"{parse_percent(str(value)[len(FORECAST) :] if expected else value):g}%"
-    except ValueError as error:
-        raise ValueError(f"{error}; or {FORECAST}, or {FORECAST} 80%") from None
+    share = f"{parse_percent(str(value)[len(FORECAST) :].strip() if expected else value, also=_FORECASTS):g}%"
     return f"{FORECAST} {share}" if expected else share
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -196,7 +198,29 @@ def test_ctrl_c_ends_with_130(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     monkeypatch.setattr(market, "listing", interrupted)
-    assert gpubroker("offers").code == 130
+    done = gpubroker("offers")
+    assert (done.code, done.out, done.err) == (130, "", "Stopped.\n")
+
+
+@pytest.mark.parametrize("command", [["offers"], ["offers", "--json"], ["offers", "--help"], ["--version"]])
+def test_output_that_is_closed_early_ends_the_command_quietly(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "cli.py", *command], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_an_unexpected_error(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError("to a machine")
+
+    monkeypatch.setattr(market, "listing", broken)
+    done = gpubroker("offers")
+    assert done.code == 1
+    assert "unexpected error: BrokenPipeError: to a machine" in done.err
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,8 @@ def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int 
             else:
                 show(new)
     except KeyboardInterrupt:
+        flush()
+        terminal.say("Stopped. The job continues.")
         raise typer.Exit(130) from None
     finally:
         flush()

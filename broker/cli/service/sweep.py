@@ -60,7 +60,7 @@ def _agreed(terminal: Terminal, swept: Swept, *, yes: bool) -> bool:
 
     from broker.cli.render.formats import plural
 
-    return typer.confirm(f"End {plural(len(swept.orphans), 'orphan')}?", default=False)
+    return typer.confirm(f"End {plural(len(swept.orphans), 'orphan')}?", default=False, err=True)
 
 
 def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:

@@ -212,7 +212,7 @@ def test_a_budget_that_asks_names_whom() -> None:
         ({"approvers": "cfo"}, "is for `action: ask` only; the action here is deny"),
         ({"action": "ask", "approvers": "cfo", "grace": "5m"}, "is for `action: stop` only"),
         ({"alerts": ["80%", "80 %"]}, "names one threshold twice"),
-        ({"alerts": ["80"]}, "expected a percentage such as 5% or 50%; got '80'; or forecast, or forecast 80%"),
+        ({"alerts": ["80"]}, "expected a percentage such as 5% or 50%, or `forecast`, or `forecast 80%`; got '80'"),
         ({"alerts": ["forecast eighty"]}, "expected a percentage such as 5% or 50%"),
         ({"alerts": ["0%"]}, "must be more than 0%"),
     ],
