@@ -74,14 +74,38 @@ def moment(option: str, text: str, now: datetime) -> datetime:
         raise InvalidInput(f"time out of range: {text!r}", where=option) from error
 
 
-def duration(option: str, text: str) -> timedelta:
-    """A duration greater than zero. Raises `InvalidInput` naming the option."""
+def moment_ahead(option: str, text: str, now: datetime) -> datetime:
+    """A point in time, or a duration from ``now``. Raises `InvalidInput` naming the option."""
+    from datetime import UTC
+    from datetime import datetime as moment
+
     from broker.core.values.units import parse_duration
 
     try:
-        found = parse_duration(text)
+        return moment.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return now + parse_duration(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"expected a date, such as 2027-01-31, or a duration from now, such as 30d; got {text!r}", where=option
+        ) from None
+
+
+def time_span(option: str, text: str) -> timedelta:
+    """A duration, which may be zero. Raises `InvalidInput` naming the option."""
+    from broker.core.values.units import parse_duration
+
+    try:
+        return parse_duration(text)
     except ValueError as error:
         raise InvalidInput(str(error), where=option) from error
+
+
+def duration(option: str, text: str) -> timedelta:
+    """A duration greater than zero. Raises `InvalidInput` naming the option."""
+    found = time_span(option, text)
     if not found:
         raise InvalidInput(f"expected a duration greater than zero, such as 30d; got {text!r}", where=option)
     return found

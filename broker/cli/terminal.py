@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,6 +18,7 @@ from broker.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.live import Live
 
     from broker.app.wiring import Broker, Registries
     from broker.core.actors import Actor
@@ -69,6 +71,15 @@ class Terminal:
         """Print a message to stderr."""
         for part in parts:
             self.err.print(part, highlight=False, soft_wrap=not self.err.is_terminal)
+
+    def live(self) -> AbstractContextManager[Live | None]:
+        """A status line below the output that can be updated; None if the output is not a terminal."""
+        console = self.err if self.as_json else self.out
+        if not console.is_terminal:
+            return nullcontext()
+        from rich.live import Live
+
+        return Live("", console=console, auto_refresh=False, transient=True)
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""

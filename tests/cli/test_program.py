@@ -203,11 +203,11 @@ def test_ctrl_c_ends_with_130(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("command", [["offers"], ["offers", "--json"], ["offers", "--help"], ["--version"]])
-def test_output_that_is_closed_early_ends_the_command_quietly(command: list[str]) -> None:
+def test_output_that_is_closed_early_ends_the_command_quietly(command: list[str], home: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "cli.py", *command], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, cli.__file__, *command], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

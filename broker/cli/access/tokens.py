@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import UnknownName
 
 app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
 
@@ -37,17 +38,13 @@ def create(
     """
     from broker.app.access.tokens import create as use_case
     from broker.core.access.permissions import TokenScope
-    from broker.core.values.units import parse_duration
 
     known = {one.value: one for one in TokenScope}
     wanted = scope or [TokenScope.READ.value]
     for name in wanted:
         if name not in known:
             raise UnknownName("scope", name, known)
-    try:
-        term = parse_duration(expires)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="--expires") from error
+    term = filters.time_span("--expires", expires)
     terminal = Terminal.of(context)
     broker = terminal.broker()
     new = use_case(broker, person, label, [known[name] for name in wanted], term, by=terminal.actor)

@@ -8,6 +8,7 @@ import typer
 
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, ShowChart, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
@@ -92,8 +93,9 @@ def buy_or_rent(
         float, typer.Option("--peak-to-baseline", help="Peak demand over steady demand.")
     ] = 1.0,
     price: inputs.Price = None,
-    chart: inputs.ShowChart = False,
-    picture: inputs.Picture = None,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare buying and renting: present values, break-evens, payback time, and the effect of falling rents.
@@ -101,7 +103,7 @@ def buy_or_rent(
     Rules of thumb are compared with the arithmetic. Options that are not given count as 0 and are listed.
     """
     from broker.app.results.advice import BuyOrRentAdvice
-    from broker.cli.advise import view
+    from broker.cli.advise import buy_or_rent_view as view
     from broker.economics.buy_or_rent import BuyOrRentInputs, monthly_usd
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
     from broker.economics.rules import changed
@@ -158,13 +160,8 @@ def buy_or_rent(
             )
         )
     else:
-        from broker.cli.advise.buy_or_rent_view import screen
-
-        terminal.show(*screen(terminal.out, case, found, opinions, notes))
-    if chart or picture:
-        from broker.cli.advise.buy_or_rent_view import costs_by_hours
-
-        view.picture(terminal, costs_by_hours(case, found), shown=chart, file=picture)
+        terminal.show(*view.screen(terminal.out, case, found, opinions, notes))
+    draw(terminal, lambda: [view.costs_by_hours(case, found)], chart=chart, picture=picture, force=force)
 
 
 def _looked_up(

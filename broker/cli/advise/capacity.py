@@ -174,6 +174,7 @@ def _rents(
     """Fills in the prices that are missing; the provider, and the term of its reservation in years."""
     from broker.app.advise.prices import current_offers
     from broker.app.advise.same_machine import cheapest_elsewhere, same_machine
+    from broker.cli.render import formats
     from broker.core.values.accelerators import canonical
 
     term_years, years = times
@@ -193,7 +194,7 @@ def _rents(
             kind = "list price" if price.reference else "price"
             term = f", term {price.term_months} months" if price.term_months else ""
             notes.append(
-                f"{way.value.replace('_', '-')}: ${price.usd_per_hour:,.2f}/h of {name}:{per_machine}, "
+                f"{formats.purchase_type(way)}: ${price.usd_per_hour:,.2f}/h of {name}:{per_machine}, "
                 f"{machine.provider}/{price.region}, {kind} of {price.as_of:%Y-%m-%d}{term}"
             )
             if price.term_months:
@@ -202,7 +203,7 @@ def _rents(
     if elsewhere is not None:
         name_there, usd = elsewhere
         notes.append(f"{name_there} rents such a machine on demand for ${usd:,.2f}/h (--provider {name_there})")
-    missing = [way.value.replace("_", "-") for way, price in prices.items() if price is None]
+    missing = [formats.purchase_type(way) for way, price in prices.items() if price is None]
     if missing:
         notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: left out")
     return machine.provider, term_years
@@ -227,11 +228,12 @@ def _assumed(case: WaysInputs) -> list[str]:
 
 def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: list[str]) -> list[RenderableType]:
     from broker.cli.advise import view
+    from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
 
     best = found.ways[0]
     machines = f"{found.machines} machine{'s' * (found.machines != 1)}"
-    named = best.way.value.replace("_", "-")
+    named = formats.purchase_type(best.way)
     parts: list[RenderableType] = [
         view.heading(
             f"{named.capitalize()} is cheapest",

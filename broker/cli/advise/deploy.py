@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.app.advise.goal import Goal
+from broker.cli import filters
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
@@ -107,7 +109,7 @@ def deploy(
         tokens=tokens,
         context=sequence,
         budget_usd=budget_usd,
-        deadline_hours=_hours(deadline),
+        deadline_hours=None if deadline is None else filters.time_span("--deadline", deadline) / timedelta(hours=1),
         hours_per_day=hours_per_day,
         months=months,
         requests_per_minute=requests_per_minute,
@@ -126,17 +128,6 @@ def deploy(
         terminal.answer(DeployAdvice.of_deployment(found))
     else:
         terminal.show(*_screen(found, written=(job_file is not None, policy_file is not None)))
-
-
-def _hours(deadline: str | None) -> float | None:
-    from broker.core.values.units import parse_duration
-
-    if deadline is None:
-        return None
-    try:
-        return parse_duration(deadline).total_seconds() / 3600
-    except ValueError as error:
-        raise InvalidInput(f"--deadline: {error}") from error
 
 
 def _named(name: str) -> str:

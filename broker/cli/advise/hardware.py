@@ -8,6 +8,7 @@ import typer
 
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, ShowChart, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.economics.hardware import BoundBy
@@ -40,8 +41,9 @@ def hardware(
         list[str] | None,
         typer.Option("--trial", metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Your own measurement. Repeatable."),
     ] = None,
-    chart: inputs.ShowChart = False,
-    picture: inputs.Picture = None,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare hardware: performance per dollar in the limiting resource, and a radar of scores.
@@ -50,7 +52,6 @@ def hardware(
     measure three or four candidates on your own work and compare the cost per unit of work (--trial).
     """
     from broker.app.results.advice import HardwareAdvice
-    from broker.cli.advise import view
     from broker.economics.hardware import compare, radar, rank
 
     terminal = Terminal.of(context)
@@ -71,8 +72,7 @@ def hardware(
         terminal.answer(HardwareAdvice.of(**told, unpriced=unpriced, assumptions=notes))
     else:
         terminal.show(*_screen(terminal, bound_by, values, rows, trials, unit, notes))
-    if chart or picture:
-        view.picture(terminal, drawing(rows, unit), shown=chart, file=picture)
+    draw(terminal, lambda: [drawing(rows, unit)], chart=chart, picture=picture, force=force)
 
 
 def _trials(texts: list[str]) -> list[Trial]:

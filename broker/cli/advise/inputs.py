@@ -69,10 +69,6 @@ Price = Annotated[
         help="USD per GPU-hour instead of the market's, such as 2.50 or H100=2.50. Repeatable.",
     ),
 ]
-ShowChart = Annotated[bool, typer.Option("--chart", help="Draw the chart in the terminal.")]
-Picture = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .svg or .png.")
-]
 
 
 def thumb(context: typer.Context) -> RulesOfThumb:

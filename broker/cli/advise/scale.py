@@ -8,6 +8,7 @@ import typer
 
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, ShowChart, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -55,8 +56,9 @@ def scale(
         ),
     ] = 0.0,
     price: inputs.Price = None,
-    chart: inputs.ShowChart = False,
-    picture: inputs.Picture = None,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute time and cost by cluster size, the cheapest size that meets the deadline, and diminishing returns.
@@ -81,8 +83,8 @@ def scale(
         alone = training_time(card, parameters=parameters, tokens=tokens, gpus=1, mfu=mfu, rules=thumb)
         gpu_hours = alone.gpu_hours
         notes.append(f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an MFU of {alone.mfu:.0%}")
-    quote = inputs.market(terminal, price, card.name).quote(card.name, per_machine=thumb.gpus_per_node)
-    quote = quote or inputs.market(terminal, price, card.name).gpu_hour(card.name)
+    prices = inputs.market(terminal, price, card.name)
+    quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")
     notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")
@@ -104,8 +106,7 @@ def scale(
         terminal.answer(told)
     else:
         terminal.show(*_screen(terminal, found, card.name, deadline, notes))
-    if chart or picture:
-        view.picture(terminal, drawing(found, card.name, notes), shown=chart, file=picture)
+    draw(terminal, lambda: [drawing(found, card.name, notes)], chart=chart, picture=picture, force=force)
 
 
 def _model(

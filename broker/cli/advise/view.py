@@ -12,17 +12,12 @@ from broker.cli.render import formats
 from broker.cli.render.tables import hanging
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import RenderableType
 
     from broker.app.advise.prices import Quote
-    from broker.cli.render.charts.chart import Chart
-    from broker.cli.terminal import Terminal
     from broker.economics.rules import RuleCheck
 
 NOTHING = formats.NOTHING
-_PIPED = 100  # width of a chart in a file or a pipe
 
 
 def dollars(amount: float | None, places: int | None = None) -> str:
@@ -87,23 +82,7 @@ def quoted(quote: Quote) -> str:
     """The source of a price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
     if quote.as_of is None:
         return quote.source
-    kind = quote.capacity_type.value.replace("_", "-")
+    kind = formats.purchase_type(quote.capacity_type)
     age = formats.age(datetime.now(UTC) - quote.as_of)
     told = f"list price of {quote.as_of:%Y-%m-%d}" if quote.reference else f"{age} old"
     return f"{quote.where}, {kind}, {told}{', stale' if quote.stale else ''}"
-
-
-def picture(terminal: Terminal, chart: Chart, *, shown: bool, file: Path | None) -> None:
-    """Draw the chart in the terminal, write it to a file, both or neither."""
-    if shown and not terminal.as_json:
-        from broker.cli.render.charts.terminal import in_terminal
-
-        console = terminal.out
-        width = console.width if console.is_terminal else _PIPED
-        drawn = in_terminal(chart, width=width, colour=console.is_terminal and not console.no_color)
-        terminal.show(Text.from_ansi(drawn))
-    if file is not None:
-        from broker.cli.render.charts.picture import write_picture
-
-        write_picture([chart], file)
-        terminal.say(f"wrote {file}")

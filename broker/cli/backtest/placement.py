@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Force, Picture, Progress, ShowChart, check_picture, draw, names, progress
 from broker.cli.terminal import Terminal
@@ -246,9 +247,4 @@ def _distinct(option: str, texts: list[str]) -> tuple[float, ...]:
 
 def _seconds(option: str, text: str) -> float:
     """Seconds from ``48h`` or ``12m``; a number without unit is refused, because it is ambiguous."""
-    from broker.core.values.units import parse_duration
-
-    try:
-        return parse_duration(text) / timedelta(seconds=1)
-    except ValueError as error:
-        raise InvalidInput(str(error), where=option) from error
+    return filters.time_span(option, text) / timedelta(seconds=1)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Force, Picture, ShowChart, check_picture, draw, names, progress
 from broker.cli.terminal import Terminal
@@ -109,12 +110,7 @@ def reserve(
 
 def _hours(option: str, text: str) -> int:
     """Whole hours from ``720h`` or ``30d``; a number without unit is hours."""
-    from broker.core.values.units import parse_duration
-
-    try:
-        found = parse_duration(f"{text}h" if text.strip().isdecimal() else text)
-    except ValueError as error:
-        raise InvalidInput(str(error), where=option) from error
+    found = filters.time_span(option, f"{text}h" if text.strip().isdecimal() else text)
     if found % timedelta(hours=1):
         raise InvalidInput(f"expected whole hours, such as 720h or 30d; got {text!r}", where=option)
     return found // timedelta(hours=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, ShowChart, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
 
@@ -54,11 +54,9 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
 def show(
     context: typer.Context,
     budget: Annotated[str | None, typer.Argument(metavar="NAME", help="Budget name. Default: all.")] = None,
-    chart: Annotated[bool, typer.Option("--chart", help="Draw spending over the period in the terminal.")] = False,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .png or .svg.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is no chart.")] = False,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
@@ -72,15 +70,8 @@ def show(
     if budget is not None and not chosen:
         raise UnknownName("budget", budget, [line.spec.id for line in found])
     told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
-    if chart or picture is not None:
-        figures = [view.chart(line, days(broker, line)) for line in chosen]
-        if picture is not None:
-            from broker.cli.render.charts.picture import write_picture
-
-            write_picture(figures, picture, replace=force)
-            terminal.say(f"wrote {picture}")
-        if chart:
-            terminal.show(*view.drawn(terminal, figures))
+    charts = lambda: [view.chart(line, days(broker, line)) for line in chosen]  # noqa: E731  # drawn on demand
+    draw(terminal, charts, chart=chart, picture=picture, force=force)
     if as_json:
         from broker.app.results.budgets import BudgetDetails, BudgetDetailsList
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from broker.app.billing.budgets import BudgetLine, Day
     from broker.cli.render.charts.chart import Chart
-    from broker.cli.terminal import Terminal
     from broker.store.outbox import Dispatch
 
 _BUDGETS = (
@@ -94,15 +93,6 @@ def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
         lines.append(Line("forecast", [days[-1].until, use.period_end], [spent[-1], float(ahead.expected.dollars)]))
     note = f"{formats.money(use.held)} held; forecast {formats.money(ahead.expected)}"
     return Chart(f"Budget {line.spec.id}, {line.period_name}", "time", "USD", lines=lines, note=note)
-
-
-def drawn(terminal: Terminal, figures: Sequence[Chart]) -> list[RenderableType]:
-    """The charts for the terminal."""
-    from broker.cli.render.charts.terminal import in_terminal
-
-    console = terminal.err if terminal.as_json else terminal.out
-    width = min(console.width, 100)
-    return [Text.from_ansi(in_terminal(figure, width=width, colour=console.is_terminal)) for figure in figures]
 
 
 def scope_words(spec: BudgetSpec) -> str:

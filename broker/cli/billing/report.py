@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import filters
 from broker.cli.billing import report_billed, report_focus, report_review
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from broker.app.billing.report import SpendRow
 
 app = typer.Typer(no_args_is_help=True, help="Report spending, and compare it with provider charges.")
@@ -71,7 +70,8 @@ def spend(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    start, end = _when("--since", since, now), _when("--until", until, now)
+    start = filters.moment("--since", since, now) if since else None
+    end = filters.moment("--until", until, now) if until else None
     if period is not None:
         if start or end:
             raise InvalidInput("a period says both times", where="--period", hint="leave out --since and --until")
@@ -97,15 +97,6 @@ app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed
 app.command("focus", epilog=report_focus.EXAMPLES)(report_focus.focus)
 app.command("review", epilog=report_review.EXAMPLES)(report_review.review)
 app.add_typer(report_billed.charges, name="charges")
-
-
-def _when(option: str, text: str | None, now: datetime) -> datetime | None:
-    from broker.cli.render.formats import parse_moment
-
-    try:
-        return None if text is None else parse_moment(text, now)
-    except ValueError as error:
-        raise InvalidInput(str(error), where=option) from error
 
 
 def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> list[Any]:

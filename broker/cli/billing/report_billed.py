@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rich.console import RenderableType
 
     from broker.app.billing.charges import RecordedCharges
@@ -71,7 +70,8 @@ def billed(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    start, end = _when("--since", since, now), _when("--until", until, now)
+    start = filters.moment("--since", since, now) if since else None
+    end = filters.moment("--until", until, now) if until else None
     if focus is not None and (start or end):
         raise InvalidInput("the file says which time", where="--focus", hint="leave out --since and --until")
     found = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
@@ -122,15 +122,6 @@ def import_(
 
     terminal = Terminal.of(context)
     _tell(terminal, use_case.import_file(terminal.broker(), file, provider), as_json=as_json)
-
-
-def _when(option: str, text: str | None, now: datetime) -> datetime | None:
-    from broker.cli.render.formats import parse_moment
-
-    try:
-        return None if text is None else parse_moment(text, now)
-    except ValueError as error:
-        raise InvalidInput(str(error), where=option) from error
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------

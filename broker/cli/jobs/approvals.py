@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
     from broker.core.policy.approvals import StandingGrant
@@ -205,7 +204,7 @@ def _standing(
         amount = parse_money(total)
     except ValueError as error:
         raise InvalidInput(str(error), where="--total") from error
-    end = _time_ahead(until, broker.clock.now())
+    end = filters.moment_ahead("--until", until, broker.clock.now())
     ahead = approvals.Ahead(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
     given = approvals.grant_ahead(broker, ahead, by=terminal.actor)
     terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unheard_of(broker, ahead)))
@@ -221,20 +220,3 @@ def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str
         terminal.answer(StandingGrantResult.of(grant, broker.clock.now()))
     else:
         terminal.show(f"{word}: {view.standing_sentence(grant)}")
-
-
-def _time_ahead(text: str, now: datetime) -> datetime:
-    from datetime import UTC
-    from datetime import datetime as moment
-
-    from broker.core.values.units import parse_duration
-
-    try:
-        return moment.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        pass
-    try:
-        return now + parse_duration(text)
-    except (ValueError, OverflowError):
-        raise InvalidInput(f"expected a date, such as 2027-01-31, or a duration from now, such as 30d; got {text!r}",
-                           where="--until") from None  # fmt: skip

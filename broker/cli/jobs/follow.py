@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,7 @@ def detached(terminal: Terminal, broker: Broker, job_id: str) -> None:
 
 def _follow(terminal: Terminal, broker: Broker, output: FollowedOutput | None, job_id: str) -> JobView:
     told, looks, ended = 0, 0, 0
-    with _live(terminal) as live:
+    with terminal.live() as live:
         while True:
             view = jobs.find(broker, job_id)
             happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
@@ -117,15 +117,6 @@ def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput,
     stream.flush()
     if live is not None:
         live.start()
-
-
-def _live(terminal: Terminal) -> Live | nullcontext[None]:
-    console = terminal.err if terminal.as_json else terminal.out
-    if not console.is_terminal:
-        return nullcontext()
-    from rich.live import Live
-
-    return Live(Text(), console=console, auto_refresh=False, transient=True)
 
 
 def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> Text:

@@ -283,7 +283,7 @@ def _attempt_cells(attempt: AttemptView, now: datetime) -> list[str | Text]:
         Text(attempt.state.value, style=style.get(attempt.state, "yellow" if attempt.state.final else "")),
         f"{offer.provider}/{offer.zone or offer.region}",
         offer.machine,
-        offer.capacity_type.value.replace("_", "-"),
+        formats.purchase_type(offer.capacity_type),
         formats.length(machine_time(attempt, now)),
         "" if attempt.resumed_step is None else f"{attempt.resumed_step:,}",
         "" if last is None else f"{last:,}",

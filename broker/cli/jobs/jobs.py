@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.jobs import kept_files, prune, resume
 from broker.cli.jobs.job_output import print_output
 from broker.cli.options import AsJson, JobReference, examples
@@ -262,16 +263,10 @@ def extend(
     from broker.app.service import background
     from broker.cli.jobs import held_view
     from broker.cli.jobs.submit import approval_needed, tell_approvers
-    from broker.core.values.units import parse_duration, parse_money
 
     terminal = Terminal.of(context)
-    option = "--max-cost"
-    try:
-        cost = None if max_cost is None else parse_money(max_cost)
-        option = "--max-duration"
-        duration = None if max_duration is None else parse_duration(max_duration)
-    except ValueError as error:
-        raise InvalidInput(str(error), where=option) from error
+    cost = None if max_cost is None else filters.price("--max-cost", max_cost)
+    duration = None if max_duration is None else filters.time_span("--max-duration", max_duration)
     broker = terminal.broker()
     after = jobs.extend(broker, jobs.find(broker, job), More(cost, duration), by=terminal.actor)
     background.revive(broker)

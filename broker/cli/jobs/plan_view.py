@@ -146,7 +146,7 @@ def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]
         f"{offer.provider}/{offer.zone or offer.region}",
         f"{nodes}{offer.machine}",
         offer.instance_type,
-        offer.capacity_type.value.replace("_", "-"),
+        formats.purchase_type(offer.capacity_type),
         Text(formats.money(placement.expected_cost) + unit, style="bold"),
         formats.rate(placement.rate),
         formats.length(placement.duration),

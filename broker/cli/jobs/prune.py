@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -32,16 +33,11 @@ def prune(
     from broker.app.jobs.retention import prune as prune_checkpoints
     from broker.cli.render import formats
     from broker.core.errors import InvalidInput
-    from broker.core.values.units import parse_duration
     from broker.placement.formats import gigabytes
 
-    try:
-        kept = parse_duration(keep)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="--keep") from error
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    before = broker.clock.now() - kept
+    before = broker.clock.now() - filters.time_span("--keep", keep)
     found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too, dry_run=True)
     count = formats.plural(sum(len(one.gone) for one in found), "checkpoint")
     what = f"{count} of {formats.plural(len(found), 'job')}, {gigabytes(sum(one.size for one in found))}"

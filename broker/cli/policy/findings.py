@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -38,15 +39,11 @@ def findings(
     """
     from broker.app.capacity.findings import capacity_findings
     from broker.app.policy.warned import warned as warned_rules
-    from broker.cli.render.formats import parse_moment
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    try:
-        start = parse_moment(since, now)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="--since") from error
+    start = filters.moment("--since", since, now)
     if start >= now:
         raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
     found, warned = capacity_findings(broker, start), warned_rules(broker, start)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, PolicyFiles, examples
 from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
-from broker.core.errors import BrokerError, InvalidInput
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
+from broker.core.errors import BrokerError
 
 app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
 
@@ -192,7 +189,8 @@ def backtest(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    found = backtested(broker, files, _when("--since", since, now), _when("--until", until, now) if until else now)
+    start = filters.moment("--since", since, now)
+    found = backtested(broker, files, start, filters.moment("--until", until, now) if until else now)
     if as_json:
         from broker.app.results.trials import PolicyBacktest
 
@@ -206,15 +204,6 @@ app.command("preview", epilog=applying.PREVIEW_EXAMPLES)(applying.preview)
 app.command("rollback", epilog=applying.ROLLBACK_EXAMPLES)(applying.rollback)
 app.command("versions", epilog=applying.VERSIONS_EXAMPLES)(applying.versions)
 app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
-
-
-def _when(option: str, text: str, now: datetime) -> datetime:
-    from broker.cli.render.formats import parse_moment
-
-    try:
-        return parse_moment(text, now)
-    except ValueError as error:
-        raise InvalidInput(str(error), where=option) from error
 
 
 class _NothingToJudge(BrokerError):

@@ -41,7 +41,7 @@ def inputs(action: Action, facts: Facts) -> list[Text]:
     if placement is not None:
         offer = placement.offer
         price = f"{formats.rate(placement.rate)}/h" if placement.rate else "free of charge"
-        kind = offer.capacity_type.value.replace("_", "-")
+        kind = formats.purchase_type(offer.capacity_type)
         lines.append(f"       {placement.nodes} × {offer.machine} {kind} at {offer.location}, {price}")
     if action.window:
         begins, ends = action.window

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import filters
 from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, ShowChart, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -51,16 +51,9 @@ def history(
         str | None,
         typer.Option("--known-at", metavar="WHEN", help="With --at: use only what had been recorded by this time."),
     ] = None,
-    chart: Annotated[bool, typer.Option("--chart", help=f"Draw the {_LINES} cheapest series in the terminal.")] = False,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--picture", metavar="FILE", help=f"Write a chart of the {_LINES} cheapest series: .html, .png or .svg."
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Let --picture overwrite a file that is not a gpubroker chart.")
-    ] = False,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
     ] = None,
@@ -68,8 +61,9 @@ def history(
 ) -> None:
     """Show how prices changed: one row per series, cheapest first. If only one series matches, also each change.
 
-    A series is the prices of one pool from one source. Times without a zone are local times. Only prices recorded by
-    this store are known, so poll regularly with `gpubroker serve` or `gpubroker prices poll`.
+    A series is the prices of one pool from one source; a chart shows the eight cheapest. Times without a zone are local
+    times. Only prices recorded by this store are known, so poll regularly with `gpubroker serve` or `gpubroker prices
+    poll`.
     """
     from broker.app.market.price_history import over
     from broker.app.results.price_history import PriceHistoryList
@@ -95,15 +89,8 @@ def history(
     first, until = _bounds(broker.clock.now(), start, end, last)
     most = limit if as_json else limit or _ROWS
     period = over(broker, query, first, until, lambda offer: filters.fits(offer, machines), most=most)
-    if chart or picture is not None:
-        figure = view.chart(period, view.title(gpu or [], capacity_type or []), _LINES)
-        if picture is not None:
-            from broker.cli.render.charts.picture import write_picture
-
-            write_picture([figure], picture, replace=force)
-            terminal.say(f"wrote {picture}")
-        if chart:
-            terminal.show(view.drawn(terminal.err if as_json else terminal.out, figure))
+    title = view.title(gpu or [], capacity_type or [])
+    draw(terminal, lambda: [view.chart(period, title, _LINES)], chart=chart, picture=picture, force=force)
     if as_json:
         terminal.answer(PriceHistoryList.of(period))
     elif not chart:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -74,9 +73,8 @@ def _cells(one: PriceHistory, now: datetime) -> list[str | Text]:
 
 
 def _place(offer: Offer) -> list[str | Text]:
-    kind = offer.capacity_type.value.replace("_", "-")
-    term = f" {offer.term_months}m" if offer.term_months else ""
-    return [offer.provider, offer.region, offer.zone or "", offer.instance_type, offer.machine, f"{kind}{term}"]
+    kind = formats.purchase_type(offer.capacity_type, offer.term_months)
+    return [offer.provider, offer.region, offer.zone or "", offer.instance_type, offer.machine, kind]
 
 
 def _change(prices: Sequence[Money]) -> Text:
@@ -169,12 +167,10 @@ def _names(chosen: Sequence[PriceHistory]) -> list[str]:
 
 
 def _name(offer: Offer, with_machine: bool) -> str:
-    kind = offer.capacity_type.value.replace("_", "-")
-    term = f" {offer.term_months}m" if offer.term_months else ""
+    kind = formats.purchase_type(offer.capacity_type, offer.term_months)
     machine = [offer.machine] if with_machine else []
-    reference = " (reference)" if offer.reference else ""
-    place = [offer.provider, offer.zone or offer.region, offer.instance_type]
-    return " ".join([*place, *machine, f"{kind}{term}{reference}"])
+    reference = ["(reference)"] if offer.reference else []
+    return " ".join([offer.provider, offer.zone or offer.region, offer.instance_type, *machine, kind, *reference])
 
 
 def _line(one: PriceHistory, name: str) -> Line:
@@ -190,15 +186,6 @@ def _line(one: PriceHistory, name: str) -> Line:
 
 def _dollars(price: Money | None) -> float | None:
     return None if price is None else price.micros / MICROS_PER_USD
-
-
-def drawn(console: Console, figure: Chart) -> Text:
-    """The chart at the width of the console, or of the terminal if the output goes elsewhere."""
-    from broker.cli.render.charts.terminal import in_terminal
-
-    width = console.width if console.is_terminal else shutil.get_terminal_size((100, 24)).columns
-    colour = console.is_terminal and not console.no_color
-    return Text.from_ansi(in_terminal(figure, width=min(width, 200), colour=colour))
 
 
 def moment_table(

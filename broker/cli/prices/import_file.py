@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from broker.app.market.imports import Imported
 
 EXAMPLES = examples(
@@ -44,7 +43,8 @@ def import_(
     broker = terminal.broker()
     from broker.app.market.imports import import_catalogue
 
-    done = import_catalogue(broker, file, provider, _moment(dated, broker.clock.now()))
+    at = None if dated is None else filters.moment("--dated", dated, broker.clock.now())
+    done = import_catalogue(broker, file, provider, at)
     if as_json:
         from broker.app.results.price_history import ImportedPrices
 
@@ -53,18 +53,6 @@ def import_(
         terminal.show(*_told(done))
     if done.meant:
         terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
-
-
-def _moment(text: str | None, now: datetime) -> datetime | None:
-    from broker.cli.render import formats
-    from broker.core.errors import InvalidInput
-
-    if text is None:
-        return None
-    try:
-        return formats.parse_moment(text, now)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="--dated") from error
 
 
 def _told(done: Imported) -> list[Any]:

@@ -109,7 +109,7 @@ def _group_cells(group: Group) -> list[str | Text]:
         formats.rate((best.per_gpu or best.offer.price) if best else None),
         formats.rate(group.most_expensive),
         f"{best.offer.instance_type} in {best.offer.location}" if best else "none available",
-        best.offer.capacity_type.value.replace("_", "-") if best else "",
+        formats.purchase_type(best.offer.capacity_type) if best else "",
         note(best) if best else "",
     ]
 

@@ -68,15 +68,14 @@ def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: O
 
 def _cells(row: ListedOffer) -> list[str | Text]:
     offer = row.offer
-    kind = offer.capacity_type.value.replace("_", "-")
-    term = f" {offer.term_months}m" if offer.term_months else ""
+    kind = formats.purchase_type(offer.capacity_type, offer.term_months)
     return [
         offer.provider,
         offer.region,
         offer.zone or "",
         offer.instance_type,
         offer.machine,
-        Text(f"{kind}{term}", style=_STYLES.get(offer.capacity_type, "")),
+        Text(kind, style=_STYLES.get(offer.capacity_type, "")),
         formats.rate(row.per_gpu),
         formats.rate(offer.price),
         "" if row.discount is None else formats.percent(row.discount),

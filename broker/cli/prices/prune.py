@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -26,12 +27,8 @@ def prune(
 
     from broker.cli.render import formats
     from broker.core.errors import InvalidInput
-    from broker.core.values.units import parse_duration
 
-    try:
-        kept = parse_duration(keep)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="--keep") from error
+    kept = filters.time_span("--keep", keep)
     if kept < timedelta(days=1):
         raise InvalidInput(f"expected 1d or more, because planning needs some history; got {keep}", where="--keep")
     terminal = Terminal.of(context)

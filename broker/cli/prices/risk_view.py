@@ -63,7 +63,7 @@ def _cells(row: ListedOffer, risk: Risk) -> list[str | Text]:
         f"{offer.provider}/{offer.zone or offer.region}",
         offer.instance_type,
         offer.machine,
-        offer.capacity_type.value.replace("_", "-"),
+        formats.purchase_type(offer.capacity_type),
         formats.rate(row.per_gpu),
         "never" if not risk.interruptions_per_hour else f"{risk.interruptions_per_hour:.2g}",
         _life(risk.mean_life),

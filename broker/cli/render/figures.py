@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from broker.cli.render.charts.chart import Chart
     from broker.cli.terminal import Terminal
 
+_WIDEST = 200  # columns of a chart on a terminal
+_PIPED = 100  # columns of a chart in a file or a pipe
+
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished units, the total, and the name of the current unit."""
 
@@ -50,8 +53,9 @@ def draw(
         from broker.cli.render.charts.terminal import in_terminal
 
         console = terminal.err if terminal.as_json else terminal.out
-        width = min(console.width, 100)
-        terminal.show(*(Text.from_ansi(in_terminal(each, width=width, colour=console.is_terminal)) for each in figures))
+        width = min(console.width, _WIDEST) if console.is_terminal else _PIPED
+        colour = console.is_terminal and not console.no_color
+        terminal.show(*(Text.from_ansi(in_terminal(each, width=width, colour=colour)) for each in figures))
 
 
 @contextmanager

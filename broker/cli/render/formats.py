@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from broker.core.values.figures import NOTHING, age, length, money, percent, plural, rate
 
-__all__ = ["NOTHING", "age", "clock_time", "length", "moment", "money", "parse_moment", "percent", "plural", "rate"]
+if TYPE_CHECKING:
+    from broker.core.market.offers import CapacityType
+
+__all__ = ["NOTHING", "age", "length", "moment", "money", "parse_moment", "percent", "plural", "purchase_type", "rate"]
 
 
 def moment(at: datetime | None) -> str:
@@ -17,12 +21,9 @@ def moment(at: datetime | None) -> str:
     return f"{local:%Y-%m-%d %H:%M} {local:%Z}"
 
 
-def clock_time(at: datetime, day: datetime | None = None) -> str:
-    """Local time ``14:03:12``; with the date unless it is the same day as ``day``."""
-    local = at.astimezone()
-    if day is not None and local.date() == day.astimezone().date():
-        return f"{local:%H:%M:%S}"
-    return f"{local:%Y-%m-%d %H:%M:%S}"
+def purchase_type(kind: CapacityType, term_months: int | None = None) -> str:
+    """``spot``, ``on-demand``, ``reserved 12m``."""
+    return f"{kind.value.replace('_', '-')}{f' {term_months}m' if term_months else ''}"
 
 
 def parse_moment(text: str, now: datetime) -> datetime:

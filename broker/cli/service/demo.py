@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +14,6 @@ from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
     from broker.app.demo import Demo, Summary
     from broker.app.jobs.submit import Preview
     from broker.core.events.views import JobView
@@ -98,7 +95,7 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
     _heading(terminal, "3  The run")
     view = story.start(seen)
     terminal.show(f"{view.id}: money held, launch requested; the background reconciler runs the job from now on.")
-    with _live(terminal) as live:
+    with terminal.live() as live:
 
         def waiting(now_seen: JobView) -> None:
             if live is not None:
@@ -108,15 +105,6 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
             # The status line counts the steps; a line for every checkpoint would hide the other events.
             if not isinstance(event.body, CheckpointSaved) and (told := line(event, at_event.submitted_at)) is not None:
                 terminal.show(told)
-
-
-def _live(terminal: Terminal) -> Live | nullcontext[None]:
-    console = terminal.err if terminal.as_json else terminal.out
-    if not console.is_terminal:
-        return nullcontext()
-    from rich.live import Live
-
-    return Live(Text(), console=console, auto_refresh=False, transient=True)
 
 
 def _status(story: Demo, view: JobView) -> Text:

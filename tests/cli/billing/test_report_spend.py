@@ -54,3 +54,8 @@ def test_by_month_begins_a_year_ago_and_a_file_has_the_rows(gpubroker: Any, tmp_
 )
 def test_what_makes_no_sense_is_refused(gpubroker: Any, arguments: tuple[str, ...]) -> None:
     assert gpubroker("report", "spend", *arguments).code == 2
+
+
+def test_a_time_before_the_first_year_is_a_usage_error(gpubroker: Any) -> None:
+    done = gpubroker("report", "spend", "--since", "0001-01-01T00:00+14:00")
+    assert (done.code, "--since: time out of range" in done.err) == (2, True)
