@@ -1,1 +1,1 @@
-"""Money as it moves: holds, settlements, releases, corrections; and what budgets make of them. Pure arithmetic."""
+"""Movements of money (holds, settlements, releases, corrections) and the state of budgets. Pure arithmetic."""

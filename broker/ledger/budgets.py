@@ -1,9 +1,9 @@
-"""Budget periods, how a hold falls into them, and what each of them has spent and holds. Pure.
+"""Budget periods, the division of a hold among them, and the spend and holds of each. Pure.
 
-A period is half-open and given in UTC; where it begins and ends is decided on the calendar of the budget's time zone,
-so days may have 23 or 25 hours. Weeks begin on Monday, quarters in January, April, July and October.
-A period of fixed days is written as ``2026-11-01/2027-02-01`` (the day after the last), and is the only one of its
-budget: nothing before or after it is paid from there.
+A period is half-open and in UTC; it begins and ends on the calendar of the budget's time zone, so days may have 23 or
+25 hours. Weeks begin on Monday, quarters in January, April, July and October. A period of fixed days is written as
+``2026-11-01/2027-02-01`` (the second day is the one after the last); it is the budget's only period, and the budget
+pays nothing before or after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FEW_PERIODS = 3  # for this few periods, query each directly
 
 
 def zone(name: str) -> ZoneInfo:
-    """The time zone of an IANA name. Raises ValueError when there is none of that name."""
+    """The time zone with an IANA name. Raises ValueError if it does not exist."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a folder of the database
@@ -41,14 +41,14 @@ def fixed_period(first: date, last: date) -> str:
 
 
 def is_fixed(period: str) -> bool:
-    """Whether it is one stretch of fixed days instead of one that comes again."""
+    """Whether the period is one of fixed days, not a recurring one."""
     return "/" in period
 
 
 def period_containing(period: str, timezone: str, at: datetime) -> Window:
     """The period that ``at`` (any time zone) falls into, as UTC times, half-open.
 
-    Of fixed days there is one period, wherever ``at`` lies. Raises ValueError for an unknown period or time zone.
+    For fixed days: that one period, wherever ``at`` lies. Raises ValueError for an unknown period or time zone.
     """
     local = zone(timezone)
     if is_fixed(period):
@@ -67,8 +67,8 @@ def period_containing(period: str, timezone: str, at: datetime) -> Window:
 
 
 def periods_touching(period: str, timezone: str, window: Window) -> list[Window]:
-    """Every period that shares some of the half-open window, in order; of an empty window, the one it lies in. Fixed
-    days are returned as they are, whether they share any of it or not."""
+    """Every period that overlaps the half-open window, in order; for an empty window, the period that contains it.
+    Fixed days are always returned, whether they overlap or not."""
     found = [period_containing(period, timezone, window[0])]
     while not is_fixed(period) and found[-1][1] < window[1]:
         found.append(period_containing(period, timezone, found[-1][1]))
@@ -109,7 +109,8 @@ def share_within(amount: Money, covers: Window, period: Window) -> Money:
 
 
 def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
-    """When the current period of each budget that counts this kind of money ends, or its only one begins (UTC)."""
+    """The end of the current period of each budget that counts this kind of money, or the start of its only one (UTC),
+    if in the future; ascending."""
     counting = (spec for spec in specs if kind in spec.counts)
     found = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
     return tuple(sorted(found))
@@ -121,7 +122,8 @@ def held_in(period: Window, burns: Iterable[Burn]) -> Money:
 
 
 def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
-    """Holds that last no longer than this lie entirely in the period of ``now`` or in none, so they can be added up."""
+    """A time (UTC): holds that end by then lie entirely within the period of ``now`` or in none, so they may be
+    summed."""
     start, end = period_containing(spec.period, spec.timezone, now)
     return end if start <= now < end else now
 
@@ -188,7 +190,7 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
 
 @lru_cache(maxsize=4096)
 def _beginning(day: date, local: ZoneInfo) -> datetime:
-    """The first moment of a day on the local calendar. Where clocks skip midnight, the day begins as they do."""
+    """The first moment of a day on the local calendar (UTC). If clocks skip midnight, the day begins at the skip."""
     return datetime.combine(day, time(), tzinfo=local).astimezone(UTC)
 
 

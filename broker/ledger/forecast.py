@@ -10,8 +10,8 @@ from broker.core.policy.policy import BudgetUse
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money, in_microseconds
 
-# Marks beside the percentages of what is spent. FORECAST: more is expected than there is, or with a percentage
-# (``forecast 80%``) as much as that; EXCEEDED: more was spent than there was.
+# Marks other than percentages of the spend. FORECAST: more than the limit is expected, or with a percentage (``forecast
+# 80%``) at least that part of it; EXCEEDED: more than the limit was spent.
 FORECAST, EXCEEDED = "forecast", "exceeded"
 
 # Too small a part of a period gives no trend.
@@ -20,8 +20,8 @@ _TOO_EARLY = 10  # one tenth
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A job's further draw: its hold, the current cost of its machines per hour (USD; None if it has none), and what
-    it is expected to cost from now on, however much it holds (USD; None if that is unknown)."""
+    """A job's further spend: its hold, the current cost of its machines per hour (USD; None without machines), and its
+    expected cost from now on, independent of the hold (USD; None if unknown)."""
 
     hold: Burn
     rate: Money | None = None
@@ -30,8 +30,8 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class SpendingPace:
-    """What daily spending so far lets expect of the rest of a period (USD), and between which bounds it will be in four
-    of five cases."""
+    """The spend expected for the rest of a period from daily spending so far (USD), with the bounds of an 80 %
+    interval."""
 
     rest: Money
     low: Money
@@ -54,7 +54,7 @@ class Forecast:
 
     @property
     def expected(self) -> Money:
-        """The greater of the two."""
+        """The greater of ``committed`` and ``trend``."""
         return self.committed if self.trend is None else max(self.committed, self.trend)
 
 
@@ -63,9 +63,9 @@ def forecast(
 ) -> Forecast:
     """The forecast for the period of ``use`` at ``now`` (UTC). ``draws``: the open holds that count under the budget.
 
-    A running job spends at its rate until the period, its hold or what is expected of it ends; a waiting one spends its
-    hold at the judged rate, or as much of it as is expected. Without a ``pace`` the trend is the average of the period.
-    A past period ends at what was spent.
+    A running job spends at its rate until the period ends or its hold or expected cost is used up; a waiting one spends
+    its hold at the judged rate, at most its expected cost. Without a ``pace`` the trend is the average of the period.
+    For a past period: the spend.
     """
     period = (use.period_start, use.period_end)
     if now >= use.period_end:
@@ -105,10 +105,11 @@ def _paced(use: BudgetUse, limit: Money, committed: Money, now: datetime, pace: 
 
 
 def passed(alerts: Iterable[str], limit: Money, spent: Money, expected: Money) -> list[str]:
-    """The thresholds a budget has passed: those of ``alerts``, and always `EXCEEDED`.
+    """The thresholds a budget has passed, of ``alerts`` and `EXCEEDED`.
 
-    A percentage is of what is ``spent``; with ``forecast`` before it, of what is ``expected`` to be spent by the end of
-    the period. `FORECAST` alone: more is expected than the limit. What is held passes nothing: most of it is released.
+    A percentage compares the limit with ``spent``; with ``forecast`` before it, with ``expected``, the spend by the end
+    of the period. `FORECAST` alone: more than the limit is expected. Holds are not compared: most of their money is
+    released.
     """
     found = []
     for alert in alerts:
@@ -126,7 +127,7 @@ def passed(alerts: Iterable[str], limit: Money, spent: Money, expected: Money) -
 
 
 def threshold(mark: str) -> tuple[str, float | None]:
-    """A threshold's kind (`FORECAST`, or empty for what is spent) and its percentage; None for more than the limit."""
+    """A threshold's kind (`FORECAST`, or empty for spend) and its percentage; None means more than the limit."""
     kind = FORECAST if mark.startswith(FORECAST) else ""
     share = mark.removeprefix(kind).strip()
     return kind, float(share.rstrip("%")) if share.endswith("%") else None

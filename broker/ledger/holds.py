@@ -64,7 +64,7 @@ def ledger_rate(offer: Offer) -> Money:
 
 
 def billed_at_a_stroke(billing: Billing) -> timedelta:
-    """The longest time that is billed at a stroke: the minimum in whole steps, or one step."""
+    """The longest time that is billed at once: the minimum in whole steps, or one step."""
     return max(-(-billing.minimum // billing.granularity) * billing.granularity, billing.granularity)
 
 

@@ -60,11 +60,11 @@ class Judgement:
 
 
 class Reading(Protocol):
-    """One consistent look at the store."""
+    """One consistent snapshot of the store. Times are UTC, amounts USD."""
 
     @property
     def unreadable(self) -> Sequence[UnreadableJob]:
-        """The jobs that this look has come across so far and that this version cannot read. Lists leave them out."""
+        """The jobs that this snapshot has met so far and that this version cannot read. Lists omit them."""
         ...
 
     def job(self, job_id: str) -> JobView | None:
@@ -76,8 +76,8 @@ class Reading(Protocol):
         ...
 
     def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
-        """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
-        job first."""
+        """The number of the last event of each job that is not closed, or of those among ``job_ids``; oldest job
+        first."""
         ...
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
@@ -95,9 +95,8 @@ class Reading(Protocol):
         ...
 
     def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
-        """How far the machine time of those jobs' attempts is settled, by job and attempt. Attempts without a
-        settlement since their meter was dropped (`Store.rebuild`) or since the upgrade have none.
-        """
+        """How far the machine time of those jobs' attempts is settled, by job and attempt. Attempts that were not
+        settled since their meter was dropped (`Store.rebuild`) or since the upgrade have none."""
         ...
 
     def posted(self, job_id: str, attempt: int) -> Posted:
@@ -127,12 +126,12 @@ class Reading(Protocol):
         ...
 
     def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
-        """What attempts spent under that budget on each whole day between two midnights (UTC), oldest first. Purchases
-        and what covers more than a day, such as a commitment, are planned and left out."""
+        """The spend of attempts under that budget on each whole day between two midnights (UTC), oldest first. Without
+        planned spend: purchases, and entries over more than a day, such as commitments."""
         ...
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
-        """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
+        """A time (UTC) after which no spend counts under that budget; not necessarily the earliest such time."""
         ...
 
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
@@ -140,9 +139,8 @@ class Reading(Protocol):
         ...
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        """Those holds: one sum for all that end by ``until``, the others singly. The sum takes constant time, however
-        many jobs.
-        """
+        """`open_holds` for calculation: one sum for all that end by ``until``, the others singly. The sum takes
+        constant time."""
         ...
 
     def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
@@ -201,15 +199,15 @@ class Writing(Reading, Protocol):
         ...
 
     def post(self, entries: Sequence[Entry]) -> None:
-        """Post ledger entries. A movement id that exists already is refused with ValueError."""
+        """Post ledger entries. Raises ValueError for a movement id that exists already."""
         ...
 
     def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
-        """Keep meters, by job and number of the attempt, instead of those kept before."""
+        """Store meters by job and number of the attempt; replaces earlier ones."""
         ...
 
     def record(self, decision: Decision) -> None:
-        """Keep a decision."""
+        """Store a decision."""
         ...
 
     def use_standing(self, number: int, job_id: str) -> None:
@@ -218,19 +216,19 @@ class Writing(Reading, Protocol):
 
 
 class Journal(Protocol):
-    """The store, as far as launching is concerned."""
+    """The store, as far as jobs and money are concerned."""
 
     def reading(self) -> AbstractContextManager[Reading]:
-        """A consistent look; changes nothing."""
+        """A consistent snapshot; changes nothing. Raises `StoreProblem`."""
         ...
 
     def writing(self) -> AbstractContextManager[Writing]:
-        """A serialised transaction. Raises `StoreProblem` when the store is locked too long, full or read-only."""
+        """A serialised transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""
         ...
 
 
 class NoLongerCurrent(Exception):
-    """A job has changed since the view was read by which something was decided: read it again, and decide anew."""
+    """A job has changed since the view on which a decision is based: read it again and decide again."""
 
 
 W = TypeVar("W", bound=Writing, covariant=True)
@@ -242,8 +240,8 @@ class _WritingPart(Protocol[W]):
 
 @contextmanager
 def writing_if(journal: _WritingPart[W], view: JobView) -> Iterator[W]:
-    """A transaction of ``journal`` in which the job is as ``view`` has it. Raises `NoLongerCurrent` where it is not,
-    and as `Journal.writing`."""
+    """A transaction of ``journal`` in which ``view`` is the job's current view. Raises `NoLongerCurrent` if it is not,
+    and what `Journal.writing` raises."""
     with journal.writing() as tx:
         current = tx.job(view.id)
         if current is None or current.seq != view.seq:
@@ -252,6 +250,7 @@ def writing_if(journal: _WritingPart[W], view: JobView) -> Iterator[W]:
 
 
 def append_if(journal: Journal, view: JobView, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
-    """Append events to a job that is as ``view`` has it; its new view. Raises as `writing_if` and `Writing.append`."""
+    """Append events to a job if ``view`` is its current view; returns the new one. Raises as `writing_if` and
+    `Writing.append`."""
     with writing_if(journal, view) as tx:
         return tx.append(view.id, items, at)

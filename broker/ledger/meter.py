@@ -71,8 +71,8 @@ class CostStretch:
 
 @dataclass(frozen=True, slots=True)
 class BilledTime:
-    """The time that is billed: machines up from ``start`` to ``end`` (so far, or for good), and how their provider
-    bills it."""
+    """The time that is billed: machines up from ``start`` to ``end`` (UTC; so far, or finally), and their provider's
+    billing."""
 
     start: datetime
     end: datetime
@@ -145,7 +145,7 @@ def recount(
     found = []
     for first, after, micros in _even_runs(lacking):
         start, end = _time(first * QUARTER), _time(after * QUARTER)
-        if after == first + 1:  # no time in which nothing was up or settled, as far as that changes nothing
+        if after == first + 1:  # exclude time without machines or settlements
             start, end = max(start, min(times)), min(end, max(times))
         found.append(CostStretch(start, end, Money(micros)))
     return _meter(cost, rates, total, usage, moved), found
@@ -180,8 +180,8 @@ class _Course:
 
 
 def _course(rates: PriceSeries, usage: BilledTime, since: datetime, before: int) -> _Course:
-    """Changes at or after the end of the usage do not count: the machines were gone, the rest of the last step is
-    billed as it stood."""
+    """Changes at or after the end of the usage do not count: the machines were gone, and the rest of the last step is
+    billed at the last price before."""
     if not rates:
         raise ValueError("nothing can be metered without a rate")
     if usage.free:
@@ -201,8 +201,8 @@ def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: BilledTime, m
 
 
 def _even_runs(lacking: dict[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Slots in a row over which an amount may be spread evenly: the first, the one after the last, the amount. At each
-    edge in between, that is off by no more than `_ROUNDING`; together the amounts are exact. ``lacking``: some."""
+    """Runs of consecutive slots over which an amount may be spread evenly: first slot, slot after the last, amount. At
+    each edge within a run the error is at most `_ROUNDING`; the amounts add up exactly. ``lacking`` is not empty."""
     first, after = min(lacking), max(lacking) + 1
     while first < after:
         end = amount = total = 0

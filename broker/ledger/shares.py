@@ -1,6 +1,6 @@
-"""Which budgets count a hold, in which of their periods, and how much of it in each. Pure.
+"""The budgets and periods that count a hold, and the amount in each. Pure.
 
-The shares are those that budgets are judged by (`broker.ledger.budgets.held_in`).
+Rules judge budgets by the same shares (`broker.ledger.budgets.held_in`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Polling many providers at once: each in a thread of its own, with a time limit of its own, isolated from the rest."""
+"""Polls several providers at once: each in its own thread, with its own time-out, isolated from the others."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from broker.core.values.clock import Clock
-from broker.market.poller import Ask, Hearing, PollResult, PollStore
+from broker.market.poller import PollRequest, PollResult, PollSession, PollStore
 
 _LOOK = 0.1  # seconds between checks for time-out and stop
 
-Watch = Callable[[Sequence[Hearing]], None]
-"""Told several times a second who is still being listened to."""
+Watch = Callable[[Sequence[PollSession]], None]
+"""Called several times a second with the sessions that have not ended."""
 
 
-def poll_side_by_side(
-    asks: Sequence[Ask],
+def poll_concurrently(
+    asks: Sequence[PollRequest],
     store: PollStore,
     clock: Clock,
     *,
@@ -30,41 +30,41 @@ def poll_side_by_side(
     exception (Ctrl-C) or ``stop`` end it: complete results are stored, others dropped. Writing happens in the caller's
     thread, one provider at a time. Raises `StoreProblem`.
     """
-    done: SimpleQueue[Hearing] = SimpleQueue()
-    waiting: list[Hearing] = []
+    done: SimpleQueue[PollSession] = SimpleQueue()
+    waiting: list[PollSession] = []
     try:
         for ask in asks:
-            hearing = Hearing(ask, clock)
-            waiting.append(hearing)
+            session = PollSession(ask, clock)
+            waiting.append(session)
             # Daemons: a provider that hangs must not keep the program from ending.
-            threading.Thread(target=_listen, args=(hearing, done), name=f"poll {ask.name}", daemon=True).start()
+            threading.Thread(target=_listen, args=(session, done), name=f"poll {ask.name}", daemon=True).start()
         while waiting and not (stop is not None and stop.is_set()):
             if watch is not None:
                 watch(waiting)
-            for hearing in _over(waiting, done):
-                waiting.remove(hearing)
-                yield hearing.record(store)
+            for session in _over(waiting, done):
+                waiting.remove(session)
+                yield session.record(store)
     finally:
-        for hearing in waiting:
-            hearing.drop()
+        for session in waiting:
+            session.drop()
 
 
-def _listen(hearing: Hearing, done: SimpleQueue[Hearing]) -> None:
-    hearing.listen()
-    done.put(hearing)
+def _listen(session: PollSession, done: SimpleQueue[PollSession]) -> None:
+    session.listen()
+    done.put(session)
 
 
-def _over(waiting: Sequence[Hearing], done: SimpleQueue[Hearing]) -> list[Hearing]:
+def _over(waiting: Sequence[PollSession], done: SimpleQueue[PollSession]) -> list[PollSession]:
     """The sessions that have ended; if none has, those past their time."""
-    soonest = min(hearing.seconds_left for hearing in waiting)
-    answered: list[Hearing] = []
+    soonest = min(session.seconds_left for session in waiting)
+    answered: list[PollSession] = []
     with suppress(Empty):
         answered.append(done.get(timeout=max(0.0, min(_LOOK, soonest))))
         while True:
             answered.append(done.get_nowait())
     if answered:
-        return [hearing for hearing in answered if hearing in waiting]  # not who was cut short before
-    late = [hearing for hearing in waiting if hearing.seconds_left <= 0]
-    for hearing in late:
-        hearing.time_out()
+        return [session for session in answered if session in waiting]  # without those that timed out before
+    late = [session for session in waiting if session.seconds_left <= 0]
+    for session in late:
+        session.time_out()
     return late

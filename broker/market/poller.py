@@ -46,12 +46,12 @@ class PollResult:
 
     @property
     def failed(self) -> bool:
-        """Whether something is out of order; a login or an optional part that was never set up is not."""
+        """Whether the poll failed. A login or an optional part that was never set up is no failure."""
         return self.status in (PollStatus.FAILED, PollStatus.LOGIN_REFUSED, PollStatus.SUSPECT)
 
 
 class PollStore(Protocol):
-    """The store of a poll."""
+    """The part of the store that polls need."""
 
     def record_poll(
         self,
@@ -76,7 +76,7 @@ class PollStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PollRequest:
     """One provider to poll. ``make`` creates it, or raises its own `BrokerError`; ``timeout``: seconds of the wall
     clock; ``max_age``: overrides the age limit of its offers; ``judge``: asked whether to believe the answer, None for
     local sources, whose word is final.
@@ -89,10 +89,11 @@ class Ask:
     judge: MarketJudge | None = None
 
 
-class Hearing:
-    """One provider's answer as it arrives. One thread listens; others may look, and may cut it short at any time."""
+class PollSession:
+    """One provider's answer as it arrives. One thread receives it; other threads may read its progress and end it at
+    any time."""
 
-    def __init__(self, ask: Ask, clock: Clock) -> None:
+    def __init__(self, ask: PollRequest, clock: Clock) -> None:
         self.name = ask.name
         self._ask = ask
         self._clock = clock
@@ -121,7 +122,7 @@ class Hearing:
             self._take_in()
         except BrokerError as failure:
             self._end(failure)
-        except Exception as bug:  # one adapter's bug must not hold back the others; the log has the traceback
+        except Exception as bug:  # a bug in one adapter must not affect the others; the log has the traceback
             log.exception("%s: the adapter broke", self.name)
             self._end(GiveUp(f"the adapter broke: {type(bug).__name__}: {bug}", where=self.name, hint="report it"))
 
@@ -137,14 +138,14 @@ class Hearing:
                     self._offers.append(row)
 
     def _keep_sample(self, row: SkippedRow) -> None:
-        """Some different details for each reason: what was skipped is named, however much of it there is."""
+        """Keep a few different details for each reason, so that skipped rows can be identified."""
         kept = self._samples.setdefault(row.reason, [])
         detail = row.detail if len(row.detail) <= _SAMPLE_LENGTH else f"{row.detail[:_SAMPLE_LENGTH]}…"
         if detail and len(kept) < _SAMPLES and detail not in kept:
             kept.append(detail)
 
     def time_out(self) -> None:
-        """Cut it short: its time is up."""
+        """End it: its time is up."""
         self._cut_short = True
         kept = "what had arrived is kept" if self._offers else "nothing had arrived"
         self._end(
@@ -162,7 +163,7 @@ class Hearing:
                 self._over = True
 
     def drop(self) -> None:
-        """Listen no longer; nothing is to be kept."""
+        """End it and drop what arrived."""
         with self._lock:
             self._over = True
             self._offers = []
@@ -220,10 +221,10 @@ def poll(
     max_age: timedelta | None = None,
     keep_unchanged: bool = True,
 ) -> PollResult:
-    """Ask one provider for everything, here and now, and store the answer: for local sources, which answer at once.
+    """Poll one provider in this thread and store the answer. For local sources, which answer at once.
 
-    Errors end up in the result, never as an exception, but for `StoreProblem`.
+    The provider's errors are in the result. Raises `StoreProblem`.
     """
-    hearing = Hearing(Ask(provider.name, lambda: provider, timeout=float("inf"), max_age=max_age), clock)
-    hearing.listen()
-    return hearing.record(store, keep_unchanged=keep_unchanged)
+    session = PollSession(PollRequest(provider.name, lambda: provider, timeout=float("inf"), max_age=max_age), clock)
+    session.listen()
+    return session.record(store, keep_unchanged=keep_unchanged)

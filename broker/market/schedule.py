@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from broker.core.errors import BrokerError, MissingExtra
 from broker.core.values.clock import Clock
-from broker.market.concurrent_poll import poll_side_by_side
-from broker.market.poller import Ask, PollResult, PollStore
+from broker.market.concurrent_poll import poll_concurrently
+from broker.market.poller import PollRequest, PollResult, PollStore
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def check_installed() -> None:
 
 def run_schedule(
     due: Mapping[str, timedelta],
-    ask: Callable[[str], Ask],
+    ask: Callable[[str], PollRequest],
     every: Callable[[str], timedelta],
     store: PollStore,
     clock: Clock,
@@ -53,7 +53,7 @@ def run_schedule(
 
     def poll_one(name: str) -> None:
         try:
-            for result in poll_side_by_side([ask(name)], store, clock, stop=halt):
+            for result in poll_concurrently([ask(name)], store, clock, stop=halt):
                 tell(result)
             now_every = every(name)
         except BrokerError as error:

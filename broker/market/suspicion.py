@@ -1,11 +1,13 @@
-"""Which answers and which prices are not believed. Pure; the store gathers the figures.
+"""Detects incomplete answers and implausible prices. Pure; the store provides the figures.
 
-Expected churn: of n offers, n·p go between two polls, where p is the greatest part that any of the last believed polls
-ended (at least 5 %, at most 50 %). As many as n·p + 3·sqrt(n·p·(1 − p)) + 2 may go by chance: a normal bound of a
-binomial count, with 2 for small groups. More than that, and at least a fifth of all or half of a group, is suspect.
+Expected churn: of n offers, n·p disappear between two polls, where p is the greatest fraction that any of the last
+believed polls ended (at least 5 %, at most 50 %). Up to n·p + 3·sqrt(n·p·(1 − p)) + 2 may disappear by chance: a normal
+bound of a binomial count, plus 2 for small groups. More than that, and at least a fifth of all offers or half of a
+group, is suspect.
 
-Prices: a GPU-hour is compared with the providers' medians for the model and the capacity type, a known offer also with
-its own price before. The factors are ours: wide enough for the range between marketplaces and large clouds.
+Prices: the price of a GPU-hour is compared with the providers' medians for the model and capacity type, and that of a
+known offer with its previous price. The factors are our choice: wide enough for the range between marketplaces and
+large clouds.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ _NAMED = 4  # groups named in a message
 BAND = 4  # times below the lowest median, and above the highest
 JUMP = 4  # times the offer's own price before
 _ABOVE_ON_DEMAND = Decimal("1.02")
-# Where nothing is known of a capacity type: another one, and how many times below and above its levels are believed.
+# For a capacity type without known prices: a related one, and the factors below and above its levels that are believed.
 _RELATED = {
     CapacityType.SPOT: (CapacityType.ON_DEMAND, 16, 4),
     CapacityType.RESERVED: (CapacityType.ON_DEMAND, 8, 4),
     CapacityType.ON_DEMAND: (CapacityType.SPOT, 4, 16),
 }
-# USD for a GPU-hour of a model that nothing is known of.
+# Bounds for a GPU-hour (USD) of a model without known prices.
 _CHEAPEST, _DEAREST = Money.usd("0.005"), Money.usd(100)
 
 
@@ -39,7 +41,7 @@ class Suspicion:
     """The judge of polls of real, remote providers: `broker.core.market.judging.MarketJudge`."""
 
     def incomplete(self, answer: AnswerCounts) -> str:
-        """Why the answer is not taken for all there is; empty if it is."""
+        """Why the answer is considered incomplete; empty if it is considered complete."""
         if not answer.told:
             return "" if answer.was_empty else f"an empty answer{_known_before(answer.all)}"
         p = min(max((_LEAST_CHURN, *answer.churn)), _MOST_CHURN)
@@ -55,7 +57,7 @@ class Suspicion:
         return "; ".join([told, *groups, *more])
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
-        """Why a new price is not believed; None if it is, or if there is nothing to compare it with."""
+        """Why a new price is not believed; None if it is believed, or nothing is known to compare it with."""
         if offer.money is not MoneyKind.CASH or offer.price is None or offer.price.micros <= 0:
             return None
         price, before = offer.price, context.trusted
@@ -71,7 +73,7 @@ class Suspicion:
         low, high = _bounds(offer.capacity_type, context.levels)
         if low <= each <= high:
             return None
-        # A price outside that a person accepted may move on, within a jump.
+        # An implausible price that a person accepted may change further, within the limit of a jump.
         if before is not None and not low <= before.share(1, offer.count) <= high:
             return None
         expected = f"{each} per GPU-hour; prices from {low} to {high} are believed"
@@ -88,7 +90,7 @@ def _too_few(count: GroupCount, p: float, part: float) -> bool:
 
 
 def _bounds(kind: CapacityType, levels: Mapping[str, PriceLevels]) -> tuple[Money, Money]:
-    """The least and the greatest price of a GPU-hour that is believed."""
+    """The lowest and the highest price of a GPU-hour that is believed."""
     below, above, known = BAND, BAND, levels.get(kind.value)
     if known is None and kind in _RELATED:
         related, below, above = _RELATED[kind]

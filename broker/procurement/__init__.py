@@ -1,1 +1,1 @@
-"""Buying capacity: judged like a launch, held for, approved, ordered once, confirmed and settled."""
+"""Purchases of capacity: judged like a launch, money held, approved, ordered once, confirmed, settled."""

@@ -1,9 +1,9 @@
-"""Carries purchases from their approval to paid capacity, so that each is ordered at most once.
+"""Advances purchases from approval to paid capacity; each is ordered at most once.
 
-Any number of processes may do so with the same store. `OrderSent` is written, under the store's write lock, before the
-provider is called; from then on nobody sends that order again. When the answer is lost (a crash, a time-out, an answer
-that cannot be read), the order is looked for by its mark, and a person is told. Only a person may declare that nothing
-was bought (`declare_nothing_bought`).
+Several processes may do so with the same store. `OrderSent` is written under the store's write lock before the call to
+the provider; from then on no process sends that order again. If the answer is lost (a crash, a time-out, an unreadable
+answer), the order is searched for by its tag, and a person is notified. Only a person may declare that nothing was
+bought (`declare_nothing_bought`).
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from broker.procurement.judging import Buying, decision_of, judge_purchase, obje
 from broker.procurement.money import paid_for, released
 from broker.procurement.notices import notice_of
 
-# A process that was held up for so long after it wrote `OrderSent` does not send the order any more.
+# A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
 _SENT_WITHIN = timedelta(seconds=10)
-# The process that sent an order may still wait for the answer for so long: a provider's time-out is shorter.
+# The process that sent an order may wait this long for the answer; the time-outs of providers are shorter.
 _MAY_BE_ANSWERED = timedelta(seconds=50)
-# So long before its time begins, nothing is ordered any more.
+# The shortest time between an order and the start of its period.
 _TOO_SHORT = timedelta(minutes=5)
 
 
 class PurchaseWriting(Reading, Protocol):
-    """A transaction of the store, as far as purchases need it."""
+    """The part of a store transaction that purchases need."""
 
     def purchase(self, id: str) -> Purchase | None: ...
 
@@ -72,7 +72,7 @@ class PurchaseWriting(Reading, Protocol):
 
 
 class PurchaseStore(Protocol):
-    """The store, as far as purchases need it."""
+    """The part of the store that purchases need."""
 
     def writing(self) -> AbstractContextManager[PurchaseWriting]: ...
 
@@ -80,8 +80,8 @@ class PurchaseStore(Protocol):
 
 
 class CapacityBuyer:
-    """``seller``: the provider of a name. ``policy``: the policies in force, as a look at the store has them. ``tell``:
-    sends a notice, each key once.
+    """Advances purchases. ``seller``: returns the provider with a name. ``policy``: returns the policies in force from
+    a snapshot of the store. ``tell``: sends a notice, each key once.
 
     `advance` may be called at any time and by several processes at once.
     """
@@ -101,8 +101,8 @@ class CapacityBuyer:
         self._tell = tell
 
     def advance(self, id: str) -> Purchase:
-        """Take every step that is possible now; the purchase as it is then. Raises `StoreProblem`, and what the
-        provider raises where a person has to act or a later call may work; the purchase is unharmed then."""
+        """Take every step that is possible now; returns the purchase afterwards. Idempotent. Raises `StoreProblem`, and
+        the provider's error if a person must act or a later call may work; the purchase then stays valid."""
         purchase = self._store.purchase(id)
         try:
             while (changed := self._step(purchase)).seq != purchase.seq:
@@ -150,12 +150,12 @@ class CapacityBuyer:
             return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
         sent = self._judged_again(purchase, quote)
         if sent.state is not PurchaseState.ORDERING or sent.seq != purchase.seq + 1:
-            return sent  # the policies object, or another process was quicker
+            return sent  # the policies object, or another process was faster
         return self._send(sent, seller)
 
     def _judged_again(self, purchase: Purchase, quote: CapacityQuote) -> Purchase:
-        """Judge by the rules in force now, and write down that the order is sent: in one transaction, so that no rule
-        and no other purchase comes in between."""
+        """Judge by the rules in force and record that the order is sent, in one transaction: no change of rules and no
+        other purchase can come between."""
         now = self._clock.now()
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
@@ -174,7 +174,7 @@ class CapacityBuyer:
 
     def _send(self, purchase: Purchase, seller: SellsCapacity) -> Purchase:
         if purchase.sent_at is None or self._clock.now() > purchase.sent_at + _SENT_WITHIN:
-            return purchase  # others may have looked for it already
+            return purchase  # another process may have searched for it already
         try:
             order = seller.order(purchase.quote, purchase.id)
         except OutcomeUnknown as error:
@@ -189,7 +189,7 @@ class CapacityBuyer:
     # --- after the order ---------------------------------------------------------------------------------------------
 
     def _look_for(self, purchase: Purchase, evidence: str) -> Purchase:
-        """Find the order by its mark. That it is not found proves nothing: the provider may list it late."""
+        """Search for the order by its tag. A search without result proves nothing: the provider may list it late."""
         try:
             found = self._seller(purchase.quote.provider).find_orders(purchase.quote, purchase.id)
         except BrokerError as error:
@@ -227,21 +227,21 @@ class CapacityBuyer:
     # --- people ------------------------------------------------------------------------------------------------------
 
     def declare_nothing_bought(self, purchase: Purchase, by: str, evidence: str) -> Purchase:
-        """A person made sure at the provider that an order without an answer was not taken. The order is looked for
-        once more. Raises what the provider raises when it cannot be."""
+        """Record that a person verified at the provider that an unanswered order was not executed. Searches for the
+        order once more; raises the provider's error if that fails."""
         found = self._seller(purchase.quote.provider).find_orders(purchase.quote, purchase.id)
         if found:
             return self._write(purchase, OrderTaken(order=_first(found), found=True))
         return self._fail(purchase, NotBought.FOUND_NOTHING, evidence, by=by)
 
     def end_unbought(self, purchase: Purchase, reason: NotBought, by: str, evidence: str) -> Purchase:
-        """A person ends a purchase that was not ordered yet."""
+        """Record that a person ended a purchase before its order."""
         return self._fail(purchase, reason, evidence, by=by)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _write(self, purchase: Purchase, event: PurchaseEvent) -> Purchase:
-        """Append the event if nobody else has changed the purchase meanwhile."""
+        """Append the event, unless the purchase has changed meanwhile; returns its current state."""
         now = self._clock.now()
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
@@ -260,7 +260,7 @@ def _quotes(seller: SellsCapacity, quote: CapacityQuote) -> Iterator[CapacityQuo
 
 
 def _first(orders: Sequence[Order]) -> Order:
-    """The order that counts. More than one with the same mark is nothing that this program does."""
+    """The order to use. This program never creates several with one tag."""
     alive = [order for order in orders if order.state is not OrderState.FAILED]
     return min(alive or orders, key=lambda order: order.id)
 

@@ -1,4 +1,4 @@
-"""What providers list against what was bought and recorded here, both ways. Pure."""
+"""Compares the capacity that providers list with the purchases and holdings recorded here, in both directions. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from broker.economics.reserve.holdings import RecordedHolding
 
 
 class DifferenceKind(StrEnum):
-    """How the two differ."""
+    """The kind of difference."""
 
-    NOT_RECORDED = "not_recorded"  # the provider lists it, and nobody bought or recorded it here
-    OTHER_STORE = "other_store"  # it carries the mark of a purchase that this store does not know
-    NOT_LISTED = "not_listed"  # bought here and in its time, and the provider does not list it
-    NOT_AS_BOUGHT = "not_as_bought"  # other machines, or another end, than were bought
+    NOT_RECORDED = "not_recorded"  # the provider lists it, and it was neither bought nor recorded here
+    OTHER_STORE = "other_store"  # it has the tag of a purchase that this store does not know
+    NOT_LISTED = "not_listed"  # bought here, within its period, and not listed by the provider
+    NOT_AS_BOUGHT = "not_as_bought"  # other machines, or another end, than bought
     TWICE = "twice"  # the provider lists more than one order of one purchase
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityDifference:
-    """``order``: the provider's id; ``purchase``: ours, or empty; ``told``: what differs, in a sentence."""
+    """One difference. ``order``: the provider's id; ``purchase``: our id, or empty; ``told``: a sentence about the
+    difference."""
 
     kind: DifferenceKind
     provider: str
@@ -38,13 +39,13 @@ class CapacityDifference:
 
     @property
     def notice(self) -> Notice:
-        """What people are told of it, once."""
+        """The notice about it, sent once."""
         what = f"{self.provider}/{self.region}: {self.order}"
         return Notice(f"capacity/{self.kind}/{self.provider}/{self.order}", what, self.told, Severity.WARNING)
 
 
 def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
-    """The purchases in their time whose order is not among what providers reported."""
+    """The purchases within their period whose order no provider reported."""
     listed = {one.id for one in reported}
     return [one for one in purchases if _held(one, now) and _order(one) not in listed]
 
@@ -55,8 +56,9 @@ def differences(
     reported: Sequence[Reservation],
     missing: Iterable[Purchase],
 ) -> list[CapacityDifference]:
-    """Where they differ, by provider and order. ``purchases``: all, closed ones too. ``missing``: those of `unseen`
-    that their provider does not find by their mark either. What was recorded counts where its note names the id."""
+    """The differences, sorted by provider and order. ``purchases``: all, including closed ones. ``missing``: those of
+    `unseen` that their provider does not find by their tag either. A recorded holding counts if its note names the
+    order's id."""
     by_order = {one.order.id: one for one in purchases if one.order is not None}
     by_mark = {one.id: one for one in purchases}
     noted = {word for one in recorded for word in re.split(r"[\s,;:()]+", one.holding.note)}

@@ -1,7 +1,7 @@
-"""A purchase before the policies: the same rules, budgets and ledger as for a launch. Pure.
+"""Judges a purchase by the policies: the same rules, budgets and ledger as for a launch. Pure.
 
-Rules read a purchase as an action of kind ``reserve``: the machines as a placement, the ceiling as money that is spent
-at once. A standing grant does not answer for a purchase: each is approved for itself.
+For rules, a purchase is an action of kind ``reserve``: the machines are its placement, the ceiling is money spent at
+once. Standing grants do not apply: each purchase is approved separately.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from broker.ledger.journal import Reading
 from broker.reconciler.admission.admission import facts_of, strictest
 
 RULE = "purchases"
-"""The kind of guardrail without which nobody can buy."""
+"""The kind of guardrail that permits purchases; without one nobody can buy."""
 
 _OUT_OF_SCOPE = "out_of_scope"
 
 
 @dataclass(frozen=True, slots=True)
 class Buying:
-    """Who wants to buy what, for which team, project and environment, for at most ``ceiling`` (USD). ``held``: what of
-    it is set aside already."""
+    """A requested purchase: by whom, of what, for which team, project and environment, for at most ``ceiling`` (USD).
+    ``held``: the part of it that is held already (USD)."""
 
     quote: CapacityQuote
     ceiling: Money
@@ -52,7 +52,7 @@ class Buying:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseJudgement:
-    """The policies' word on a purchase. ``version``: of the policies; ``action`` and ``facts``: what was judged."""
+    """The policies' verdict on a purchase. ``version``: of the policies; ``action`` and ``facts``: the inputs."""
 
     answer: Answer
     verdicts: tuple[Verdict, ...]
@@ -66,17 +66,17 @@ class PurchaseJudgement:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What approvers have to answer."""
+        """The questions for approvers."""
         return questions(self.verdicts)
 
 
 def approvals_needed(undo: Undo) -> int:
-    """How many people have to approve: two where there is no way back."""
+    """The number of required approvals: two if the purchase cannot be undone."""
     return 2 if undo is Undo.NONE else 1
 
 
 def judge_purchase(buying: Buying, policy: PolicySet, look: Reading, now: datetime) -> PurchaseJudgement:
-    """What the policies in force say now."""
+    """The verdict of the policies in force. ``now``: UTC."""
     action = _action(buying, now)
     facts = replace(facts_of(look, policy, now)(action), grants=())
     verdicts = tuple(policy.judge(action, facts))
@@ -86,7 +86,7 @@ def judge_purchase(buying: Buying, policy: PolicySet, look: Reading, now: dateti
 
 
 def decision_of(id: str, judged: PurchaseJudgement, at: datetime) -> Decision:
-    """The judgement of a purchase, for the record."""
+    """The record of the judgement of a purchase."""
     inputs = written(judged.action, judged.facts)
     return Decision(
         at=at,
@@ -156,5 +156,5 @@ def _nobody_may(buying: Buying) -> Verdict:
 
 
 def objections(verdicts: Sequence[Verdict]) -> str:
-    """What the rules object, in one line."""
+    """The objections in one line."""
     return "; ".join(f"{verdict.message} ({verdict.source})" for verdict in verdicts)

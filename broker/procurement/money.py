@@ -1,4 +1,4 @@
-"""The ledger entries of a purchase: the ceiling is held from the intent on, the price is spent when it was paid, and
+"""The ledger entries of a purchase: the ceiling is held from the request on, the price is spent once it is paid, and
 the rest is released. Pure."""
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from broker.ledger.entries import Entry, Movement, Tags, move
 
 
 def held_for(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
-    """Set the ceiling aside. It counts in the budgets' period of the moment, as all of it is paid at once."""
+    """Hold the ceiling. All of it counts in the current budget period, because it is paid at once."""
     return _moved(Movement.HOLD, purchase, purchase.ceiling, at)
 
 
 def paid_for(purchase: Purchase, charged: Money, at: datetime) -> tuple[Entry, ...]:
-    """Spend what was charged, and release the rest. A charge above the ceiling, which no order allows, is spent all the
-    same: it was paid."""
+    """Spend the charged amount and release the rest. A charge above the ceiling, which no order allows, is spent in
+    full: it was paid."""
     covered = min(charged, purchase.ceiling)
     return (
         *_moved(Movement.SETTLE, purchase, covered, at),
@@ -28,7 +28,7 @@ def paid_for(purchase: Purchase, charged: Money, at: datetime) -> tuple[Entry, .
 
 
 def released(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
-    """Give all of it back: nothing was bought."""
+    """Release the whole hold: nothing was bought."""
     return _moved(Movement.RELEASE, purchase, purchase.ceiling, at)
 
 

@@ -1,4 +1,4 @@
-"""What people are told of a purchase, each once. Pure."""
+"""Notices about a purchase, each sent once. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 
 
 def summary(purchase: Purchase) -> str:
-    """What is bought, in one line."""
+    """The purchase in one line."""
     quote = purchase.quote
     return (
         f"{quote.machines} × {quote.instance_type} ({quote.accelerator}:{quote.count}) in {quote.zone or quote.region},"
@@ -16,7 +16,7 @@ def summary(purchase: Purchase) -> str:
 
 
 def notice_of(purchase: Purchase) -> Notice | None:
-    """The notice that the state of a purchase calls for; None for a state that nobody waits for."""
+    """The notice for the state of a purchase; None for a state without one."""
     what = summary(purchase)
     match purchase.state:
         case PurchaseState.ASKING:

@@ -1,7 +1,6 @@
-"""A controller looks after one concern of a job. Its answer says when it is asked again; `Agenda` keeps that for all.
+"""A controller handles one concern of a job. Its result determines when it runs again; `Agenda` schedules all of them.
 
-So no controller remembers when it was asked last, how often something failed in a row, or what a clock showed before it
-was set back.
+So no controller keeps track of its last run, of failures in a row, or of clocks that are set back.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from broker.ledger.journal import NoLongerCurrent
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What a controller is asked about: a job as it was read, its balances and the time (UTC). ``attempt``: the one in
-    question, where the concern is one attempt's; ``cause``: why that is to be let go, None where it is to go on."""
+    """The input of a controller: a job's view, its balances and the time (UTC). ``attempt``: the attempt concerned, if
+    any; ``cause``: why it is to be abandoned, None if it is to continue."""
 
     view: JobView
     now: datetime
@@ -38,7 +37,7 @@ class JobContext:
 
 
 class Trouble(Enum):
-    """Why something is tried again later."""
+    """Why a controller retries later."""
 
     NO_PLACE = "no place for the job was found"
     NOT_ENDED = "an engine fails to end a machine"
@@ -47,13 +46,13 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """How long to wait after one failure, and at most; each further failure in a row doubles it. Broker time."""
+    """The wait after the first failure, doubled after each further one in a row up to ``longest``. Broker time."""
 
     first: timedelta
     longest: timedelta
 
     def after(self, failures: int) -> timedelta:
-        """The wait after so many failures in a row."""
+        """The wait after that many failures in a row."""
         return min(self.first * (1 << min(failures - 1, 16)), self.longest)
 
 
@@ -66,27 +65,27 @@ BACK_OFFS: Mapping[Trouble, BackOff] = {
 
 @dataclass(frozen=True, slots=True)
 class AtRest:
-    """Nothing to do before ``until`` (UTC; None: for ever), unless what the controller goes by changes."""
+    """Nothing to do before ``until`` (UTC; None: never), unless the value of `Controller.goes_by` changes."""
 
     until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NextLook:
-    """To be asked again with the next look."""
+    """Run again with the next tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """It failed; to be tried again after the back-off of that trouble."""
+    """It failed; run again after the back-off of that trouble."""
 
     trouble: Trouble
 
 
 @dataclass(frozen=True, slots=True)
 class DecideAnew:
-    """The job's events changed, or must be read again: what to do next is decided anew at once. ``rests_until``: before
-    that the controller need not be asked again (UTC; None: it may be asked at once)."""
+    """The job's events changed or must be read again: decide the next step again at once. ``rests_until``: the
+    controller need not run before (UTC; None: it may run at once)."""
 
     rests_until: datetime | None = None
 
@@ -98,17 +97,16 @@ class Controller(Protocol):
     """One concern of a job."""
 
     def goes_by(self, about: JobContext) -> Hashable | None:
-        """What the answer depends on beside the time: where it changes, the controller is asked at once. None: the job
-        is no concern of it. Quick, as it is called with each look at each job."""
+        """The value, besides time, on which the result depends: if it changes, the controller runs at once. None: the
+        job does not concern it. Must be fast: it is called for each job in each tick."""
         ...
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Do what is to be done by now. Raises `NoLongerCurrent`, and `BrokerError` for what may work with the next
-        look."""
+        """Act. Raises `NoLongerCurrent`, and `BrokerError` for failures that the next tick may overcome."""
         ...
 
     def forget(self, key: str) -> None:
-        """The job or attempt of that key is over."""
+        """Drop the state of the job or attempt with that key: it is over."""
         return
 
 
@@ -120,22 +118,21 @@ class _Entry:
     failures: int = 0
 
     def rests(self, goes_by: Hashable, now: datetime) -> bool:
-        """Whether it is too early to ask again. A clock that was set back ends the rest: nobody waits for the time that
-        it showed before."""
+        """Whether it is too early to run again. A clock that was set back ends the rest."""
         return self.goes_by == goes_by and self.since <= now and (self.until is None or now < self.until)
 
 
 class Agenda:
-    """When each controller is asked again about each job or attempt. Remembered by this process only: a new process
-    asks at once."""
+    """Schedules when each controller runs again for each job or attempt. Kept in memory only: a new process runs all at
+    once."""
 
     def __init__(self, back_offs: Mapping[Trouble, BackOff] = BACK_OFFS) -> None:
         self._back_offs = back_offs
         self._entries: dict[Controller, dict[str, _Entry]] = defaultdict(dict)
 
     def ask(self, controller: Controller, about: JobContext) -> bool:
-        """Ask where it is time; whether to decide anew what to do next with the job. Raises what the controller
-        raises."""
+        """Run the controller if it is due; returns whether to decide the job's next step again. Raises what the
+        controller raises."""
         entries, key, now = self._entries[controller], about.key, about.now
         goes_by = controller.goes_by(about)
         if goes_by is None:
@@ -165,7 +162,7 @@ class Agenda:
         return _Entry(goes_by, now, now + self._back_offs[trouble].after(failures), failures)
 
     def forget(self, key: str) -> None:
-        """The job or attempt of that key is over."""
+        """Drop the state of the job or attempt with that key: it is over."""
         for controller, entries in self._entries.items():
             entries.pop(key, None)
             controller.forget(key)

@@ -1,7 +1,7 @@
-"""What to do next with a job. Pure: the view, the time and a few patiences in, one step out.
+"""Decides the next steps of a job. Pure.
 
-The reconciler takes the step; whatever it does comes back as events, and the next call decides anew. So nothing is
-remembered between calls, and a restart at any moment goes on where the events stand.
+The reconciler takes the steps; their results become events, and the next call decides again. Nothing is kept between
+calls, so a restart at any moment continues from the events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A requested attempt is not wanted any more and was never launched."""
+    """Abandon a requested attempt that was never launched."""
 
     attempt: AttemptView
     cause: Cause
@@ -45,7 +45,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """Look at the attempt's machine and run folder. With ``remove``, the machine has no business any more: end it."""
+    """Observe the attempt's machine and run folder. With ``remove``, end the machine: it is no longer needed."""
 
     attempt: AttemptView
     remove: bool = False
@@ -97,28 +97,28 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class MissDeadline:
-    """The deadline is past: say so once, and run on."""
+    """The deadline has passed: record it once and continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The job rests until a person acts: give back what it holds."""
+    """The job waits for a person: release its hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Nobody answered in time: what was asked for is refused."""
+    """The approval request expired: refuse it."""
 
 
 Step = MissDeadline | Expire | Release | Submit | Abandon | Observe | Stop | Place | Pause | End | Close | Wait
 
-# Attempts that come to nothing are repeated ever more slowly, so that a machine that cannot work is not hammered, nor
-# one that the job itself knocks over: 2 s, 4 s, … up to 5 minutes.
+# Fruitless attempts are repeated at growing intervals (2 s, 4 s, … up to 5 minutes), to spare machines that cannot work
+# or that the job itself breaks.
 _SLOWEST_RETRY = timedelta(minutes=5)
-# Machines that last so long cannot follow each other fast.
+# An attempt whose machine lasted this long does not count as fruitless.
 _A_WHILE = timedelta(minutes=1)
 
-# How long a lost machine holds its job up while it is being removed.
+# How long the removal of a lost machine delays its job.
 _LOST_FOR_GOOD = timedelta(minutes=1)
 
 
@@ -132,12 +132,12 @@ def next_steps(
 ) -> list[Step]:
     """What to do next, in order.
 
-    ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``:
-    when the money for the running attempt ends; its node stops itself then, and is stopped if it does not.
+    ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``: when
+    the money for the running attempt ends; its node stops itself then, and is stopped if it does not.
 
-    Machines of earlier attempts that are not known to be gone are watched and removed beside the main step. They hold
-    the job up, so that it never runs twice; but a machine of which there is no sign may hold it up only for a while:
-    should it come back, the newer attempt fences it off.
+    Machines of earlier attempts that are not known to be gone are observed and removed along with the main step. They
+    delay the job, so that it never runs twice; a lost machine delays it only for a limited time: if it reappears, the
+    newer attempt fences it off.
     """
     if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
         return [MissDeadline()]
@@ -151,7 +151,7 @@ def next_steps(
     watches: list[Step] = [Observe(a, remove=True) for a in left_over]
     in_the_way = [a for a in left_over if _holds_up(a, now)]
     if in_the_way:
-        # A machine that its engine fails to end may stay for long; who cancelled the job need not wait for that.
+        # A machine that its engine fails to end may stay for long; a cancelled job does not wait for it.
         cancelled = view.cancel_requested and not view.state.final
         if not cancelled or not all(a.removal_delayed for a in in_the_way):
             return watches
@@ -165,7 +165,7 @@ def _holds_up(attempt: AttemptView, now: datetime) -> bool:
 
 
 def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_gone: bool) -> Step:
-    """Nothing runs: what now?"""
+    """The next step of a job without a running attempt."""
     if view.state.final:
         if view.closed or not all_gone:
             return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
@@ -200,7 +200,7 @@ def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, 
 
 
 def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
-    """What follows the end of an attempt; ``OUTCOMES`` says in principle, this says in the case at hand."""
+    """The step that follows the end of an attempt, by ``OUTCOMES`` and the job's limits."""
     ended_at = latest.ended_at or now
     assert latest.cause is not None, "only what has ended is followed by something"
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
@@ -232,7 +232,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
 
 
 def _launches_fail(view: JobView) -> LaunchesFailed:
-    """Why a job is paused whose launches fail, with counted evidence and that of the last one."""
+    """Why a job with failing launches is paused: failures by pool, and the evidence of the last one."""
     unheard = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
     pools = Counter(a.placement.offer.pool for a in unheard)
     if not unheard:
@@ -250,8 +250,8 @@ def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -
 
 
 def _patience(view: JobView) -> timedelta:
-    """How long to wait before the next attempt: nothing after one that got anywhere, or after one whose pool rests, as
-    another pool may work; else doubling."""
+    """The wait before the next attempt: none after a fruitful one, or if the last one's pool rests, as another pool may
+    work; else doubled each time."""
     latest = view.latest
     if latest is not None and latest.claimed_at is None and latest.cause in PUTS_POOL_OUT:
         return timedelta(0)
@@ -266,10 +266,10 @@ def _patience(view: JobView) -> timedelta:
 
 
 def _came_to_nothing(attempt: AttemptView) -> bool:
-    """It never ran, or died without a provider taking the machine and without having saved anything.
+    """Whether it never ran, or died without an interruption and without a checkpoint.
 
-    A machine that was taken while it started, or that was left for another one, counts only where that went fast: how
-    long to wait for capacity that comes and goes is for the strategy to say, and a deadline may leave no time for it.
+    An attempt that was interrupted or moved before it ran counts only if its machine lasted less than `_A_WHILE`: the
+    strategy decides how long to wait for volatile capacity.
     """
     taken = attempt.cause in (Cause.PREEMPTED, Cause.MOVED)
     if taken and attempt.up_since and attempt.ended_at and attempt.ended_at - attempt.up_since >= _A_WHILE:

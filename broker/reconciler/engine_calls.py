@@ -1,7 +1,7 @@
-"""Calls of engines beside the loop: a launch may take half a minute, an answer ever so long, and nobody else waits.
+"""Engine calls outside the loop: a launch may take half a minute and delays no other job.
 
-Nothing is remembered here that could be lost: what a call is for was recorded before it is made, it carries the key of
-its attempt, and it may be repeated. A process that ends leaves its calls behind; the next one asks the engine.
+Nothing here needs to survive the process: the purpose of a call is recorded before it is made, and the call is
+idempotent on its attempt's key. A process that ends abandons its calls; the next one asks the engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Purpose(Enum):
-    """What a call is for."""
+    """The purpose of a call."""
 
     PREPARE = "prepare"
     LAUNCH = "launch"
@@ -33,9 +33,8 @@ class CallOutcome:
 
 
 class EngineCalls:
-    """At most one call for each key (of an attempt, say) is under way. ``at_most``: calls of one lane (an engine, say)
-    that may be under way, each in a thread of its own; 0: each call is made at once by the caller, as simulations need
-    it. For one caller's thread."""
+    """Runs at most one call per key (such as an attempt's). ``at_most``: concurrent calls per lane (such as an engine),
+    each in its own thread; 0: each call runs in the caller's thread, for simulations. For use by one thread."""
 
     def __init__(self, at_most: int = 0) -> None:
         self._at_most = at_most
@@ -45,8 +44,8 @@ class EngineCalls:
         self._news: set[str] = set()
 
     def make(self, lane: str, key: str, purpose: Purpose, call: Callable[[], Any]) -> CallOutcome | None:
-        """The outcome of the key's call for that purpose: of the one made before, or of ``call``, which is made now
-        unless one is under way for the key or its lane has too many. None: a later look has the outcome."""
+        """The outcome of the key's call for that purpose: of an earlier call, or of ``call``, which starts now unless
+        one for the key is running or its lane is full. None: no outcome yet."""
         if (known := self.taken(key, purpose)) is not None:
             return known
         with self._changed:
@@ -62,7 +61,7 @@ class EngineCalls:
         thread = threading.Thread(target=self._run, args=(key, purpose, call), name=f"{lane}-{key}", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system gives no more threads
+        except RuntimeError:  # the system has no more threads
             with self._changed:
                 del self._under_way[key]
         return None
@@ -71,7 +70,7 @@ class EngineCalls:
         outcome = None
         try:
             outcome = CallOutcome(call())
-        except Exception as error:  # noqa: BLE001  # whoever takes the outcome decides what it means
+        except Exception as error:  # noqa: BLE001  # the caller handles it with the outcome
             outcome = CallOutcome(error=error)
         finally:
             with self._changed:
@@ -82,19 +81,19 @@ class EngineCalls:
                 self._changed.notify_all()
 
     def taken(self, key: str, purpose: Purpose) -> CallOutcome | None:
-        """The outcome of a call that has ended, once; None where there is none."""
+        """The outcome of a finished call, returned once; None if there is none."""
         with self._changed:
             self._news.discard(key)
             return self._outcomes.pop((key, purpose), None)
 
     def under_way(self, key: str) -> bool:
-        """Whether a call for the key has not ended."""
+        """Whether a call for the key is running."""
         with self._changed:
             return key in self._under_way
 
     def ended(self, seconds: float) -> Set[str]:
-        """The keys whose calls ended since this was last asked and whose outcome nobody took. Waits for the first
-        of them where calls are under way, for at most so many seconds of the wall clock."""
+        """The keys whose calls ended since the last call of this method and whose outcome was not taken. If there are
+        none and calls are running, waits for the first one, for at most ``seconds`` (wall clock)."""
         with self._changed:
             if not self._news and self._under_way:
                 self._changed.wait(seconds)
@@ -102,19 +101,20 @@ class EngineCalls:
             return found
 
     def forget(self, key: str) -> None:
-        """Nobody takes an outcome for the key any more."""
+        """Drop outcomes for the key."""
         with self._changed:
             self._news.discard(key)
             for purpose in Purpose:
                 self._outcomes.pop((key, purpose), None)
 
     def wait(self, keys: Collection[str], seconds: float) -> None:
-        """Wait until no call for these keys is under way, for at most so many seconds of the wall clock."""
+        """Wait until no call for these keys is running, for at most ``seconds`` (wall clock)."""
         with self._changed:
             self._changed.wait_for(lambda: self._under_way.keys().isdisjoint(keys), timeout=seconds)
 
     def close(self, seconds: float) -> int:
-        """Wait until no call is under way, for at most so many seconds of the wall clock; how many are left behind."""
+        """Wait until no call is running, for at most ``seconds`` (wall clock); returns the number of calls still
+        running."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, timeout=seconds)
             return len(self._under_way)

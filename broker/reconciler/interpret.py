@@ -1,7 +1,7 @@
-"""From signals to events: what the run folder and the engine show of one attempt, turned into what happened. Pure.
+"""Converts the reports of run folder and engine about one attempt to events. Pure.
 
-Neither signal is trusted alone. Engines forget and lie (they report dead machines as running), agents die; the
-heartbeat in the run folder decides between them.
+Neither source is trusted alone. Engines forget machines or report dead ones as running, and agents die; the heartbeat
+in the run folder decides.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from broker.runfolder.node_state import Dated, NodeState
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long silence is borne, in the broker's time: until the agent's first sign, once a machine is started or up,
-    and between heartbeats. What waits in a queue is not silent."""
+    """Limits of silence, in broker time. ``start``: until the agent's first report, once a machine starts or is up;
+    ``heartbeat``: between heartbeats. Time in an engine's queue does not count."""
 
     start: timedelta = timedelta(minutes=15)
     heartbeat: timedelta = timedelta(minutes=2)
@@ -29,11 +29,11 @@ class Patience:
 
 
 class Silence:
-    """How long each attempt has been silent, as this process has seen it: the broker's time between looks, over which
-    the heartbeat did not change.
+    """How long each attempt has been silent, as seen by this process: the broker time between ticks in which the
+    heartbeat did not change.
 
-    A long gap between two looks (a suspended laptop, a stopped process, a clock that was set) counts as a short one:
-    the node may have been suspended, too, or may have spoken in between. A new process begins to count anew.
+    A long gap between two ticks (a suspended laptop, a stopped process, a clock that was set) counts as a short one:
+    the node may have been suspended too, or may have reported meanwhile. A new process starts from zero.
     """
 
     def __init__(self, longest_gap: timedelta) -> None:
@@ -41,7 +41,7 @@ class Silence:
         self._last: dict[str, tuple[datetime | None, datetime, timedelta]] = {}
 
     def of(self, key: str, heartbeat_at: datetime | None, now: datetime) -> timedelta:
-        """The silence of that attempt, after one more look at it."""
+        """The silence of that attempt, updated with its heartbeat at ``now`` (UTC)."""
         before, looked_at, silent = self._last.get(key, (heartbeat_at, now, timedelta(0)))
         silent += min(max(now - looked_at, timedelta(0)), self._longest_gap)
         if heartbeat_at != before:
@@ -50,17 +50,17 @@ class Silence:
         return silent
 
     def forget(self, key: str) -> None:
-        """Count anew: the attempt is over, or has no machine that could speak yet."""
+        """Start from zero: the attempt is over, or has no machine yet."""
         self._last.pop(key, None)
 
 
 def news(
     attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
 ) -> list[Dated]:
-    """The events that the signals amount to, in order; empty when nothing new happened. ``attempt`` has a handle.
+    """The events that follow from the reports, in order; empty if nothing new happened. ``attempt`` has a handle.
 
-    All that the agent wrote into its journal becomes events, late or not, so that their number tells how far it was
-    read. Times that a node's clock made up are kept between the request and now. ``silent``: see `Silence`.
+    Every entry of the agent's journal becomes an event, late or not, so that their number shows how far it was read.
+    Times of a node's clock are clamped between the request and now. ``silent``: see `Silence`.
     """
 
     def sane(at: datetime) -> datetime:
@@ -70,7 +70,7 @@ def news(
     if seen.state is EngineState.QUEUED and attempt.queued_at is None and not attempt.state.final:
         found.append(Dated(now, ev.Queued(because=seen.evidence)))
     if seen.since is not None and attempt.up_since is None and not seen.no_capacity:
-        # The cloud's clock dates the bill, also while the broker's is behind it.
+        # The cloud's clock dates the bill, even if the broker's clock is behind.
         found.append(Dated(min(seen.since, now), ev.MachineUp(since=seen.since)))
     found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
     final, claimed = attempt.state.final, _claimed(attempt, node)
@@ -82,7 +82,7 @@ def news(
     if final and not attempt.gone:
         up = attempt.up_since is not None or (seen.since is not None and not seen.no_capacity)
         if seen.state is EngineState.GONE:
-            # Where no machine ever existed, it was gone before it cost anything.
+            # If no machine ever existed, it was gone before it cost anything.
             gone_at = (attempt.up_since or now) if seen.no_capacity else seen.gone_at or now
             gone = ev.MachineGone(
                 gone_at=gone_at if up else None,
@@ -104,7 +104,7 @@ def _claimed(attempt: AttemptView, node: NodeState) -> bool:
 def _ended(
     attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
 ) -> Dated | None:
-    """The end of the attempt, if the signals say so."""
+    """The end of the attempt, if the reports show one."""
 
     def end(cause: Cause, evidence: str, at: datetime = now) -> Dated:
         return Dated(at, ev.AttemptEnded(cause=cause, evidence=evidence, step=node.step))
@@ -115,7 +115,7 @@ def _ended(
         body = ev.AttemptEnded(cause=last.cause, evidence=last.evidence, exit_status=last.exit_status, step=step)
         return Dated(last.at, body)
     if node.unreachable and silent < patience.start:
-        return None  # its last word may lie there
+        return None  # its exit record may be there
     claimed = _claimed(attempt, node)
     match seen.state:
         case EngineState.ELSEWHERE:
@@ -135,9 +135,9 @@ def _ended(
             return end(Cause.AGENT_DIED, seen.evidence or "the machine is gone and left no exit record", at)
         case EngineState.LOST:
             if not claimed and silent < patience.start:
-                return None  # engines may take a while to list what they started
+                return None  # engines may list a machine with delay
             if claimed and silent <= patience.heartbeat:
-                return None  # they forget, too; what still speaks is not lost, and must not run twice
+                return None  # engines forget; an attempt with a heartbeat is not lost and must not run twice
             return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine knows it no more")
         case _ if node.unreachable:
             return None
@@ -152,8 +152,8 @@ def _ended(
 
 
 def must_be_removed(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
-    """Whether the machine should be ended by force: the attempt is over, or was told to stop a grace period ago, or
-    was told to before anything ran on it that could be checkpointed."""
+    """Whether the machine must be ended by force: the attempt is over, or its stop was requested longer than ``grace``
+    ago or before an agent ran that could save a checkpoint."""
     if attempt.state.final:
         return True
     if attempt.stop_requested_at is None:

@@ -1,4 +1,4 @@
-"""Keeping what goes wrong with one step of one job away from its other steps and from other jobs."""
+"""Isolates failures: an error in one step of a job affects neither its other steps nor other jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def isolated(what: str) -> Iterator[None]:
-    """Log what the enclosed step raises, and go on after it. ``what``: the step, as the log should name it.
+    """Log an exception of the enclosed step and continue after it. ``what``: the step's name in the log.
 
-    Lets `StoreProblem` through, as without the store no other step can work either, and `NoLongerCurrent`, as all that
-    was to be done was decided by an earlier state of the job.
+    Passes on `StoreProblem`, as no step works without the store, and `NoLongerCurrent`, as the decision was based on an
+    earlier state of the job.
     """
     try:
         yield
@@ -25,5 +25,5 @@ def isolated(what: str) -> Iterator[None]:
         raise
     except BrokerError as error:
         log.warning("%s: %s", what, error)
-    except Exception:  # a defect in one step, ours or a plug-in's, must not keep the other steps from being taken
+    except Exception:  # a bug in one step, ours or a plug-in's, must not prevent the others
         log.exception("%s: left for the next look", what)

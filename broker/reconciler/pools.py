@@ -1,8 +1,7 @@
-"""Which pools a job leaves alone after failed launches, and which of the others it tries first. Pure.
+"""The pools that a job avoids after failed launches, and the order of the others. Pure.
 
-A job reaches a pool that works however many pools fail: a pool where a launch failed rests, longer each time; pools
-that the job has not tried since its last start come first, however long their launches take to fail; a pool that
-refused for good is not tried again.
+A job finds a working pool however many fail: a pool where a launch failed rests, longer each time; pools that the job
+has not tried since its last start come first; a pool that refused for good is not tried again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from broker.core.events.wait_reasons import AttemptStopped
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 
-# What time alone, a launch that ends elsewhere or another policy can change.
+# Reasons that may end with time, after another launch or with another policy.
 _PASSING = frozenset(
     {
         Reason.UNAVAILABLE,
@@ -34,8 +33,8 @@ _PASSING = frozenset(
 
 
 def left_alone(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
-    """The pools that the job leaves alone now, each with the reason and its evidence; other jobs may have more success
-    there. A clock that was set back does not extend a rest."""
+    """The pools that the job avoids now, each with reason and evidence; other jobs may use them. A clock that was set
+    back does not extend a rest."""
     return {
         rest.pool: (Reason.LAUNCH_REFUSED if rest.banned else Reason.LAUNCH_FAILED_LATELY, _evidence(rest))
         for rest in view.rests
@@ -44,15 +43,15 @@ def left_alone(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
 
 
 def untried_first(placements: Collection[Placement], view: JobView) -> tuple[Placement, ...]:
-    """The placements with the pools first where the fewest launches have failed since the job last had an agent. The
-    order is otherwise as it was."""
+    """The placements, stably sorted by the number of failed launches in their pool since an agent of the job last
+    reported."""
     tried = {rest.pool: rest.times for rest in since_last_start(view)}
     return tuple(sorted(placements, key=lambda placement: tried.get(placement.offer.pool, 0)))
 
 
 def refused_everywhere(view: JobView, rejections: Collection[Rejection]) -> AttemptStopped | None:
-    """Why the job ends: every pool that could serve it refused its launch for good, and time changes nothing about the
-    others. None where something may still be had."""
+    """Why the job ends: every suitable pool refused its launch for good, and the reasons against the others are
+    permanent. None if an offer may become available."""
     reasons = {rejection.reason for rejection in rejections}
     banned = [rest for rest in view.rests if rest.banned]
     if not banned or Reason.LAUNCH_REFUSED not in reasons or reasons & _PASSING:

@@ -1,4 +1,4 @@
-"""What the reconciler and its parts work with."""
+"""The dependencies of the reconciler and its parts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from broker.runfolder.mailbox import Mailbox
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerPorts:
-    """``engines``: the engine of a name. ``calls``: how engines are called; by default one call after the other, within
-    a look. ``store_id``: whose machines are."""
+    """``engines``: returns the engine with a name. ``calls``: runs engine calls; by default one after the other, within
+    a tick. ``store_id``: the id of this store, for the tags of machines."""
 
     journal: Journal
     engines: Callable[[str], Engine]

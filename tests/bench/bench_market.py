@@ -151,15 +151,15 @@ POLL_AWS = """
 import re, sys, time
 from pathlib import Path
 from broker.core.values.clock import SystemClock
-from broker.market.poller import Ask
-from broker.market.concurrent_poll import poll_side_by_side
+from broker.market.poller import PollRequest
+from broker.market.concurrent_poll import poll_concurrently
 from broker.store import open_store
 from providers.registry import build
 url, store = sys.argv[1:]
 where = {"price_list_url": url + "/{region}.csv", "spot_advisor_url": url + "/advisor.json", "regions": ["us-east-1"]}
 clock = SystemClock()
-ask = Ask("aws", lambda: build("aws", clock=clock, settings=where), timeout=900)
-[found] = poll_side_by_side([ask], open_store(store, clock=clock), clock)
+ask = PollRequest("aws", lambda: build("aws", clock=clock, settings=where), timeout=900)
+[found] = poll_concurrently([ask], open_store(store, clock=clock), clock)
 assert found.ok, found.error
 peak = int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 print(found.offers_seen, (found.finished - found.started).total_seconds(), peak, time.process_time())

@@ -13,8 +13,8 @@ from broker.core.errors import BrokerError, LoginMissing, MissingExtra, NoLogin,
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.market.concurrent_poll import poll_side_by_side
-from broker.market.poller import Ask, Hearing, PollResult, poll
+from broker.market.concurrent_poll import poll_concurrently
+from broker.market.poller import PollRequest, PollResult, PollSession, poll
 from broker.store import Store
 from broker.store.records import PollStatus
 
@@ -53,8 +53,8 @@ class ScriptedProvider:
                 yield step
 
 
-def ask(name: str, *script: object, timeout: float = 30, **more: Any) -> Ask:
-    return Ask(name, lambda: ScriptedProvider(name, *script), timeout=timeout, **more)
+def ask(name: str, *script: object, timeout: float = 30, **more: Any) -> PollRequest:
+    return PollRequest(name, lambda: ScriptedProvider(name, *script), timeout=timeout, **more)
 
 
 Poll = Callable[..., dict[str, PollResult]]
@@ -64,8 +64,8 @@ Poll = Callable[..., dict[str, PollResult]]
 def polled(store: Store, clock: ManualClock) -> Poll:
     """Polls these at once; the results by name."""
 
-    def run(*asks: Ask, **more: Any) -> dict[str, PollResult]:
-        return {result.provider: result for result in poll_side_by_side(asks, store, clock, **more)}
+    def run(*asks: PollRequest, **more: Any) -> dict[str, PollResult]:
+        return {result.provider: result for result in poll_concurrently(asks, store, clock, **more)}
 
     return run
 
@@ -114,7 +114,7 @@ def test_a_provider_that_cannot_be_made_fails_alone(polled: Poll, store: Store) 
     def broken() -> ScriptedProvider:
         raise MissingExtra("gcp", "provider 'x'")
 
-    found = polled(Ask("x", broken, timeout=30), ask("good", "one"))
+    found = polled(PollRequest("x", broken, timeout=30), ask("good", "one"))
     assert found["x"].status is PollStatus.EXTRA_MISSING
     assert "gpubroker[gcp]" in found["x"].hint
     assert told(store) == {"good/one"}
@@ -122,7 +122,7 @@ def test_a_provider_that_cannot_be_made_fails_alone(polled: Poll, store: Store) 
 
 def test_a_slow_one_holds_nobody_back(store: Store, clock: ManualClock) -> None:
     go = threading.Event()
-    results = poll_side_by_side([ask("slow", go, "x"), ask("fast", "x")], store, clock)
+    results = poll_concurrently([ask("slow", go, "x"), ask("fast", "x")], store, clock)
     assert next(results).provider == "fast"
     assert told(store) == {"fast/x"}
     go.set()
@@ -145,7 +145,7 @@ def test_whoever_answers_after_its_time_while_others_are_waited_for_is_counted_o
     store: Store, clock: ManualClock
 ) -> None:
     late, other = threading.Event(), threading.Event()
-    results = poll_side_by_side([ask("late", late, "x", timeout=0.05), ask("other", other, "x")], store, clock)
+    results = poll_concurrently([ask("late", late, "x", timeout=0.05), ask("other", other, "x")], store, clock)
     assert next(results).cut_short
     late.set()
     for thread in threading.enumerate():
@@ -157,7 +157,7 @@ def test_whoever_answers_after_its_time_while_others_are_waited_for_is_counted_o
 
 def test_whoever_answers_too_late_is_not_heard(store: Store, clock: ManualClock) -> None:
     go = threading.Event()
-    hearing = Hearing(ask("late", "x", go, "y"), clock)
+    hearing = PollSession(ask("late", "x", go, "y"), clock)
     thread = threading.Thread(target=hearing.listen)
     thread.start()
     while not hearing.arrived:
@@ -173,12 +173,12 @@ def test_whoever_answers_too_late_is_not_heard(store: Store, clock: ManualClock)
 def test_ctrl_c_keeps_what_is_complete(store: Store, clock: ManualClock) -> None:
     never = threading.Event()
 
-    def watch(waiting: Sequence[Hearing]) -> None:
+    def watch(waiting: Sequence[PollSession]) -> None:
         if len(waiting) == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(poll_side_by_side([ask("fast", "x"), ask("slow", "x", never)], store, clock, watch=watch))
+        list(poll_concurrently([ask("fast", "x"), ask("slow", "x", never)], store, clock, watch=watch))
     never.set()
     assert told(store) == {"fast/x"}
     assert set(store.last_polls()) == {"fast"}

@@ -10,7 +10,7 @@ from typing import Any
 from broker.core.errors import StoreProblem, Unreachable
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import SystemClock
-from broker.market.poller import Ask, PollResult
+from broker.market.poller import PollRequest, PollResult
 from broker.market.schedule import run_schedule
 from broker.store import Store
 
@@ -47,8 +47,8 @@ class ScheduleRun:
     def run(
         self, every: Callable[[str], timedelta] = lambda _: TICK, leading: Callable[[], bool] = lambda: True
     ) -> None:
-        def ask(name: str) -> Ask:
-            return Ask(name, lambda: EmptyProvider(name, self._providers[name]), timeout=30)
+        def ask(name: str) -> PollRequest:
+            return PollRequest(name, lambda: EmptyProvider(name, self._providers[name]), timeout=30)
 
         due = dict.fromkeys(self._providers, NOW)
         shell: dict[str, Any] = {"stop": self.stop, "still_leading": leading, "tell": self.tell}

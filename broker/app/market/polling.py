@@ -14,8 +14,8 @@ from broker.core.errors import BrokerError, StoreProblem, UnknownName
 from broker.core.market.offers import SANDBOX
 from broker.core.ports import Provider
 from broker.market.cadence import interval
-from broker.market.concurrent_poll import Watch, poll_side_by_side
-from broker.market.poller import Ask, PollResult
+from broker.market.concurrent_poll import Watch, poll_concurrently
+from broker.market.poller import PollRequest, PollResult
 from broker.market.suspicion import Suspicion
 from broker.settings import PollSettings
 
@@ -38,17 +38,17 @@ def poll_now(
     broker: Broker, names: Sequence[str] = (), *, watch: Watch | None = None, stop: threading.Event | None = None
 ) -> Iterator[PollResult]:
     """Poll these providers (or all but the sandbox) side by side, each isolated from the rest; a result when each is
-    stored. See `poll_side_by_side`.
+    stored. See `poll_concurrently`.
 
     Raises `UnknownName`, and `StoreProblem` for a store that cannot be written to, before anybody is asked.
     """
     chosen = providers_to_poll(broker, names)
     broker.store.check_writable()
     asks = [ask_for(broker, name) for name in chosen]
-    return poll_side_by_side(asks, broker.store, broker.clock, watch=watch, stop=stop)
+    return poll_concurrently(asks, broker.store, broker.clock, watch=watch, stop=stop)
 
 
-def ask_for(broker: Broker, name: str) -> Ask:
+def ask_for(broker: Broker, name: str) -> PollRequest:
     """How that provider is asked. A provider that cannot be made (a missing extra, a bad setting) says so when it is
     asked, so that it fails alone."""
     how = poll_settings(broker, name)
@@ -62,7 +62,7 @@ def ask_for(broker: Broker, name: str) -> Ask:
     # What this machine and its files say is final; the market of others is not believed blindly.
     local = name == SANDBOX or name in broker.registries.local_providers
     judge = None if local else Suspicion()
-    return Ask(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age, judge=judge)
+    return PollRequest(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age, judge=judge)
 
 
 def _raiser(error: BrokerError) -> Callable[[], Provider]:
@@ -176,7 +176,7 @@ class Polling:
             tell=self._told,
         )
 
-    def _ask(self, name: str) -> Ask:
+    def _ask(self, name: str) -> PollRequest:
         with self._making:  # a broker makes its providers in one thread at a time
             return ask_for(self._broker, name)
 

@@ -88,7 +88,7 @@ def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Itera
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from broker.market.poller import Hearing
+    from broker.market.poller import PollSession
 
     last = broker.store.last_polls()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
@@ -96,7 +96,7 @@ def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Itera
     bars = Progress(*columns, counted, TimeElapsedColumn(), console=terminal.err, transient=True, redirect_stdout=False)
     tasks = {name: bars.add_task(name, total=(last[name].seen or None) if name in last else None) for name in names}
 
-    def watch(waiting: Sequence[Hearing]) -> None:
+    def watch(waiting: Sequence[PollSession]) -> None:
         for hearing in waiting:
             bars.update(tasks[hearing.name], completed=hearing.arrived)
         for name in names:

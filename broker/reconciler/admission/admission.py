@@ -1,7 +1,7 @@
-"""The gate: what a plan may cost, what the policies say to it, and which placement a job gets. Pure.
+"""The gate: the hold for a plan, the policies' verdict on it, and the placement that a job gets. Pure.
 
-Everything that may cost money passes here twice: single placements while the plan is made (`denials`), and the whole
-of it with its hold (`admit`, `re_place`), inside the transaction that writes the money down.
+Every expense passes here twice: single placements while a plan is made (`denials`), and the chosen placement with its
+hold (`admit`, `re_place`), inside the transaction that records the money.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
 class HoldLimit(StrEnum):
-    """The limit of a job that decides how much is held for it."""
+    """The limit of a job that determines the amount of its hold."""
 
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
@@ -54,11 +54,11 @@ class HoldLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The gate's answer: the strictest verdict, the placement it is for, and the money to be set aside with it.
+    """The gate's answer: the strictest verdict, the placement judged, and the money to be held.
 
-    ``action``: what was judged. ``short_of``: the least money that would pay for a start there, where what is and
-    would be held does not; then nothing may be launched, whatever the policies say. ``limited_by``: the limit
-    of the job that decided ``money``, by kind; told of submissions only.
+    ``action``: the judged action. ``short_of``: the minimum hold for a start there (USD), if the present and requested
+    holds are less; then nothing may be launched, whatever the policies say. ``limited_by``: the limit of the job that
+    determined ``money``, by kind; for submissions only.
     """
 
     answer: Answer
@@ -71,7 +71,7 @@ class Admission:
 
     @property
     def burns(self) -> Mapping[MoneyKind, Burn]:
-        """All that the job holds once ``money`` is set aside, with the time for which it was judged."""
+        """The job's whole hold once ``money`` is held, with the time for which it was judged."""
         return self.action.burns
 
     @property
@@ -91,11 +91,10 @@ FactsFor = Callable[[Action], Facts]
 def facts_of(
     look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
-    """What the rules may know, as this look at the store has it: who occupies what, each budget in the periods an
-    action's money falls into, and what was approved. Each is read at most once, however many placements are judged;
-    budgets only where an amount is asked for, and whose requests wait for an answer only where one of them lacks room
-    for it. ``occupied``: who occupies what, where that was read already.
-    """
+    """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
+    money, and approvals. Each is read at most once, regardless of the number of placements; budgets only if an amount
+    is requested, and pending approval requests only if a budget lacks room for it. ``occupied``: the running attempts,
+    if read already."""
     grants_for = grants_of(look, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
     uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
@@ -124,13 +123,14 @@ def facts_of(
 
 
 def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
-    """Who occupies what, for a plan over these offers; read only where it matters to a rule or to an offer."""
+    """The running attempts, for a plan over these offers; read only if a rule or an offer depends on them."""
     matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
     return look.live_attempts() if matters else ()
 
 
 def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
-    """What was approved for the job of an action, or ahead for its like; read once, and only where some rule asks."""
+    """Returns the approvals that may apply to an action: its job's and standing ones. They are read once, and only if
+    some rule requires approvals."""
     standing: list[Sequence[StandingGrant]] = []
     known: dict[str | None, tuple[Grant, ...]] = {}
 
@@ -153,19 +153,19 @@ def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Acti
 
 
 def _given(look: Reading, view: JobView) -> tuple[Grant, ...]:
-    """What was approved for a job."""
+    """The approvals of a job."""
     if any(grant.facts is None for grant in view.grants):
         return with_placements(view.grants, look.events(view.id))
     return view.grants
 
 
 def strictest(verdicts: Iterable[Verdict]) -> Answer:
-    """The answer that several verdicts come to."""
+    """The strictest answer of several verdicts; allow without any."""
     return max((v.answer for v in verdicts), key=_STRICTNESS.index, default=Answer.ALLOW)
 
 
 def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
-    """The policies' word on single placements of ``action``, for the planner."""
+    """The policies' verdict on single placements of ``action``, for the planner."""
 
     def deny(placement: Placement) -> RuleObjection | None:
         for verdict in policy.judge(replace(action, placement=placement, hold=None), facts):
@@ -177,8 +177,8 @@ def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
 
 
 def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
-    """The denial by the switch of the policies that lets nothing start at reference prices; plans leave such placements
-    out before any rule judges them. None where it does not apply."""
+    """The denial of a start at a reference price, if the policies' default forbids it; plans omit such placements
+    before any rule judges them. None if it does not apply."""
     offer = action.placement.offer if action.placement else None
     starts = action.kind in (ActionKind.LAUNCH, ActionKind.RE_PLACE)
     if offer is None or not offer.reference or not starts or policy.defaults.allow_reference_prices:
@@ -195,8 +195,8 @@ def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
 
 
 def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:
-    """The offers with what our own live attempts occupy taken off: machines off their free slots, parts off what is
-    left of a machine that is divided."""
+    """The offers without the capacity that running attempts occupy: machines are subtracted from free slots, parts from
+    the free part of a shared machine."""
     used: Counter[str] = Counter()
     given: defaultdict[str, MachineShare] = defaultdict(MachineShare)
     for attempt in live:
@@ -214,13 +214,13 @@ def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list
 
 
 def unused(offers: Iterable[Offer]) -> list[Offer]:
-    """The offers as told, as if nobody used a part of a machine that is divided."""
+    """The offers as if no job used a part of a shared machine."""
     return [replace(offer, left=None) if offer.left is not None else offer for offer in offers]
 
 
 def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> bool:
-    """Whether nobody took the machines of a limited pool since the plan was made. ``offers``: as they were told, our
-    own attempts not taken off."""
+    """Whether the machines of a limited pool are still free since the plan was made. ``offers``: as reported, without
+    `with_occupancy`."""
     if placement.offer.slots is None:
         return True
     as_told = [offer for offer in offers if offer.id == placement.offer.id]
@@ -231,7 +231,7 @@ def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[Liv
 
 
 def egress_of(placement: Placement) -> Money:
-    """What the plan expects to pay for moving data and checkpoints."""
+    """The expected cost of moving data and checkpoints (USD)."""
     return sum((t.amount for t in placement.terms if t.moves is not None), Money.ZERO)
 
 
@@ -240,8 +240,7 @@ def admit(
 ) -> Admission:
     """Judge a new submission: one hold that covers every fallback of the plan. ``plan`` has placements.
 
-    It goes to the best placement whose start the hold pays for and which needs nobody's approval; where each needs
-    one, to the best.
+    Chooses the best placement whose start the hold pays for and that needs no approval; if all need one, the best.
     """
     candidates = fallbacks(plan)
     egress: dict[MoneyKind, Money] = {}
@@ -259,7 +258,7 @@ def admit(
 
     def judged(number: int) -> Admission:
         placement = candidates[number]
-        # Dated for what it costs there. Where it is placed anew at a dearer place, that is judged again.
+        # Dated at this placement's rate. A later move to a more expensive one is judged again.
         here = {**exposed, **exposures([placement], egress={placement.money: egress_of(placement)})}
         burns = {kind: _burn(amount, here[kind], max_duration, now) for kind, amount in money.items()}
         action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
@@ -268,7 +267,7 @@ def admit(
 
     payable = [number for number, short in enumerate(lacking) if short is None] or [0]
     best = judged(payable[0])
-    if best.answer is Answer.ASK:  # nobody is asked where there is something that nobody need be asked about
+    if best.answer is Answer.ASK:  # prefer a placement that needs no approval
         return next((other for other in map(judged, payable[1:]) if other.answer is Answer.ALLOW), best)
     return best
 
@@ -284,12 +283,12 @@ def re_place(
     now: datetime,
     by_owner: bool = False,
 ) -> Admission:
-    """The best placement that the policies allow the hold to be used or topped up for, and whose start it pays.
+    """The best placement that the policies allow and whose start the hold, topped up if necessary, pays for.
 
-    What the job would hold is dated from now on, and judged as a whole, also where it holds enough already: time has
-    passed since, perhaps a month end. ``plan`` has placements; ``balance`` is what the job may use. ``by_owner``: it is
-    its owner who asks for higher limits: judged as an extension, whatever the hold covers. When every one is refused,
-    the best one that somebody may be asked about is returned, or the refusal of the best one.
+    The job's whole hold is dated from now and judged, even if it suffices: time has passed, perhaps a month end.
+    ``plan`` has placements; ``balance`` is the money that the job may use. ``by_owner``: its owner requests higher
+    limits; this is judged as an extension, whatever the hold covers. If all are refused, returns the best one that an
+    approval could allow, else the refusal of the best one. Raises ValueError for a plan without placements.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
@@ -352,9 +351,9 @@ def keep_going(
     billed: timedelta,
     now: datetime,
 ) -> Admission:
-    """Judge money and time for what runs where it is: ``asked`` (USD) is held beside, ``burn`` is all that it would
-    hold. ``rate``: what all its machines cost an hour by now; the rules see that price and not the one of the start.
-    ``balance`` is what the job may use."""
+    """Judge money and time for an attempt that continues where it runs: ``asked`` (USD) is held in addition, ``burn``
+    is its whole hold afterwards. ``rate``: the current cost of all its machines (USD per hour); rules see this price,
+    not that of the start. ``balance``: the money that the job may use."""
     nodes = attempt.placement.nodes
     offer = replace(attempt.placement.offer, price=rate.share(1, nodes), as_of=now)
     placement = replace(attempt.placement, offer=offer, rate=rate)
@@ -383,7 +382,8 @@ def keep_going(
 
 
 def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
-    """For how long a hold for the plan pays at the dearest place that it may fall back to; at most ``max_duration``."""
+    """How long a hold for the plan lasts at the most expensive placement it may fall back to; at most
+    ``max_duration``."""
     candidates = fallbacks(plan)
     ends = [now + max_duration]
     for kind, exposure in exposures(candidates).items():
@@ -395,18 +395,18 @@ def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta,
 
 
 def least_to_start(placement: Placement) -> Money:
-    """The least that must be held for a machine there to be worth starting: the provider's minimum and whole steps,
-    more than stopping takes, and what moving data and checkpoints is expected to cost."""
+    """The minimum hold (USD) for a start there: the provider's minimum in whole steps, longer than the stop grace, and
+    the expected cost of moving data and checkpoints."""
     billing, step = placement.offer.billing, placement.offer.billing.granularity
     least = max(billing.minimum, (STOP_GRACE // step + 1) * step)
     whole_steps = -(-least // step) * step
     rate = ledger_rate(placement.offer) * placement.nodes
-    return rate.for_duration(whole_steps) + egress_of(placement) + Money(1)  # no rounding may make it too little
+    return rate.for_duration(whole_steps) + egress_of(placement) + Money(1)  # guards against rounding
 
 
 def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
-    """What a start there takes at least, where ``left`` does not pay for it: a machine that would have to stop before
-    it has started is not worth starting. None where it does; what was paid before costs nothing to start."""
+    """The minimum hold for a start there, if ``left`` (USD) does not pay for it: the machine would have to stop before
+    it has started. None if it does; prepaid capacity needs no money."""
     if placement.money is MoneyKind.AMORTISED:
         return None
     rate = ledger_rate(placement.offer) * placement.nodes

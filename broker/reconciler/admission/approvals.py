@@ -1,4 +1,4 @@
-"""Asking, refusing and what standing grants let through, as events and money. Whoever writes is in a transaction."""
+"""Approval requests, refusals and approvals by standing grants, as events and money. Writers need a transaction."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def ask(
     max_cost: Money | None = None,
     max_duration: timedelta | None = None,
 ) -> ev.ApprovalAsked:
-    """The question to those whom the rules name. The caller holds `Admission.money` in the same transaction.
+    """The approval request to the approvers of the rules. The caller holds `Admission.money` in the same transaction.
 
-    ``extension``: it is about higher limits for a job, which goes on as it is meanwhile: ``max_cost``,
-    ``max_duration``. Who approves a limit approves spending up to it.
+    ``extension``: requests higher limits (``max_cost``, ``max_duration``) for a job that continues meanwhile. An
+    approval of a limit covers spending up to it.
     """
     asked, longest = questions(found.verdicts), lasts(found.action)
     return ev.ApprovalAsked(
@@ -54,12 +54,12 @@ def ask(
 
 
 def of_ask(record: Decision, at: datetime) -> Decision:
-    """The record of what is asked at that time, marked as such: the job may be judged about other things meanwhile."""
+    """The record of a request made ``at`` a time (UTC), marked as such: the job may have other judgements meanwhile."""
     return replace(record, seen={**record.seen, _ASKED_AT: _moment(at)})
 
 
 def is_of(record: Decision, asked: RequestedApproval) -> bool:
-    """Whether the record is known to be of this very ask."""
+    """Whether the record is that of this request."""
     return record.seen.get(_ASKED_AT) == _moment(asked.at)
 
 
@@ -68,8 +68,8 @@ def _moment(at: datetime) -> str:
 
 
 def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.ApprovalGiven]:
-    """What standing grants let through, for the job's stream: it is not asked again when the job moves. Its money
-    counts against them from now on."""
+    """The events of approvals by standing grants; a move then needs no new approval. The job's money counts against the
+    grants from now on."""
     given, longest = [], lasts(found.action)
     looked_at = {verdict.name: verdict.looked_at for verdict in found.verdicts}
     for number, (by, rules) in standing_used(found.verdicts).items():
@@ -90,9 +90,10 @@ def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.Appr
 
 
 def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str = "") -> JobView:
-    """What was asked for is refused; ``by`` nobody: it expired. What was held for it is given back.
+    """Refuse the pending request (``by`` empty: it expired) and release its hold.
 
-    A job that never ran ends; one that waits for the answer is paused; any other goes on with what it had.
+    A job that never ran ends; one that waits for the answer is paused; a running one continues with its previous
+    limits.
     """
     assert view.asked is not None, "only what was asked can be refused"
     sums = tx.sums([view.id]).get(view.id, ())
@@ -106,5 +107,5 @@ def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str
 
 
 def usable(view: JobView, balance: Mapping[MoneyKind, Balance]) -> Mapping[MoneyKind, Balance]:
-    """The job's balance without what is held for something that nobody has approved yet."""
+    """The job's balance without holds of pending requests."""
     return {kind: replace(one, held=one.held - waiting(view, kind)) for kind, one in balance.items()}

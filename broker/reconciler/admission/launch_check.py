@@ -1,11 +1,10 @@
-"""Judging a requested launch again before it reaches its engine.
+"""Judges a requested launch again before it reaches its engine.
 
-A launch is judged when it is requested. It may reach its engine much later: the engine, the run folder or a secret may
-be out of reach for minutes or weeks, or the process that requested it may have died. Prices, policies and budgets
-change meanwhile. So the reconciler asks here immediately before each call of `Engine.submit`: a judgement that is too
-old, or that other policies made, or that a freeze has overtaken, does not count, and the launch is judged again in one
-transaction, at present prices, by the rules in force. What comes of it is recorded. A launch that is not allowed any
-more is given up, and the job is placed anew.
+A launch is judged when it is requested, but may reach its engine much later: the engine, the run folder or a secret may
+be unreachable for minutes or weeks, or the requesting process may have died. Prices, policies and budgets change
+meanwhile. So this check runs before each call of `Engine.submit`: a judgement that is too old, made by other policies
+or overtaken by a freeze is invalid, and the launch is judged again in one transaction, at current prices, by the rules
+in force. The result is recorded. A launch that is no longer allowed is abandoned, and the job is placed again.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from broker.reconciler.settlement.settlement import tags_of
 
 
 class Ruling(Enum):
-    """What the reconciler may do with a requested launch: launch it now, or read the job again first."""
+    """The next step for a requested launch: launch it now, or read the job again first."""
 
     LAUNCH = "launch"
     LOOK_AGAIN = "look_again"
@@ -48,35 +47,35 @@ class Ruling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """The launch is not to happen: the cause with which the attempt ends, and why, as a sentence."""
+    """The launch is denied: the cause of the attempt's end, and the reason as a sentence."""
 
     cause: Cause
     why: str
 
 
 class LaunchCheck(Protocol):
-    """Says whether a requested launch may reach its engine."""
+    """Checks whether a requested launch may reach its engine."""
 
     def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
-        """Judge the launch, where no judgement counts any more. Raises `BrokerError` where it cannot be judged."""
+        """Judge the launch again if no judgement is valid. Raises `BrokerError` if it cannot be judged."""
         ...
 
     def holds(self, view: JobView, attempt: AttemptView) -> bool:
-        """Whether the launch may be made at this very moment: the last judgement counts, and nobody let it go. From any
-        thread; records nothing. Raises `BrokerError`."""
+        """Whether the launch may be made now: the last judgement is valid, and the request was not abandoned.
+        Thread-safe; records nothing. Raises `BrokerError`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """For how long a judgement counts, in the broker's time. ``judgement``: until the launch is judged again;
-    ``request``: until the request expires, however often it was judged again."""
+    """Validity in broker time. ``judgement``: of a judgement, until the launch is judged again; ``request``: of the
+    request, regardless of later judgements."""
 
     judgement: timedelta = timedelta(minutes=1)
     request: timedelta = timedelta(minutes=20)
 
     def scaled(self, factor: float) -> Validity:
-        """For a sandbox that runs faster: the reconciler still looks in wall-clock time."""
+        """For a sandbox that runs faster: the reconciler still ticks in wall-clock time."""
         return Validity(self.judgement * factor, self.request * factor)
 
 
@@ -98,7 +97,7 @@ class Rejudging:
         self._validity = validity or Validity()
 
     def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
-        """Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read."""
+        """Raises `RetryLater` if offers are unavailable for now, `InvalidInput` if no policy can be read."""
         now, policy = self._now(), self._policy()
         if not _within(attempt.requested_at, now, self._validity.request):
             return Objection(Cause.REQUEST_EXPIRED, f"requested at {attempt.requested_at:%Y-%m-%d %H:%M} UTC")
@@ -135,12 +134,12 @@ class Rejudging:
 
 
 def _within(then: datetime, now: datetime, longest: timedelta) -> bool:
-    """Whether ``then`` is at most so long ago. A time to come (the clock was set back) is not."""
+    """Whether ``then`` is at most ``longest`` ago. A future time (the clock was set back) is not."""
     return timedelta(0) <= now - then <= longest
 
 
 def _denied_by_now(view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
-    """Whether time alone has brought a denial since, such as a freeze that has begun."""
+    """Whether a rule denies the launch because of time alone, such as a freeze that has begun."""
     start = Action(ActionKind.LAUNCH, view.job, view.user, placement=attempt.placement)
     return any(verdict.answer is Answer.DENY for verdict in policy.judge(start, Facts(now)))
 
@@ -148,13 +147,13 @@ def _denied_by_now(view: JobView, attempt: AttemptView, policy: PolicySet, now: 
 def _at_present(
     look: Reading, view: JobView, attempt: AttemptView, market: PlanInputs, now: datetime
 ) -> Placement | Objection:
-    """The attempt's placement at what its offer costs now, or why the job is not to start there any more."""
+    """The attempt's placement at its offer's current price, or why the job must not start there."""
     before = attempt.placement
     offers = [offer for offer in market.offers if offer.id == before.offer.id]
     limited = any(offer.slots is not None for offer in offers)
     others = [one for one in look.live_attempts() if one.job_id != view.id] if limited else []
     plan = make_plan(
-        view.job.model_copy(update={"deadline": None}),  # late is better than not at all
+        view.job.model_copy(update={"deadline": None}),  # a late finish is better than none
         with_occupancy(offers, others),
         now=now,
         submitted_at=view.submitted_at,
@@ -165,7 +164,7 @@ def _at_present(
     if found is None:
         reasons = ", ".join(count_reasons(plan.rejections)) or "it is not offered"
         return Objection(Cause.REQUEST_EXPIRED, f"{before.offer.pool} cannot be had any more: {reasons}")
-    if found.rate != before.rate:  # also where it fell: a fixed price is booked as the launch says it
+    if found.rate != before.rate:  # also if it fell: a fixed price is booked as the launch records it
         why = f"{before.offer.pool} costs {found.rate} per hour now, and {before.rate} was judged"
         return Objection(Cause.REQUEST_EXPIRED, why)
     return found
@@ -174,8 +173,8 @@ def _at_present(
 def _judged(
     tx: Writing, view: JobView, attempt: AttemptView, placement: Placement, policy: PolicySet, now: datetime
 ) -> Ruling | Objection:
-    """What the rules in force say to the start with all that the job holds, and to what it would need beside. Their
-    answer is recorded here, and the money dated from now on."""
+    """Judge the start, with the job's hold and a top-up if necessary, by the rules in force. Records the answer and
+    dates the hold from now."""
     plan = Plan(now, (placement,), (), 1, remaining_work(view), view.deadline)
     facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
     found = re_place(view, plan, policy, facts_for, mine, billed=billed_time(view, now), now=now)
@@ -187,7 +186,7 @@ def _judged(
     if found.short_of is not None:
         why = f"the money that is left does not pay for a start, which takes {found.short_of} at least"
         return Objection(Cause.REQUEST_EXPIRED, why)
-    # The money is not used up from the request on, but from the launch on.
+    # The money is used from the launch on, not from the request on.
     dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, movements_of(tx, view.id))
     tx.post(dated)
     given = through_standing(tx, found, view.id)

@@ -1,4 +1,4 @@
-"""Waiting for paid capacity: what occupies it, read from the store, for the decision in
+"""Waits for prepaid capacity: reads its occupants from the store for the decision in
 `broker.placement.wait_for_reserved`."""
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ def wait_for_paid(
     since: datetime,
     longest: timedelta | None,
 ) -> WaitForReserved | None:
-    """What a job had better wait for, as far as its policy lets it (``longest``); None where it should start now.
+    """The prepaid capacity for which a job should wait, at most ``longest`` after ``since`` (UTC); None if it should
+    start now.
 
-    ``unoccupied`` makes a second plan, and is asked only where paid machines are in use and the first would rent.
+    ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity; called only if prepaid
+    machines are in use and ``free`` would rent.
     """
     if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
         return None
@@ -42,6 +44,6 @@ def wait_for_paid(
 
 
 def _done_at(look: Reading, live: LiveAttempt) -> datetime | None:
-    """When that job is expected to be done there, as its plan said."""
+    """When that job is expected to finish there, by its plan (UTC); None if unknown."""
     latest = next((view.latest for view in look.views([live.job_id])), None)
     return latest.placement.finish if latest is not None else None

@@ -1,4 +1,4 @@
-"""What of a budget is held for requests that nobody has decided: whoever finds no room there is told whose they are."""
+"""The part of a budget that pending approval requests hold; a refusal for lack of room names them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.ledger.journal import OpenHold, Reading
 
 
 def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
-    """Whether some budget has something against the action."""
+    """Whether some budget objects to the action."""
     budgets = (rule for rule in policy.rules if rule.kind == "budget")
     return any(rule.judge(action, facts).answer is not Answer.ALLOW for rule in budgets)
 
@@ -22,7 +22,7 @@ def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
 def with_asks(
     look: Reading, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
 ) -> dict[str, tuple[BudgetUse, ...]]:
-    """The states of these budgets, with what of each is held for requests that wait."""
+    """The states of these budgets, each with the pending requests that hold a part of it."""
     waiting = {view.id: view for view in look.undecided()}
     if not waiting:
         return dict(uses)
@@ -41,7 +41,7 @@ def _asks(
         view = waiting[hold.job_id]
         asked = view.asked
         assert asked is not None, "only jobs that wait are looked at"
-        # Of a job that runs meanwhile, the rest of its hold was approved before.
+        # For a job that runs meanwhile, the rest of its hold was approved before.
         amount = min(hold.held, asked.held.get(hold.money, Money.ZERO))
         held = hold.burn.seen(now).last(amount).share((use.period_start, use.period_end))
         if held <= Money.ZERO:

@@ -1,7 +1,7 @@
-"""The gate for what runs: every rule judges from time to time whether it may go on.
+"""The gate for running attempts: every rule judges at intervals whether they may continue.
 
-What is denied is told to stop, checkpoint first, with the rule's words in its stream and the decision on record. Where
-the policy cannot be read for the moment, what runs goes on within the money that is held for it.
+A denied attempt is stopped, checkpoint first; the rule's objection is in the job's events and the decision on record.
+While the policy cannot be read, attempts continue within their hold.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ OverOf = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
 
 
 class Enforcement(Controller):
-    """Judges what runs. ``usage``: what was seen of an attempt's accelerators; asked only where some
-    rule needs it. ``every``: how often each job is judged, in the broker's time. ``over``: the budgets that are
-    exceeded and stop what runs."""
+    """Judges running attempts. ``usage``: returns the utilisation of an attempt's accelerators; called only if some
+    rule needs it. ``every``: the interval between judgements of a job, in broker time. ``over``: returns the exceeded
+    budgets that stop running attempts."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Enforcement(Controller):
         return None if policy is None else policy.version
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Tell an attempt to stop that may not go on."""
+        """Stop the attempt if a rule denies that it continues."""
         view, now, attempt, policy = about.view, about.now, about.view.latest, self._active(about.now)
         assert attempt is not None, "else it goes by nothing"
         assert policy is not None, "else it goes by nothing"
@@ -95,7 +95,7 @@ class Enforcement(Controller):
         self._warned.pop(key, None)
 
     def _keep_warnings(self, view: JobView, attempt: AttemptView, policy: PolicySet, said: SaidToRunning) -> None:
-        """Put on record, once an attempt, what rules that only warn would have stopped."""
+        """Record, once per attempt, the verdicts of rules that only warn."""
         told = attempt.number, frozenset(verdict.name for verdict in said.verdicts if verdict.warns)
         if not told[1] or self._warned.get(view.id) == told:
             return
@@ -107,15 +107,15 @@ class Enforcement(Controller):
         self._warned[view.id] = told
 
     def max_unattended(self, job: Job) -> timedelta | None:
-        """For how long a job's rented machines may go on when no broker looks after them: the shorter of what the job
-        and the policy say, the last one that could be read. None: as long as they are paid."""
+        """The longest time that a job's rented machines may run without a broker: the shorter limit of the job and of
+        the last readable policy. None: their funded time."""
         policy = self._active(self._now()) or self._last
         said = (job.max_unattended, policy.defaults.max_unattended if policy else None)
         return min((longest for longest in said if longest is not None), default=None)
 
     def idle_limits(self, view: JobView) -> tuple[IdleLimit, ...]:
-        """What of idleness ends the job, for its node to see to by itself: of the policy that could be read last. Rules
-        with a condition are left to whoever judges with all the facts."""
+        """The idleness limits that the job's node enforces alone, of the last readable policy. Rules with a condition
+        are omitted: they need all facts."""
         policy = self._active(self._now()) or self._last
         if policy is None:
             return ()
@@ -132,14 +132,14 @@ class Enforcement(Controller):
         return tuple(limit for one in self._idle[1] if (limit := one.idle_limit(action)) is not None)
 
     def edges_ahead(self, view: JobView, kind: MoneyKind) -> tuple[datetime, ...]:
-        """Where the present periods of the budgets end under which the job's money of that kind counts (UTC), by the
-        policy that could be read last."""
+        """The ends of the current periods (UTC) of the budgets that count this money of the job, by the last readable
+        policy."""
         now = self._now()
         policy = self._active(now) or self._last
         return () if policy is None else edges_ahead(policy.budgets(view.job, view.user), kind, now)
 
     def _active(self, now: datetime) -> PolicySet | None:
-        """The policy in force, read once for all jobs of a look; None when it cannot be read."""
+        """The policy in force, read once for all jobs of a tick; None if it cannot be read."""
         if self._read is not None and timedelta(0) <= now - self._read[0] < self._every / 5:
             return self._read[1]
         policy = None
@@ -170,7 +170,7 @@ class Enforcement(Controller):
 
 @dataclass(frozen=True, slots=True)
 class SaidToRunning:
-    """What the rules say to an attempt that runs, and what they saw."""
+    """The rules' verdicts on a running attempt, with their inputs."""
 
     action: Action
     facts: Facts
@@ -208,8 +208,8 @@ def said_to_running(
     now: datetime,
     over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
 ) -> SaidToRunning:
-    """The rules' word on an attempt that runs. A guardrail that asks first lets what was approved go on, and nothing
-    else. ``over``: the budgets that are exceeded and stop what runs."""
+    """Judges a running attempt. A guardrail that requires an approval lets only approved attempts continue. ``over``:
+    the exceeded budgets that stop running attempts."""
     billed = billed_time(view, now)
     mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
     action = Action(
@@ -225,15 +225,15 @@ def said_to_running(
         attempts=view.attempt_count,
         usage=tuple(usage),
     )
-    # Who else runs and what budgets have left is for starts: of two that run, neither is the one too many. Reading
-    # that for every job every few seconds would take longer than those few seconds.
+    # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the excess
+    # one. Reading them for every job every few seconds would take longer than these seconds.
     mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
     facts = Facts(now, budgets=mine_over, grants=view.grants)
     return SaidToRunning(action, facts, tuple(policy.judge(action, facts)))
 
 
 def _runs(view: JobView, attempt: AttemptView) -> bool:
-    """Whether there is something that could be told to stop, and nobody told it yet."""
+    """Whether it has a machine to stop and no stop was requested."""
     return (
         not attempt.state.final
         and attempt.state is not AttemptState.REQUESTED

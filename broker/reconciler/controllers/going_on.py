@@ -1,8 +1,8 @@
-"""What a policy stopped, or refused money, goes on by itself once policies that come into force later allow it.
+"""Resumes jobs that a policy stopped, or refused money, once a later policy allows it.
 
-Judged once by each policy: by the rules of what runs, as if it still ran where it was stopped, so that what they were
-against is gone; and by the gate of every start. What is denied again is on record, and waits for the next policy or for
-its owner (`gpubroker jobs extend`).
+Each policy judges such a job once: by the rules for running attempts, as if it still ran where it was stopped, to
+verify that their objection is gone; and by the gate for starts. A new denial is recorded, and the job waits for the
+next policy or its owner (`gpubroker jobs extend`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ BY_POLICY = "the policy"
 
 
 def stopped_by_rules(view: JobView) -> bool:
-    """Whether the job is paused because rules of a policy stopped it or refused it money. What its node stopped by
-    itself, for idleness, is not: nobody knows whether it would idle again."""
+    """Whether the job is paused because rules of a policy stopped it or refused it money. A stop by its node, for
+    idleness, does not count: the job might idle again."""
     if view.state is not JobState.PAUSED_BUDGET or view.cancel_requested:
         return False
     match view.waiting:
@@ -46,7 +46,7 @@ def stopped_by_rules(view: JobView) -> bool:
 
 
 def is_due(look: Reading, view: JobView, policy: PolicySet) -> bool:
-    """Whether the policy in force has said nothing yet to a job that an earlier one stopped."""
+    """Whether the policy in force has not yet judged a job that an earlier one stopped."""
     if not stopped_by_rules(view):
         return False
     last = next(iter(look.decisions(job_id=view.id, limit=1)), None)
@@ -54,8 +54,8 @@ def is_due(look: Reading, view: JobView, policy: PolicySet) -> bool:
 
 
 class GoingOn(Controller):
-    """Lets jobs go on that policies stopped. ``plans`` makes the plans for what is left of a job; ``over``: the budgets
-    that are exceeded and stop what runs."""
+    """Resumes jobs that policies stopped. ``plans`` makes the plans for a job's remaining work; ``over``: returns the
+    exceeded budgets that stop running attempts."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class GoingOn(Controller):
         try:
             return self._policy().version
         except InvalidInput:
-            return None  # what cannot be read lets nothing go on
+            return None  # an unreadable policy resumes nothing
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Let the job go on, or put on record why not. Raises `RetryLater` when offers cannot be had for the moment,
+        """Resume the job, or record the denial. Raises `RetryLater` if offers are unavailable for now,
         `NoLongerCurrent`."""
         view, now, policy = about.view, about.now, self._policy()
         with self._journal.reading() as look:
@@ -96,7 +96,7 @@ class GoingOn(Controller):
         return DecideAnew()
 
     def _where_it_was(self, tx: Writing, view: JobView, policy: PolicySet, now: datetime) -> Decision | None:
-        """The denial of what ran by the rules of what runs, as it was when it was stopped; None without."""
+        """The denial by the rules for running attempts, judged as at the stop; None if they allow it."""
         attempt = view.latest
         if attempt is None or not isinstance(view.waiting, StoppedByPolicy):
             return None
@@ -106,7 +106,7 @@ class GoingOn(Controller):
 
 
 def _stopped_with(look: Reading, view: JobView) -> Action:
-    """What was judged when it was stopped; without what is not on record."""
+    """The action judged at the stop; a bare one if it is not on record."""
     try:
         kept = look.decisions(job_id=view.id, action=ActionKind.CONTINUE, limit=1)
         found = inputs_of(kept[0]) if kept else None
@@ -117,7 +117,7 @@ def _stopped_with(look: Reading, view: JobView) -> Action:
 
 
 def _at_the_gate(tx: Writing, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
-    """The gate's refusal of every place; None where it may start somewhere, or only the market is in the way."""
+    """The gate's refusal of all placements; None if it allows one, or if only the market prevents a start."""
     plan = plans.in_time if plans.in_time.placements else plans.anyhow
     facts_for = facts_of(tx, policy, now)
     if plan.placements:

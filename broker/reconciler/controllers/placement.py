@@ -1,4 +1,4 @@
-"""Giving a job its next attempt: fresh offers, a plan, the gate, then money and intent in one transaction."""
+"""Requests a job's next attempt: current offers, a plan, the gate, then money and intent in one transaction."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from broker.reconciler.pools import left_alone, refused_everywhere, untried_firs
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 
-# The kinds of rule whose refusal of more money only a person can change; what others refuse may pass by itself.
+# Kinds of rules whose refusal of money only a person can change. Refusals by others may end by themselves.
 _ABOUT_MONEY = ("budget", "budget_required")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What a plan is made from: the offers that could serve the job, and the conditions of plans here and now."""
+    """The inputs of a plan: the offers that could serve the job, and the current conditions."""
 
     offers: Sequence[Offer]
     conditions: Conditions
@@ -62,8 +62,8 @@ MarketFor = Callable[[Job], PlanInputs]
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """What the queue has for a job. ``first``: the offer that is its own now. ``taken``: limited pools whose free
-    machines are others' turn. ``wait``: why it had better wait for its turn, None where it should be placed now."""
+    """The queue's result for a job. ``first``: the offer reserved for it now. ``taken``: limited pools whose free
+    machines are reserved for others. ``wait``: why it should wait for its turn; None if it should be placed now."""
 
     first: str | None = None
     taken: frozenset[str] = frozenset()
@@ -72,8 +72,8 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class PlacementAdvice:
-    """What the strategy says: placements in the order to be tried, and why; none at all to wait. ``pool``: for which it
-    waits, empty where it names none."""
+    """The strategy's advice: placements in the order to try, and the reason; without placements the job waits.
+    ``pool``: for which it waits; empty if it names none."""
 
     placements: tuple[Placement, ...]
     why: str
@@ -82,8 +82,8 @@ class PlacementAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What can be done now: ``in_time`` makes the deadline, ``anyhow`` would do without one; the same where the job has
-    none. ``facts``: what the policies judged by. ``over`` makes a plan over other offers than there are."""
+    """The plans possible now: ``in_time`` meets the deadline, ``anyhow`` ignores it; the same without a deadline.
+    ``facts``: the policies' inputs. ``over`` makes a plan over other offers."""
 
     market: PlanInputs
     in_time: Plan
@@ -93,22 +93,21 @@ class Plans:
 
 
 Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
-"""Asks the strategy; None where the plan's own ranking stands."""
+"""Returns the strategy's advice; None to keep the plan's ranking."""
 
 
 def attempt_key(job_id: str, number: int) -> str:
-    """The key of an attempt: what engines are idempotent on."""
+    """The key of an attempt, on which engine calls are idempotent."""
     return f"{job_id}-{number}"
 
 
 def hold_entries(
     tags: Tags, held: Mapping[MoneyKind, Money], burns: Mapping[MoneyKind, Burn], movement: Movement, number: int
 ) -> list[Entry]:
-    """The entries after which the job holds what ``burns`` say, with their dates.
+    """The entries after which the job's hold is ``burns``, with their dates.
 
-    ``held``: what it holds before, as far as it may use it. What is more is moved by ``movement`` (hold or top-up),
-    what is less is released. ``number``: how many movements the job has had (`movements_of`); it makes the new ones'
-    ids unique.
+    ``held``: the usable hold before. An increase is posted as ``movement`` (hold or top-up), a decrease as a release.
+    ``number``: the number of the job's movements so far (`movements_of`); it makes the new ids unique.
     """
     found: list[Entry] = []
     for kind, burn in burns.items():
@@ -129,17 +128,17 @@ def hold_entries(
 
 
 def movements_of(look: Reading, job_id: str) -> int:
-    """How many movements of money the job has had."""
+    """The number of the job's movements of money so far."""
     return movements(look.sums([job_id]).get(job_id, ()))
 
 
 def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
-    """What is held of each kind of money."""
+    """The hold of each kind of money."""
     return {kind: one.held for kind, one in balance.items()}
 
 
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
-    """The record of one passage through the gate."""
+    """The record of one judgement at the gate."""
     p, action = admission.placement, admission.action
     others = [other for other in plan.placements if other is not p]
     inputs = written(action, facts, others, counts_live=policy.counts_live)
@@ -164,8 +163,8 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
 
 
 class Placing(Controller):
-    """Places jobs. ``missing_secrets``: which of a job's secrets this process cannot pass on. ``lot``: what the queue
-    has for a job among those that wait. ``refused``: told of each job that the gate refused a place."""
+    """Places jobs. ``missing_secrets``: returns a job's secrets that this process lacks. ``lot``: returns the queue's
+    result for a job. ``refused``: called with each job that the gate refused."""
 
     def __init__(
         self,
@@ -186,19 +185,19 @@ class Placing(Controller):
         self._refused = refused
 
     def goes_by(self, about: JobContext) -> bool:
-        """Looking for a place costs a plan, so news of a job alone is no reason to look again."""
+        """Constant: a search for a place costs a plan, so new events of the job alone trigger none."""
         return True
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         """Request the job's next attempt, pause it, or note why it must wait.
 
-        Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read,
+        Raises `RetryLater` if offers are unavailable for now, `InvalidInput` if no policy can be read,
         `NoLongerCurrent`.
         """
         return DecideAnew() if self._place(about.view, about.now) else TryLater(Trouble.NO_PLACE)
 
     def _place(self, view: JobView, now: datetime) -> bool:
-        """Whether the job is to be looked at anew at once: a note alone is no reason for that."""
+        """Whether to decide the job's next step again at once; a note alone does not require it."""
         if missing := self._missing_secrets(view.job):
             return self._note(view, SecretsMissing(names=tuple(missing)), now)
         policy, lot = self._policy(), self._lot(view, now)
@@ -221,7 +220,8 @@ class Placing(Controller):
             return self._note(view, waits_for_paid(waiting), now)
         billed = billed_time(view, now)
         with writing_if(self._journal, view) as tx:
-            # The plan was made outside, so that others are not kept waiting; what it took for granted may be over.
+            # The plan was made outside the transaction, so that other writers need not wait; its assumptions may no
+            # longer hold.
             if self._policy().version != policy.version:
                 return True
             facts_for = facts_of(tx, policy, now)
@@ -259,7 +259,7 @@ class Placing(Controller):
     def _waits(
         self, view: JobView, plans: Plans, plan: Plan, policy: PolicySet, now: datetime
     ) -> WaitForReserved | None:
-        """What the job had better wait for than rent."""
+        """The prepaid capacity for which the job should wait instead of renting; None without."""
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         with self._journal.reading() as look:
             return wait_for_paid(
@@ -274,7 +274,8 @@ class Placing(Controller):
             )
 
     def plans(self, view: JobView, policy: PolicySet, now: datetime, taken: frozenset[str] = frozenset()) -> Plans:
-        """The plans for what is left of the job. ``taken``: limited pools whose free machines are not for it."""
+        """The plans for the job's remaining work. ``taken``: limited pools whose free machines are reserved for
+        others."""
         market = self._market(view.job)
         with self._journal.reading() as look:
             action = moving_on(view, now)
@@ -305,14 +306,15 @@ class Placing(Controller):
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
     def _note(self, view: JobView, reason: WaitReason, now: datetime) -> bool:
-        """Record why the job waits, unless that is on record already. That alone is no reason to look at it anew."""
+        """Record why the job waits, unless the reason is on record already. Returns False: a note alone changes no
+        decision."""
         if not same_reason(reason, view.waiting):
             append_if(self._journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
         return False
 
 
 def _own(lot: Lot, plans: Plans) -> PlacementAdvice | None:
-    """The machines that are the job's turn now, before all others; None where they do not do any more."""
+    """The placements with the machines reserved for the job first; None if those are no longer suitable."""
     placements = plans.in_time.placements or plans.anyhow.placements
     if lot.first is None or all(p.offer.id != lot.first for p in placements):
         return None
@@ -320,7 +322,7 @@ def _own(lot: Lot, plans: Plans) -> PlacementAdvice | None:
 
 
 def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
-    """The plan; when only the deadline is in the way, the plan without it, and word of the risk, once."""
+    """The plan; if only the deadline prevents one, the plan without it, and a warning event, once."""
     late = plans.anyhow
     if plans.in_time.placements or not late.placements:
         return plans.in_time if plans.in_time.placements else late, []
@@ -358,19 +360,19 @@ def waits_for_paid(waiting: WaitForReserved) -> WaitsForPaid:
 
 
 def _nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
-    """Why no offer is left: the policy's rules where they deny what the job and the market leave, but not where the job
+    """Why no offer is left: the objecting rules, if rules deny all offers that job and market leave, unless the job
     waits for its turn on owned machines; else the counted reasons."""
     denied = {one.objection for one in rejections if one.objection is not None}
     if not denied or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
         return NothingFits(counts={str(reason): count for reason, count in count_reasons(rejections).items()})
-    if len(denied) > 1:  # each place is denied in other words
+    if len(denied) > 1:  # the messages differ by placement
         denied = {replace(one, message="") for one in denied}
     objections = sorted(denied, key=lambda one: (one.source, one.name, one.code))
     return PolicyDenies(objections=tuple(objections), everywhere=True)
 
 
 def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
-    """What a refused move means: money that is refused or too little pauses the job, everything else is waited out."""
+    """The event for a refusal: refused or insufficient money pauses the job; after any other refusal it waits."""
     objections = tuple(verdict.objection for verdict in found.objections)
     if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
         return ev.Paused(reason=MoneyRefused(objections=objections, more=bool(found.money)))
@@ -382,7 +384,7 @@ def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
 
 
 def moving_on(view: JobView, now: datetime) -> Action:
-    """What the rules judge when a job is placed again, before it is known where."""
+    """The action that rules judge when a job is placed again, before its placement is known."""
     return Action(
         ActionKind.RE_PLACE,
         view.job,

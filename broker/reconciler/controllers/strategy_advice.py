@@ -1,7 +1,7 @@
-"""Asking the strategy about a job: where its next attempt should go, whether to wait, and when to move.
+"""Applies the strategy to a job: where to place its next attempt, whether to wait, when to move.
 
-One `Strategist` serves every job of a reconciler. What it remembers of a job can be had again from the store: the
-course is made from the history before the job's start, and has seen every tick since.
+One `Strategist` serves all jobs of a reconciler. Its state of a job can be rebuilt from the store: a session is made
+from the price history before the job's start and has seen every tick since.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from broker.reconciler.progress import remaining_work
 log = logging.getLogger(__name__)
 
 TICK = timedelta(minutes=5)
-"""How long a decision binds; interruptions and capacity that comes back are answered at once."""
+"""The interval between decisions; interruptions and returning capacity are handled at once."""
 REACH = timedelta(days=30)
 REST = timedelta(minutes=5)
-"""How long a pool that was just taken back is left alone while there are others."""
+"""How long a pool is avoided after an interruption there, if there are others."""
 MOST_POOLS = 8
-"""The cheapest; each costs time to learn."""
+"""The number of pools considered, cheapest first; each takes time to learn."""
 TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
@@ -58,7 +58,7 @@ class TickHistory(Protocol):
 
 
 HistoryOf = Callable[[Sequence[Offer], datetime, timedelta, timedelta], TickHistory]
-"""The record of offers' pools: until when, how far back, and the length of a tick."""
+"""Returns the history of the offers' pools: arguments are its end (UTC), its length and the length of a tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class LoggedDecision:
 
 @dataclass
 class _JobMemory:
-    """What is remembered of a job: its course, what that is made for, and the last decision."""
+    """The state of a job: its strategy session, the inputs it was made for, and the last decision to move."""
 
     course: StrategySession
     made_for: tuple[object, ...]
@@ -81,7 +81,7 @@ class _JobMemory:
 
 
 class Strategist:
-    """The strategies of all jobs. ``told`` receives every decision."""
+    """The strategies of all jobs. ``told`` is called with every decision."""
 
     def __init__(
         self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[LoggedDecision], None] = lambda said: None
@@ -92,7 +92,7 @@ class Strategist:
         self._kept: dict[str, _JobMemory] = {}
 
     def place(self, view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
-        """Where the job's next attempt should be tried, in order; None where the plan's own ranking is as good."""
+        """The placements to try for the job's next attempt, in order; None to keep the plan's ranking."""
         if view.deadline is None:
             return _patient(view, plans, now)
         found = self._decide(view, plans, now, None)
@@ -102,7 +102,7 @@ class Strategist:
         return PlacementAdvice(tuple(live.in_order(decision, ground, plans.in_time)), decision.why)
 
     def moves(self, view: JobView, plans: Plans, now: datetime) -> MovesElsewhere | None:
-        """Why the running attempt should be stopped and the job placed anew; None where it should go on."""
+        """Why the running attempt should stop and the job be placed again; None if it should continue."""
         attempt = view.latest
         if attempt is None or attempt.state.final:
             return None
@@ -149,7 +149,7 @@ class Strategist:
         kept = self._course(view, ground, offers, plans, now)
         at = int(seen.elapsed // tick)
         if attempt is None and kept.moving is not None and kept.moving[0] == at and _possible(kept.moving[1], seen):
-            return ground, kept.moving[1]  # on its way there
+            return ground, kept.moving[1]  # the move decided in this tick is under way
         decision = live.decide(kept.course, ground, seen)
         moves = decision.mode is not seen.mode or decision.pool != seen.pool
         kept.moving = (at, decision) if attempt is not None and moves else None
@@ -159,7 +159,7 @@ class Strategist:
     def _course(
         self, view: JobView, ground: live.Ground, offers: Sequence[Offer], plans: Plans, now: datetime
     ) -> _JobMemory:
-        """The job's course: made from what was known before its start; it has seen every tick before this one."""
+        """The job's session: made from the history before its start; it has seen every tick before this one."""
         known = self._kept.get(view.id)
         made_for = (ground.task.deadline, ground.steady.offer.pool)
         current = int((now - view.submitted_at) // self._tick)
@@ -179,8 +179,8 @@ class Strategist:
         self, ground: live.Ground, offers: Sequence[Offer], kin: Sequence[Offer], began: datetime
     ) -> tuple[StrategySession, str]:
         past = self._history(offers, began, REACH, self._tick)
-        beside = self._history(kin, began, REACH, self._tick)  # asked for apart: records of unlike length stay so
-        family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps nobody looked
+        beside = self._history(kin, began, REACH, self._tick)  # apart, as lengths may differ
+        family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps unpolled
         steady = ground.steady
         price = {
             pool: [each * steady.nodes * _worth(ground, pool) for each in prices]
@@ -198,7 +198,7 @@ class Strategist:
 
 
 def resting(view: JobView, now: datetime) -> frozenset[str]:
-    """The pools that were taken from this job a short while ago."""
+    """The pools where this job was interrupted a short while ago."""
     return frozenset(
         attempt.placement.offer.pool
         for attempt in view.attempts
@@ -207,7 +207,7 @@ def resting(view: JobView, now: datetime) -> frozenset[str]:
 
 
 def _patient(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
-    """Whether a job without a deadline had better wait for spot capacity than start where it could now."""
+    """The advice to wait for spot capacity, for a job without a deadline; None if it should start now."""
     value = value_of_time(view.job, plans.market.conditions)
     if not value or plans.over is None:
         return None
@@ -223,8 +223,8 @@ def _patient(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | No
 
 
 def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> MovesElsewhere | None:
-    """Why a job that still waits in a queue should go elsewhere: there it would only just meet its deadline. A job
-    without a deadline waits on, and so does one that would be late everywhere. ``margin``: before it is too late."""
+    """Why a job should leave its engine's queue: elsewhere it would just meet its deadline, with at most ``margin`` to
+    spare. None for a job without a deadline and for one that would be late everywhere."""
     others = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
     first = min(others, key=lambda p: p.finish or view.submitted_at, default=None)
     if view.deadline is None or first is None or first.finish is None or view.deadline - first.finish > margin:
@@ -234,7 +234,7 @@ def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin:
 
 
 def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> MovesElsewhere | None:
-    """Why a job without a deadline should move, where its time and money are worth it."""
+    """Why a job without a deadline should move, by cost and value of time; None if it should not."""
     value, left = value_of_time(view.job, plans.market.conditions), remaining_work(view)
     if not value or left is None or attempt.state is not AttemptState.RUNNING:
         return None
@@ -253,14 +253,14 @@ def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> Mov
 
 
 def _worth(ground: live.Ground, pool: str) -> float:
-    """What turns an hour there into the work of an hour on the steady machine."""
+    """The factor that converts a price there to the price of the same work on the steady machine."""
     placement = ground.spot.get(pool)
     return ground.steady.throughput / placement.throughput if placement else 1.0
 
 
 def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> list[Offer]:
-    """The spot pools worth knowing: the one that the job is on, those that could be had, and those of the same machine
-    as the steady one that are sold out for the moment; the cheapest first. One offer a pool."""
+    """The spot pools to consider: the job's present one, the available ones, and sold-out ones with the same machine as
+    the steady placement; one offer per pool, cheapest first."""
     found = {pool: placement.offer for pool, placement in ground.spot.items()}
     machine = ground.steady.offer.machine
     for offer in _sold_out(plans):
@@ -276,8 +276,8 @@ def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> lis
 
 
 def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Offer]:
-    """Spot offers of the steady one's machine in pools that this job may not use, or that are too many: what is on
-    record of them tells how such capacity comes and goes. The first by name, so that restarts see the same."""
+    """Spot offers with the steady placement's machine in pools outside ``offers``: their history shows how such
+    capacity comes and goes. The first by name, so that restarts use the same."""
     known = {offer.pool for offer in offers}
     machine = ground.steady.offer.machine
     found: dict[str, Offer] = {}
@@ -289,7 +289,7 @@ def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Off
 
 
 def _sold_out(plans: Plans) -> list[Offer]:
-    """Spot capacity that would do, were there any just now."""
+    """Suitable spot offers that are sold out now."""
     sold_out = {
         r.offer_id for r in plans.anyhow.rejections if r.reason in (Reason.UNAVAILABLE, Reason.TOO_FEW_MACHINES)
     }
@@ -301,12 +301,11 @@ def _possible(decision: StrategyDecision, seen: Situation) -> bool:
 
 
 class Moving(Controller):
-    """Once a tick it asks the strategy whether what runs should go on where it is. Makes the plans itself through
-    ``plans``.
+    """Asks the strategy once a tick whether a running attempt should move. ``plans`` makes the plans.
 
-    ``rest``: so many times as long as an answer took nobody else is asked about, so that thousands of jobs whose ticks
-    begin together take turns over several looks instead of holding one up: nobody is asked about twice while another
-    still waits for its turn. ``seconds``: of any clock that only goes on.
+    ``rest``: after each call of the strategy, no other follows for this multiple of its duration. So thousands of jobs
+    whose ticks coincide are spread over several ticks of the reconciler; no job has a second turn while another waits
+    for its first. ``seconds``: a monotonic clock.
     """
 
     def __init__(
@@ -326,7 +325,7 @@ class Moving(Controller):
         self._in_line, self._had_turn, self._gave_way = set[str](), set[str](), set[str]()
 
     def goes_by(self, about: JobContext) -> int | None:
-        """The tick, where what runs could be moved."""
+        """The tick; None if there is nothing to move."""
         attempt = about.view.latest
         if attempt is None or not _could_move(about.view, attempt):
             self._in_line.discard(about.view.id)
@@ -334,7 +333,7 @@ class Moving(Controller):
         return self._tick(about.view, about.now)
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Tell the attempt to stop where it should move."""
+        """Stop the attempt if it should move."""
         view, attempt, now = about.view, about.view.latest, about.now
         assert attempt is not None, "else it goes by nothing"
         if self._tick(view, attempt.requested_at) >= self._tick(view, now):  # that tick has been decided already
@@ -362,7 +361,7 @@ class Moving(Controller):
         return (at - view.submitted_at) // self._every
 
     def _has_turn(self, job_id: str, now: float) -> bool:
-        """Whether it may be asked about: not while others rest, nor again while somebody waits for a first turn."""
+        """Whether it is the job's turn: not during a rest, and no second turn while another job waits for its first."""
         again = job_id in self._had_turn
         if now < self._rests_until:
             if not again:
@@ -372,7 +371,7 @@ class Moving(Controller):
             self._gave_way.add(job_id)
             return False
         if again:
-            # Nobody is in line; or nobody was asked about since it gave way, so that whoever was is gone.
+            # Nobody waits; or nobody had a turn since this job gave way, so those who waited are gone.
             self._had_turn.clear()
             self._in_line.clear()
         self._had_turn.add(job_id)

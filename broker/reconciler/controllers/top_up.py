@@ -1,10 +1,10 @@
-"""More money for what runs, before what is held for it is used up.
+"""Holds more money for running attempts before their hold is used up.
 
-A hold is for the dearest that a job may come to as far as was known at its start; spot prices rise, machines linger. So
-what runs is looked after: when its money nears its end while its own limits leave it time and money, more is held, in
-steps, so that no budget lies idle. The same gate judges that as everything else that costs money, and the decision is
-kept. Where it is refused to the last, the attempt is told to stop a little before its money ends, checkpoint first,
-with the rule's words; the job waits for a person then (`jobs extend`).
+A hold covers the highest cost known at the start; spot prices rise, and machines may take long to end. When a hold
+nears its end and the job's limits leave it time and money, more is held, in steps, so that no budget is blocked
+needlessly. The gate judges this like every other expense, and the decision is recorded. If it is refused until the last
+moment, the attempt is stopped shortly before its money ends, checkpoint first, with the rule's objection; the job then
+waits for a person (`jobs extend`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TopUpPace:
-    """How money is looked after, in the broker's time. ``near``: so long before its end more is asked for; ``step``:
-    for so much longer; ``every``: so often it is looked at; ``again``: so long after a refusal it is asked for again;
-    ``last``: what is refused so shortly before the end is refused for good."""
+    """Intervals of top-ups, in broker time. ``near``: the time before the end of a hold at which more is requested;
+    ``step``: for how much longer; ``every``: the interval between checks; ``again``: the time between a refusal and the
+    next request; ``last``: a refusal this shortly before the end is final."""
 
     near: timedelta = timedelta(minutes=15)
     step: timedelta = timedelta(hours=1)
@@ -54,7 +54,7 @@ class TopUpPace:
     last: timedelta = timedelta(minutes=1)
 
     def scaled(self, factor: float) -> TopUpPace:
-        """For a sandbox that runs faster: looks are made in wall-clock time, and must not come too late."""
+        """For a sandbox that runs faster: checks happen in wall-clock time and must not come too late."""
         return TopUpPace(
             near=max(self.near, timedelta(seconds=15) * factor),
             step=max(self.step, timedelta(seconds=60) * factor),
@@ -66,8 +66,8 @@ class TopUpPace:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What should be held beside (USD; none where only the dates change), all that the job would hold with its dates,
-    until when the attempt may run then (UTC), and what triggers it."""
+    """A required change of a hold. ``amount``: additional money (USD; zero if only the dates change); ``burn``: the
+    whole hold afterwards, with its dates; ``until``: when the attempt must stop then (UTC); ``trigger``: the reason."""
 
     amount: Money
     burn: Burn
@@ -84,11 +84,11 @@ def need_of(
     now: datetime,
     pace: TopUpPace,
 ) -> Need | None:
-    """What an attempt needs now to go on; None where its money is not near its end, or the job's own limits are, and
-    what is held is used up no faster than was judged. Pure.
+    """The change of the hold that an attempt needs now; None if its money lasts long enough or its job's limits end
+    first, and the hold is not used faster than was judged. Pure.
 
-    ``held``: what the job may use of the kind of money that it runs on; ``committed``: what it has spent and holds in
-    all (USD).
+    ``held``: the usable hold of the kind of money that it runs on; ``committed``: the job's total spend and holds
+    (USD).
     """
     paid, ends_at = funds.paid_until, now + max(view.max_duration - billed, timedelta(0))
     if paid is None:
@@ -101,7 +101,7 @@ def need_of(
     amount = funds.lacking(wanted)
     if view.max_cost is not None:
         amount = min(amount, max(view.max_cost - committed, Money.ZERO))
-    # What the attempt cannot use any more in its time is not dated: it is released.
+    # Money that the attempt cannot use in its remaining time is released, not dated.
     with_it = replace(funds, left=funds.left + amount, judged_until=None, edges=())
     whole = held + amount - (Money.ZERO if amount else min(with_it.to_spare(ends_at), held))
     longest = ends_at - now + billed_at_a_stroke(funds.billing) + STOP_GRACE
@@ -127,7 +127,7 @@ def _trigger(funds: Funds, paid: datetime, ends_at: datetime, now: datetime, pac
 
 
 class TopUp(Controller):
-    """Looks after the money of what runs."""
+    """Keeps running attempts funded."""
 
     def __init__(self, journal: Journal, policy: Callable[[], PolicySet], pace: TopUpPace | None = None) -> None:
         self._journal = journal
@@ -135,7 +135,7 @@ class TopUp(Controller):
         self._pace = pace or TopUpPace()
 
     def goes_by(self, about: JobContext) -> bool | None:
-        """Whether the machine is up, where it lives on money that may end."""
+        """Whether the machine is up; None if the attempt does not run on money that may end."""
         attempt = about.view.latest
         if attempt is None or not _lives_on_money(about.view, attempt):
             return None
@@ -166,7 +166,7 @@ class TopUp(Controller):
         return need_of(view, funds, held, committed, billed_time(view, now), now, self._pace)
 
     def _funds(self, look: Reading, view: JobView, attempt: AttemptView, now: datetime) -> Funds:
-        """What the attempt lives on by what is on record now."""
+        """The attempt's funds by the current records."""
         sums, meters = look.sums([view.id]).get(view.id, ()), look.meters([view.id]).get(view.id, {})
         kind = attempt.placement.money
         judged = look.balance(view.id).get(kind, Balance()).burn
@@ -213,7 +213,7 @@ class TopUp(Controller):
         funds: Funds,
         now: datetime,
     ) -> list[tuple[int | None, EventBody]]:
-        """What the answer means; the money is held and dated here."""
+        """The events that follow from the verdict; posts the entries of the hold."""
         number, held = attempt.number, held_of(usable(view, tx.balance(view.id)))
         dated = hold_entries(tags_of(view), held, found.burns, Movement.TOP_UP, movements_of(tx, view.id))
         if found.answer is Answer.ALLOW:
@@ -242,14 +242,14 @@ class TopUp(Controller):
 
 
 def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:
-    """Whether it runs on money that may end, and nobody is asked about it or told it to stop already."""
+    """Whether it runs on money that may end, and neither an approval request nor a stop is pending."""
     runs = not attempt.state.final and attempt.state is not AttemptState.REQUESTED
     told = attempt.stop_requested is not None or view.cancel_requested
     return runs and not told and view.asked is None and attempt.placement.money is not MoneyKind.AMORTISED
 
 
 def _was_refused(look: Reading, view: JobView, attempt: AttemptView) -> bool:
-    """Whether people said no, or nothing, to more for this attempt: they are not asked again."""
+    """Whether a request for more money for this attempt was rejected or expired: it is not repeated."""
     about_approvals = look.approval_events([view.id]).get(view.id, ())
     refused = (one.at for one in about_approvals if isinstance(one.body, ev.ApprovalRefused))
     return any(at >= attempt.requested_at for at in refused)
