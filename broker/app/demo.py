@@ -16,7 +16,8 @@ from pathlib import Path
 
 from broker.app.billing.report import ledger_faults
 from broker.app.jobs import jobs
-from broker.app.jobs.submit import Preview, preview, submit
+from broker.app.jobs.preview import Preview, preview
+from broker.app.jobs.submit import submit
 from broker.app.market.market import freshen
 from broker.app.policy import policies
 from broker.app.service import background

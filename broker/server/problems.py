@@ -13,7 +13,8 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from broker.app.access.once import ChangeUnderWay
-from broker.app.jobs.submit import DearerNow, NoFeasibleCapacity
+from broker.app.jobs.preview import NoFeasibleCapacity
+from broker.app.jobs.submit import DearerNow
 from broker.app.results.errors import ErrorDetails, ProblemResult
 from broker.app.results.values import Result, is_none
 from broker.app.results.verdicts import AlternativeResult

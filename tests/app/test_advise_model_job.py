@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from broker.app.advise.model_job import sized
-from broker.app.jobs.submit import preview, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.submit import submit
 from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput

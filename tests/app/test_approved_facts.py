@@ -69,7 +69,7 @@ class ApprovalSite:
             offers = [replace(one, as_of=now) for one in self.offers]
             return PlanInputs(offers, Conditions(engines={"stage": frozenset()}), {})
 
-        monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
+        monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
         monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
         monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: self.mailbox)
         monkeypatch.setattr(self.mailbox.__class__, "usage", lambda *_: (), raising=False)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.app.jobs import approvals, jobs
-from broker.app.jobs.submit import Preview, preview, submit
+from broker.app.jobs.preview import Preview, preview
+from broker.app.jobs.submit import submit
 from broker.app.results.reasons import ended, waits
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker

@@ -13,8 +13,9 @@ import pytest
 
 from broker.app.billing.report import spend
 from broker.app.jobs import jobs
+from broker.app.jobs.preview import preview
 from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
-from broker.app.jobs.submit import DearerNow, preview, submit
+from broker.app.jobs.submit import DearerNow, submit
 from broker.app.market.market import market_for
 from broker.app.service import background
 from broker.app.service.health import Pulses

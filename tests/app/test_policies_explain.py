@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.app.jobs.submit import preview
+from broker.app.jobs.preview import preview
 from broker.app.policy.policies import explain
 from broker.app.wiring import Broker
 from broker.core.job.file import parse_job

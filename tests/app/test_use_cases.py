@@ -12,8 +12,10 @@ import pytest
 
 from broker.app.billing.report import ledger_faults, spend
 from broker.app.jobs import jobs
+from broker.app.jobs.job_input import read_job
+from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.sealed_secrets import JobSecrets
-from broker.app.jobs.submit import NoFeasibleCapacity, new_job_id, preview, read_job, submit
+from broker.app.jobs.submit import new_job_id, submit
 from broker.app.policy import policies
 from broker.app.service import background
 from broker.app.wiring import Broker

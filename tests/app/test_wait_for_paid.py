@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.jobs.submit import preview, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
@@ -37,7 +38,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     clock = ManualClock(broker.clock.now())
     broker = with_clock(broker, clock)
     broker.store.activate_policy({"t.yaml": WAITS}, by="test")
-    monkeypatch.setattr("broker.app.jobs.submit.market_for", lambda *_, **__: market(broker))
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market(broker))
     return broker
 
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from broker.app.jobs import approvals, jobs
-from broker.app.jobs.submit import read_job, submit
+from broker.app.jobs.job_input import read_job
+from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
 from broker.core.errors import BrokerError

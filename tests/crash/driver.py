@@ -32,7 +32,8 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine.default import DefaultDialect
 
 from broker.agent.formats import Intervals
-from broker.app.jobs.submit import read_job, submit
+from broker.app.jobs.job_input import read_job
+from broker.app.jobs.submit import submit
 from broker.app.service import background, reconciler_setup
 from broker.app.wiring import Broker
 from broker.runfolder.runfolder import RunFolders

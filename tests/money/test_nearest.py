@@ -15,7 +15,7 @@ import pytest
 
 from broker.app.billing import budgets
 from broker.app.jobs import jobs
-from broker.app.jobs.submit import Preview, preview
+from broker.app.jobs.preview import Preview, preview
 from broker.core.errors import Alternative, NotAllowed
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -170,8 +170,8 @@ def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
     found, hint = refused(played, view, jobs.More(max_cost=Money.usd(28)))
     assert not found
-    assert hint.startswith("no lower limit passes now, nor the same request in a later budget period; ")
-    assert hint.endswith("ask whoever owns stage.yaml:4")
+    assert hint.startswith("neither a lower limit nor a later budget period passes; ")
+    assert hint.endswith("ask the owner of stage.yaml:4")
 
 
 def test_what_would_be_asked_about_is_marked(store: Store) -> None:
@@ -181,7 +181,7 @@ def test_what_would_be_asked_about_is_marked(store: Store) -> None:
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
     (now, _), hint = refused(played, view, jobs.More(max_cost=Money.usd(28)))
     assert now.needs_approval
-    assert "'$27.00' (once it is approved)" in hint
+    assert "'$27.00' (needs approval)" in hint
 
 
 def test_the_same_request_passes_once_its_time_has_come(store: Store) -> None:

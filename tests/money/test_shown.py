@@ -11,7 +11,7 @@ import pytest
 
 from broker.app.billing import budgets
 from broker.app.jobs.bills import bill_of
-from broker.app.jobs.submit import preview
+from broker.app.jobs.preview import preview
 from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import SystemClock

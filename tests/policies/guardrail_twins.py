@@ -194,7 +194,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
 
     intervals = Intervals(scan=0.1, mail=0.2, log=1.0, metrics=0.3, notice=60.0, patience=60.0)
     folders = RunFolders(settings.runs_url, broker.clock, intervals)
-    monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
     monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
     monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: folders)
     monkeypatch.setattr("broker.app.service.reconciler_setup._JUDGE_EVERY", timedelta(seconds=0.3))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs.submit import preview, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.submit import submit
 from broker.app.policy.policies import explain
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput

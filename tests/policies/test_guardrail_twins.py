@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs.submit import denied, preview, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.refusals import denied
+from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from policies.registry import RULES
 from tests.actors import ANN

@@ -1,7 +1,6 @@
-"""Requests close to a refused one that would pass: less money, less time, or the same in a later period.
+"""Alternatives to a refused request: less money, less time, or the same request in a later budget period.
 
-Nothing here works out what fits. Every candidate is judged by the gate that refused the request, with the money as the
-ledger has it now; what is returned, the gate let pass.
+Every candidate is judged by the gate that refused the request, with the current ledger; only what passes is returned.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from broker.ledger.journal import Reading
 from broker.reconciler.admission.admission import Admission, FactsFor, admit, least_to_start
 
 _CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
-_MOST_PERIODS = 6  # how many later periods are tried
+_MOST_PERIODS = 6  # later budget periods that are tried
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The limits of a job in all: USD, and billed time. None: not part of the request."""
+    """Limits over all attempts of a job: cost in USD, and billed time. None: not part of the request."""
 
     max_cost: Money | None = None
     max_duration: timedelta | None = None
@@ -49,7 +48,7 @@ def for_submission(
     planned: Callable[[Job], Plan],
 ) -> list[Alternative]:
     """The same job with a lower ``max_cost`` or ``max_duration``, or in a later period. ``plan`` and ``max_duration``:
-    those of the refused one; ``planned``: the plan for a job, because other limits may leave other placements."""
+    those of the refused job. ``planned``: makes a plan, because other limits may leave other placements."""
     job, user = refused.action.job, refused.action.user
 
     def changed(limits: JobLimits) -> Job:
@@ -79,8 +78,8 @@ def _in_job_file(limits: JobLimits) -> str:
 
 
 def smaller(asked: JobLimits, least: JobLimits, judge: Judge) -> Iterator[tuple[JobLimits, Admission]]:
-    """For each limit that is asked for, the largest one below it, in cents or minutes, that is not refused while the
-    other stays as asked. ``least``: the lowest limits that make sense."""
+    """For each requested limit: the largest lower one, in cents or minutes, that passes while the other limit stays as
+    requested. ``least``: the lowest useful limits."""
     if asked.max_cost is not None and least.max_cost is not None:
         cost = asked.max_cost.up_to_cents().micros // _CENT.micros - 1
         yield from _largest(
@@ -96,7 +95,8 @@ def smaller(asked: JobLimits, least: JobLimits, judge: Judge) -> Iterator[tuple[
 def _largest(
     low: int, high: int, limits: Callable[[int], JobLimits], judge: Judge
 ) -> Iterator[tuple[JobLimits, Admission]]:
-    """The largest number that passes, where more is never easier than less; in any case one that passes."""
+    """The largest number that passes, found by bisection. If a larger number can pass where a smaller one fails, still
+    a number that passes."""
     if low > high or not passes(found := judge(limits(low))):
         return
     while low < high:
@@ -109,15 +109,15 @@ def _largest(
 
 
 def passes(admission: Admission) -> bool:
-    """Whether it is allowed, or allowed once somebody approves it."""
+    """Whether it is allowed, or would be after an approval."""
     return admission.answer is not Answer.DENY and admission.short_of is None
 
 
 def starts_later(refused: Admission, policy: PolicySet, facts_for: FactsFor) -> tuple[datetime, bool] | None:
-    """From when (UTC) the same amounts for the same time would pass, by what is held and spent now, and whether only
-    with an approval: the end of a budget period without room. None where no budget refuses it, or none is found.
+    """The earliest end of a full budget period (UTC) after which the same amounts for the same time would pass, and
+    whether they would need an approval. None if no budget refuses the request, or no such period is found.
 
-    Budgets are asked with the money as it is now, every other rule with the time as it is then.
+    Budgets are judged by what is held and spent now, every other rule by the later time.
     """
     action, verdicts = refused.action, refused.verdicts
     for _ in range(_MOST_PERIODS):
@@ -150,7 +150,7 @@ def alternatives(
     later: tuple[datetime, bool] | None,
     instruction: Callable[[JobLimits], str],
 ) -> list[Alternative]:
-    """What passes ``now`` (`smaller`) and what does ``later`` (`starts_later`), with what a person must type."""
+    """What passes ``now`` (`smaller`) and ``later`` (`starts_later`), each with the instruction for a person."""
     found = [
         Alternative(instruction(one), one.max_cost, one.max_duration, None, admission.answer is Answer.ASK)
         for one, admission in now
@@ -162,7 +162,7 @@ def alternatives(
 
 
 def once(look: Reading) -> Reading:
-    """The same look, of which each question is asked once: a search asks the same ones again and again."""
+    """The same view of the store with every query cached: a search repeats the same queries many times."""
     return cast(Reading, _Once(look))
 
 
@@ -177,16 +177,16 @@ class _Once:
 
 
 def as_text(found: Sequence[Alternative], refused: Admission) -> str:
-    """What passes instead, one a line; where nothing does, whom to ask. Empty where that is not known."""
+    """The alternatives, one per line; if there are none, whom to ask. Empty if rules other than budgets refused."""
     if found:
         return "\n".join(["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found)])
     denials = [v for v in refused.verdicts if v.answer is Answer.DENY]
     if any(v.rule != "budget" for v in denials):
-        return ""  # other rules may allow it at another time, or elsewhere
+        return ""  # such rules may allow it at another time or place, which was not searched
     where = ", ".join(dict.fromkeys(str(v.source) for v in denials))
-    return f"no lower limit passes now, nor the same request in a later budget period; ask whoever owns {where}"
+    return f"neither a lower limit nor a later budget period passes; ask the owner of {where}"
 
 
 def _line(one: Alternative) -> str:
-    when = f" from {one.not_before:%Y-%m-%d %H:%M} UTC on, by what is held and spent now" if one.not_before else ""
-    return f"  {one.instruction}{when}{' (once it is approved)' if one.needs_approval else ''}"
+    when = f" from {one.not_before:%Y-%m-%d %H:%M} UTC on, if nothing more is spent" if one.not_before else ""
+    return f"  {one.instruction}{when}{' (needs approval)' if one.needs_approval else ''}"

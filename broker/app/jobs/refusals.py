@@ -1,4 +1,4 @@
-"""Why a job cannot be submitted, as errors with the rules' words."""
+"""Why a job cannot be submitted, as errors with the messages of the rules."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from broker.placement.time_limit import ROOM
 from broker.reconciler.admission.admission import Admission
 
 if TYPE_CHECKING:
-    from broker.app.jobs.submit import Preview
+    from broker.app.jobs.preview import Preview
 
 
 def too_little(admission: Admission) -> InvalidInput:
-    """The refusal of a job whose own limit does not pay for a start."""
+    """The refusal of a job whose ``max_cost`` does not pay for a start."""
     placement = admission.placement
     held = admission.money.get(placement.money, Money.ZERO)
     enough = admission.short_of.up_to_cents() if admission.short_of else held
     where = f"{placement.nodes} × {placement.offer.instance_type} at {placement.offer.provider}"
     return InvalidInput(
-        f"max_cost: {held} does not pay for a start on {where}; expected {enough} at least",
+        f"max_cost: {held} does not pay for a start on {where}; expected at least {enough}",
         hint="raise max_cost in the job file, or leave it out",
     )
 
 
 def too_short(job: Job, needed: timedelta) -> InvalidInput:
-    """The refusal of a job that its own limit stops before it can be done."""
+    """The refusal of a job whose ``max_duration`` ends before its work can be done."""
     limit = job.max_duration or timedelta(0)
     enough = math.ceil(needed / timedelta(hours=1) * ROOM) + 1
     return InvalidInput(
-        f"max_duration: the job is stopped after {span(limit)}, and its `work` takes {span(needed)} at least",
+        f"max_duration: the job is stopped after {span(limit)}, but its `work` takes at least {span(needed)}",
         hint=f"write `max_duration: {enough}h`, leave it out, or correct `work`",
     )
 
@@ -46,14 +46,14 @@ def too_short(job: Job, needed: timedelta) -> InvalidInput:
 def denied(
     admission: Admission, passing: Sequence[Alternative] | None = None
 ) -> InvalidInput | NotAllowed | ApprovalNeeded:
-    """The refusal as an error that says which rule, with its figures and its place. ``passing``: what would pass, where
-    that was looked for."""
+    """The refusal as an error that names each rule with its figures and its place. ``passing``: the alternatives that
+    would pass; None if they were not searched for."""
     if admission.short_of is not None:
         return too_little(admission)
     lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
     hint = ""
     if any(v.rule == "budget" for v in admission.objections):
-        hint = "a lower max_cost or max_duration asks for less; a budget owner can change the rest"
+        hint = "a lower max_cost or max_duration needs less money; a budget owner can change the budget"
     if admission.answer is Answer.ASK:
         return ApprovalNeeded("; ".join(lines), hint=hint)
     if passing is None:
@@ -62,7 +62,7 @@ def denied(
 
 
 def denied_everywhere(seen: Preview) -> NotAllowed:
-    """The refusal when the policies left no placement: their words, each once."""
+    """The refusal when the policies left no placement: each of their messages once."""
     by_policy = (one for one in seen.plan.rejections if one.reason.origin is Origin.POLICY)
     words = dict.fromkeys(
         one.detail if one.reason is Reason.DENIED_BY_POLICY and one.detail else _switched_off(one) for one in by_policy

@@ -1,9 +1,9 @@
-"""A job's secrets between submission and end: sealed for whoever looks after it, and erased when it is closed.
+"""A job's secrets: encrypted at submission for the processes that may launch it, and erased when the job is closed.
 
-At submission the values in the submitter's environment are sealed (HPKE, RFC 9180) into the run store: for the key of
-the submitter's own home, which their background reconciler has, and for that of the service, if one has told its key.
-The private keys are files of their owner's alone, beside the database and never in it. A seal is bound to its own name,
-which is in the job, so that it opens for no other job.
+At submission the values in the submitter's environment are encrypted (HPKE, RFC 9180) into the run store, once for the
+key of the submitter's home folder, which their background reconciler uses, and once for the key of the service, if a
+service has published one. Private keys are files with mode 0600 beside the database, never in it. The seal's id is part
+of the encryption and of the job, so a seal opens for no other job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from broker.agent.store import ObjectFolder, to_bytes
 from broker.app.jobs import runs_root
-from broker.app.jobs.environment_secrets import missing_secrets
 from broker.app.jobs.snapshots import pool_of
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount
@@ -36,20 +35,25 @@ _SERVICE = "secrets_service_key"  # the setting of the store with the public key
 _VERSION = 1
 
 
-def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
-    """The job with its secrets, from this process's environment, sealed in the run store; the same job where it has
-    none. What is written for a job that does not come about is of no use to anybody.
+def missing_secrets(job: Job) -> Sequence[str]:
+    """The names of the job's required secrets that are not in the environment of this process."""
+    return [name for name in job.secrets if name not in os.environ and name not in job.optional_secrets]
 
-    Raises `Unreachable` for the run store, `StoreProblem` where the key cannot be made.
+
+def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
+    """The job with its secrets, taken from this process's environment, sealed in the run store; the job unchanged if it
+    has none. Writes one object; `erase` it if the job is not submitted after all.
+
+    Raises `Unreachable` for the run store, `StoreProblem` if the key cannot be made.
     """
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
     if not values:
         return job
     seal = SecretsSeal(pool=pool_of(by), id=secrets.token_hex(16))
     keys = [_private_key(broker.settings.home).public_key()]
-    told = broker.store.setting(_SERVICE)
-    if told is not None:
-        keys.append(_public_key(told))
+    of_service = broker.store.setting(_SERVICE)
+    if of_service is not None:
+        keys.append(_public_key(of_service))
     boxes = {_name(key): _encrypt(key, seal, values) for key in keys}
     with reaching():
         _folder(broker, seal).write(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
@@ -57,30 +61,30 @@ def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
 
 
 def erase(broker: Broker, job: Job) -> None:
-    """The job needs its secrets no more, or does not exist. May be repeated. Raises `Unreachable`."""
+    """Delete the sealed secrets of a job that no longer needs them. Idempotent. Raises `Unreachable`."""
     if job.seal is not None:
         with reaching():
             _folder(broker, job.seal).delete(_path(job.seal))
 
 
 def tell_service_key(broker: Broker) -> None:
-    """Have secrets of later submissions sealed for this process's key, too: it looks after everybody's jobs. Harmless
-    to repeat. Raises `StoreProblem`."""
-    public = _text(_raw(_private_key(broker.settings.home).public_key()))
+    """Publish this process's key, so that secrets of later submissions by anybody are sealed for it as well.
+    Idempotent. Raises `StoreProblem`."""
+    public = _text(_private_key(broker.settings.home).public_key().public_bytes_raw())
     if broker.store.setting(_SERVICE) != public:
         broker.store.set_setting(_SERVICE, public)
 
 
 class JobSecrets:
-    """What a reconciler passes on to launches. Opened values are not kept; which seals open here is."""
+    """The secrets that a reconciler passes on to launches. Keeps the names in the seals it has opened, never values."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._opens: dict[str, frozenset[str]] = {}  # by seal, the names in it
 
     def missing(self, job: Job) -> Sequence[str]:
-        """The job's secrets that this process has neither sealed nor in its environment, and that it needs. Raises
-        `Unreachable`."""
+        """The names of the job's required secrets that this process has neither in a seal nor in its environment.
+        Raises `Unreachable`."""
         absent = missing_secrets(job)
         if not absent or job.seal is None:
             return absent
@@ -92,10 +96,10 @@ class JobSecrets:
         return [name for name in absent if name not in self._opens[job.seal.id]]
 
     def of(self, view: JobView, account: ProcessAccount) -> Mapping[str, str]:
-        """The job's secrets as they were at submission; where they are not sealed for this process, from its
-        environment, if that is the job's user's.
+        """The job's secrets as they were at submission. If they are not sealed for this process, they come from its
+        environment, provided that it runs as the job's user.
 
-        Raises `SecretsAbsent` where some are not there: a process that has them may launch the job later.
+        Raises `SecretsAbsent` if some are missing; a process that has them may launch the job later.
         """
         job = view.job
         values = self._open(job.seal) if job.seal is not None else None
@@ -108,13 +112,13 @@ class JobSecrets:
         return {name: os.environ.get(name, "") for name in job.secrets}
 
     def erase(self, view: JobView) -> None:
-        """The job needs them no more. May be repeated. Raises `Unreachable`."""
+        """Delete the job's sealed secrets. Idempotent. Raises `Unreachable`."""
         if view.job.seal is not None:
             self._opens.pop(view.job.seal.id, None)
         erase(self._broker, view.job)
 
     def _open(self, seal: SecretsSeal) -> dict[str, str] | None:
-        """None where it was not sealed for this process, was erased, or is no seal of this job's."""
+        """None if the seal was not made for this process, was erased, or belongs to another job."""
         place = self._broker.settings.home / KEY_FILE
         if not place.is_file():
             return None
@@ -154,7 +158,7 @@ def _suite() -> Any:
 
 
 def _private_key(home: Path) -> X25519PrivateKey:
-    """The key of a home, made at first use; whoever makes it first prevails."""
+    """The key of a home folder, made at first use. If several processes make it at once, the first one's counts."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     place = home / KEY_FILE
@@ -166,7 +170,7 @@ def _private_key(home: Path) -> X25519PrivateKey:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(X25519PrivateKey.generate().private_bytes_raw())
             try:
-                os.link(draft, place)  # fails where somebody was quicker
+                os.link(draft, place)  # fails if another process was faster
             except FileExistsError:
                 pass
             finally:
@@ -176,8 +180,8 @@ def _private_key(home: Path) -> X25519PrivateKey:
         raise StoreProblem(
             f"the key for secrets cannot be read or made: {error}",
             where=str(place),
-            hint="change the owner or mode of the folder; a damaged key may be deleted: jobs that wait need their"
-            " secrets exported then",
+            hint="change the owner or mode of the folder; if the key is damaged, delete it, export the secrets of"
+            " waiting jobs and run any gpubroker command",
         ) from error
 
 
@@ -187,12 +191,8 @@ def _public_key(text: str) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(base64.b64decode(text))
 
 
-def _raw(key: X25519PublicKey) -> bytes:
-    return key.public_bytes_raw()
-
-
 def _name(key: X25519PublicKey) -> str:
-    return hashlib.sha256(_raw(key)).hexdigest()[:16]
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def _text(content: bytes) -> str:

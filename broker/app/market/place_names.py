@@ -1,12 +1,14 @@
-"""Names of providers and regions that a question uses: none of them is silently nothing."""
+"""Names of providers and regions in queries and jobs. An unknown name is reported, because it would only find
+nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from broker.core.errors import UnknownName
+from broker.core.errors import UnknownName, did_you_mean
+from broker.core.job.jobs import Job
 from broker.core.market.offers import Offer, OfferQuery
 
 if TYPE_CHECKING:
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def check_names(broker: Broker, query: OfferQuery, found: Iterable[Offer]) -> None:
-    """Raises `UnknownName` for a provider or region, or a pattern of them, that none of the offers ``found`` has and
-    that fits none there ever was."""
+    """Raises `UnknownName` for a provider or region of the query, or a pattern of such names, that matches neither the
+    offers ``found`` nor any offer ever stored."""
     offers = list(found)
     providers = _in_vain(query.providers, {*broker.registries.providers, *(offer.provider for offer in offers)})
     regions = _in_vain(query.regions, {offer.region for offer in offers})
@@ -29,6 +31,19 @@ def check_names(broker: Broker, query: OfferQuery, found: Iterable[Offer]) -> No
     for kind, names in (("provider", providers), ("region", regions)):
         for name in _in_vain(names, known[kind]):
             raise UnknownName(kind, name, known[kind])
+
+
+def unknown_providers(broker: Broker, job: Job) -> Iterator[str]:
+    """One warning for each provider that the job names and that is neither registered nor in a stored offer."""
+    named = [*((request.infra or "*").partition("/")[0] for request in job.resources), *job.constraints.providers]
+    plain = [name for name in dict.fromkeys(named) if not set("*?[") & set(name)]
+    if all(name in broker.registries.providers for name in plain):
+        return
+    known = {*broker.registries.providers, *(series.offer.provider for series in broker.store.market.series())}
+    for name in plain:
+        if name not in known:
+            meant = did_you_mean(name, known) or "; `gpubroker offers --group-by provider` lists those that are known"
+            yield f"no provider {name!r} is known here{meant}"
 
 
 def _in_vain(names: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -222,7 +222,7 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Ac
 
     None when the market alone leaves nothing. ``policy``: for what-if questions; the active set otherwise.
     """
-    from broker.app.jobs.submit import preview
+    from broker.app.jobs.preview import preview
 
     seen, chosen = preview(broker, job, policy, by=by), policy or broker.policy()
     found = seen.admission

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Self
 
-from broker.app.jobs.submit import Preview
+from broker.app.jobs.preview import Preview
 from broker.app.market.offer_rows import rows
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.money import BudgetShareResult, HoldTerms, shares_of

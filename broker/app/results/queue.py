@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Self
 
 from broker.app.jobs.machine_use import MachineUse
+from broker.app.jobs.preview import Preview, refusal
 from broker.app.jobs.queue import Queue, QueuedJob
-from broker.app.jobs.submit import Preview, refusal
 from broker.app.results import reasons
 from broker.app.results.errors import ErrorDetails
 from broker.app.results.values import Figure, Moment, Result

@@ -230,7 +230,7 @@ def _of_job(
     workers: int,
 ) -> JobBacktest:
     """Replay the job of that file on the store's records. Work and changeover are the job's own."""
-    from broker.app.jobs.submit import read_job
+    from broker.app.jobs.job_input import read_job
     from broker.app.market.strategy_backtest import job_backtest
 
     if deadlines is not None and len(deadlines) > 1:

@@ -67,7 +67,7 @@ def given_jobs(
     context: typer.Context, files: Sequence[Path], beside: JobOverrides, folder: Path | None, now: datetime
 ) -> list[Job]:
     """The jobs of the files, or the one of the command after ``--``. Raises `InvalidInput`."""
-    from broker.app.jobs.submit import job_of_command, read_job
+    from broker.app.jobs.job_input import job_of_command, read_job
 
     command: tuple[str, ...] | None = context.meta.get(_COMMAND)
     if command is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.billing.budgets import BudgetLine
-    from broker.app.jobs.submit import Preview
+    from broker.app.jobs.preview import Preview
     from broker.reconciler.admission.admission import Admission
 
 _MOST_PERIODS = 4  # of one budget in a sentence

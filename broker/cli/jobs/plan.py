@@ -67,7 +67,7 @@ def plan(
     Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3 denied by a policy, 4 no feasible capacity,
     6 approval needed.
     """
-    from broker.app.jobs.submit import preview
+    from broker.app.jobs.preview import preview
     from broker.app.policy.policies import check
     from broker.cli.jobs import plan_view as view
 

@@ -28,7 +28,7 @@ from broker.reconciler.admission.admission import lasts
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.jobs.submit import Preview
+    from broker.app.jobs.preview import Preview
     from broker.app.wiring import Broker
     from broker.core.ports import PolicySet
     from broker.core.values.money import Money

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.jobs.machine_use import MachineUse
+    from broker.app.jobs.preview import Preview
     from broker.app.jobs.queue import Queue, QueuedJob
-    from broker.app.jobs.submit import Preview
     from broker.app.wiring import Broker
     from broker.cli.terminal import Terminal
     from broker.core.job.jobs import Job
@@ -119,8 +119,8 @@ def plan_together(
         raise InvalidInput(
             f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone: then it is sized"
         )
+    from broker.app.jobs.preview import preview
     from broker.app.jobs.queue import as_if_submitted, queue  # other views of the queue come with one
-    from broker.app.jobs.submit import preview
 
     found = queue(broker, as_if_submitted(broker, jobs, by=terminal.actor))
     refused = [seen for job in jobs if (seen := preview(broker, job, by=terminal.actor)).exit_code]
@@ -141,7 +141,7 @@ def plan_together(
 
 def _refusal(seen: Preview) -> Iterator[RenderableType]:
     """Why a job cannot be submitted as it is, and what would pass."""
-    from broker.app.jobs.submit import refusal
+    from broker.app.jobs.preview import refusal
 
     error = refusal(seen)
     label = "Approval needed" if seen.exit_code == 6 else "Refused"

@@ -14,7 +14,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import ApprovalNeeded, InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.jobs.submit import Preview
+    from broker.app.jobs.preview import Preview
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
     from broker.core.job.jobs import Job
@@ -72,9 +72,9 @@ class Manner:
 
 def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> None:
     """From a job to its end, or to where `gpubroker submit` leaves it. Raises `typer.Exit` with the exit code."""
+    from broker.app.jobs.preview import preview
     from broker.app.jobs.resume import with_resume_point
     from broker.app.jobs.snapshots import survey
-    from broker.app.jobs.submit import preview
     from broker.cli.jobs import snapshot_view
 
     wanted = with_resume_point(broker, wanted)
@@ -185,7 +185,8 @@ def approval_needed(view: JobView) -> ApprovalNeeded:
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     """Print why the job cannot be submitted. Raises `typer.Exit`."""
-    from broker.app.jobs.submit import record_refusal, refusal
+    from broker.app.jobs.preview import refusal
+    from broker.app.jobs.submit import record_refusal
     from broker.cli.jobs import plan_view
 
     if seen.exit_code != 4:

@@ -108,7 +108,7 @@ def explain(
     The rules judge the placement that the plan selects; if they allow none, the best placement that they deny. For a
     submitted job (ID or name instead of a file), shows the recorded verdicts.
     """
-    from broker.app.jobs.submit import read_job
+    from broker.app.jobs.job_input import read_job
     from broker.app.policy import policies
     from broker.cli.policy import policy_view as view
     from broker.cli.policy import trial_view as trial

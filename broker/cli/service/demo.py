@@ -15,7 +15,7 @@ from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from broker.app.demo import Demo, Summary
-    from broker.app.jobs.submit import Preview
+    from broker.app.jobs.preview import Preview
     from broker.core.events.views import JobView
 
 EXAMPLES = examples("gpubroker demo", "gpubroker demo --seed 3", "gpubroker demo --json")

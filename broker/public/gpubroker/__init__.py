@@ -23,7 +23,8 @@ from gpubroker._parts_found import check_parts
 
 check_parts()
 
-from broker.app.jobs.submit import DearerNow, NoFeasibleCapacity, Preview
+from broker.app.jobs.preview import NoFeasibleCapacity, Preview
+from broker.app.jobs.submit import DearerNow
 from broker.core.errors import (
     ApprovalNeeded,
     BrokerError,

@@ -13,7 +13,9 @@ from typing import Any, Self
 from broker.app.alerts import approvers
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import bill_of
-from broker.app.jobs.submit import Preview, preview, read_job, submit
+from broker.app.jobs.job_input import read_job
+from broker.app.jobs.preview import Preview, preview
+from broker.app.jobs.submit import submit
 from broker.app.policy.policies import adopt
 from broker.app.service import background
 from broker.app.wiring import Broker

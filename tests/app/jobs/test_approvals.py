@@ -9,7 +9,8 @@ import pytest
 
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approvals import Ahead, ApprovalState
-from broker.app.jobs.submit import preview, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.submit import submit
 from broker.app.results.reasons import ended, waits
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler

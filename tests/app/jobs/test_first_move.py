@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs.submit import preview, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.submit import submit
 from broker.app.market.strategy_history import record
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
@@ -74,7 +75,7 @@ def test_row_1_of_a_plan_is_where_the_job_starts(site: Broker, monkeypatch: pyte
         def there(*_: Any, market: PlanInputs = market, **__: Any) -> PlanInputs:
             return market
 
-        for place in ("submit", "strategy_move"):
+        for place in ("preview", "first_move"):
             monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", there)
         seen = preview(site, job, by=ANN)
         if seen.exit_code:
@@ -102,7 +103,7 @@ def test_row_1_of_a_plan_is_where_the_job_starts(site: Broker, monkeypatch: pyte
 def test_a_plan_changes_nothing(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     site.store.activate_policy({"t.yaml": BUDGET}, by="test")
     market = random_market(site, random.Random(1))
-    for place in ("submit", "strategy_move"):
+    for place in ("preview", "first_move"):
         monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", lambda *_, **__: market)
     preview(site, random_job(site, random.Random(1), "j"), by=ANN)
     with site.store.reading() as look:

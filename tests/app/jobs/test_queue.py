@@ -37,7 +37,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     """Two owned machines; the same can be rented at $10 an hour."""
     broker = with_clock(broker, ManualClock(broker.clock.now()))
     broker.store.activate_policy({"t.yaml": WAITS}, by="test")
-    for place in ("submit", "queue"):
+    for place in ("preview", "queue"):
         monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", lambda *_, **__: market(broker, "own", "acme"))
     return broker
 
@@ -262,7 +262,7 @@ def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Bro
 def test_where_a_strategy_has_a_say_submit_leaves_the_first_attempt_to_it(
     site: Broker, monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], more: str, leaves_it: bool
 ) -> None:
-    monkeypatch.setattr("broker.app.jobs.submit.market_for", lambda *_, **__: market(site, *providers))
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market(site, *providers))
     view = submit(site, job(site, "j", more), by=ANN)
     assert bool(view.attempts) is not leaves_it
     assert (view.state is JobState.QUEUED) is leaves_it

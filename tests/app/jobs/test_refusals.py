@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs.submit import preview, record_refusal, submit
+from broker.app.jobs.preview import preview
+from broker.app.jobs.submit import record_refusal, submit
 from broker.app.market.market import market_for
 from broker.app.policy.backtest import Backtest, backtest, replay
 from broker.app.wiring import Broker
@@ -111,7 +112,7 @@ def only_list_prices(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         allowed = broker.policy().defaults.allow_reference_prices
         return replace(found, offers=offers, conditions=replace(found.conditions, allow_reference_prices=allowed))
 
-    monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
 
 
 @pytest.mark.usefixtures("only_list_prices")
@@ -143,7 +144,7 @@ def test_with_no_policy_at_all_the_refusal_is_on_record(broker: Broker, monkeypa
         found = market_for(broker, job, **_)
         return replace(found, offers=[replace(one, money=MoneyKind.CASH) for one in found.offers])
 
-    monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
     with pytest.raises(NotAllowed, match="no policy grants"):
         submit(broker, job(broker), by=ANN)
     (decision,) = on_record(broker)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.queue import LinedUp, queue
-from broker.app.jobs.submit import NoFeasibleCapacity, preview, submit
+from broker.app.jobs.submit import submit
 from broker.app.market.market import without_others
 from broker.app.wiring import Broker
 from broker.cli.jobs.queue_view import free_line
@@ -42,7 +43,7 @@ GPUS = 4
 def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     """A machine with 8 CPUs, 32 GiB and four L4."""
     broker = with_clock(broker, ManualClock(broker.clock.now()))
-    for place in ("submit", "queue"):
+    for place in ("preview", "queue"):
         monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", lambda *_, **__: market(broker))
     return broker
 
@@ -193,7 +194,7 @@ def test_what_jobs_of_other_stores_have_is_not_there_for_ours(site: Broker, monk
     found = without_others(site, market(site).offers)
     assert [one.left for one in found] == [one.has - theirs for one in market(site).offers]
     monkeypatch.setattr(
-        "broker.app.jobs.submit.market_for",
+        "broker.app.jobs.preview.market_for",
         lambda *_, **__: replace(market(site), offers=without_others(site, market(site).offers)),
     )
     enter(site, "small", "cpus: 2")

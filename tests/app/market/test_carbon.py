@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.jobs.submit import preview
+from broker.app.jobs.preview import preview
 from broker.app.market.carbon import kg_per_hour
 from broker.app.market.market import conditions
 from broker.app.wiring import Broker

@@ -19,6 +19,7 @@ import pytest
 import cli
 from broker.app.jobs import jobs
 from broker.app.jobs import submit as admission
+from broker.app.jobs.preview import preview
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.jobs import follow as following
@@ -233,7 +234,7 @@ def test_ctrl_c_when_it_has_become_dearer_asks_nobody_again(
     def dearer(broker: Broker, wanted: Any, **_: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         monkeypatch.setattr(admission, "submit", admit)
-        raise admission.DearerNow(admission.preview(broker, wanted, by=ANN))
+        raise admission.DearerNow(preview(broker, wanted, by=ANN))
 
     admit = admission.submit
     monkeypatch.setattr(admission, "submit", dearer)

@@ -1,0 +1,308 @@
+"""A plan before submission: the placements, what the policies say to it, and what a submission would do first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.app.jobs.machine_use import MachineUse, machine_use
+from broker.app.jobs.nearest import for_submission, once
+from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
+from broker.app.jobs.sealed_secrets import missing_secrets
+from broker.app.market.market import fresh_look, market_for, wants_sandbox
+from broker.app.market.place_names import unknown_providers
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.errors import Alternative, BrokerError
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
+from broker.core.market.offers import Offer
+from broker.core.policy.policy import Action, ActionKind, Answer
+from broker.core.ports import BudgetSpec, PolicySet
+from broker.ledger.shares import BudgetShare, budget_shares
+from broker.placement.planner import make_plan
+from broker.placement.pricing.time_value import start_is_open
+from broker.placement.time_limit import never_done, time_limit
+from broker.placement.wait_for_reserved import WaitForReserved
+from broker.reconciler.admission.admission import (
+    Admission,
+    admit,
+    denials,
+    facts_of,
+    occupied_in,
+    unused,
+    with_occupancy,
+)
+from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.controllers.placement import PlanInputs
+
+if TYPE_CHECKING:
+    from broker.app.advise.model_job import Sizing
+    from broker.store.jobs.journal import StoreReading
+
+
+class NoFeasibleCapacity(BrokerError):
+    """No offer can serve the job (exit 4). ``preview``: the plan with every rejection."""
+
+    exit_code = 4
+
+    def __init__(self, preview: Preview) -> None:
+        super().__init__("no offer can serve this job", hint="see `gpubroker plan JOB.yaml --explain`")
+        self.preview = preview
+
+
+@dataclass(frozen=True, slots=True)
+class FirstMove:
+    """What a submission would do first. ``placement``: where the first attempt would be tried; None if the job would
+    wait first. ``why``: the strategy's reason; empty if the strategy has no say."""
+
+    placement: Placement | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBasis:
+    """What a plan is made from: the policies, one view of the store, and the time (UTC)."""
+
+    policy: PolicySet
+    look: StoreReading
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The plan of a job for the person ``by``, and what the policies say to it.
+
+    ``left_out``: offers that the store's own filter rejected. ``admission``: the verdict; None if no placement is left
+    to judge. ``waits``: the job fits only capacity that our own jobs occupy, so it would be queued. ``offers``: the
+    offers that the plan was made from. ``sizing``: how machines were chosen for a job that names a model. ``waiting``:
+    the reserved or owned capacity that the job should wait for although it could rent now. ``budgets``: the budgets
+    that the job counts against. ``alternatives``: similar requests that the policies would allow, if they refuse this
+    one. ``estimate``: if nothing can start for want of setup, the plan with every engine installed and reference prices
+    allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first step after submission;
+    None if it was not determined, or if the job would be queued.
+    """
+
+    job: Job
+    by: Actor
+    plan: Plan
+    left_out: Mapping[Reason, int]
+    admission: Admission | None
+    max_duration: timedelta
+    waits: bool = False
+    offers: Sequence[Offer] = ()
+    sizing: Sizing | None = None
+    waiting: WaitForReserved | None = None
+    budgets: Sequence[BudgetSpec] = ()
+    alternatives: Sequence[Alternative] | None = None
+    estimate: Plan | None = None
+    machines: tuple[MachineUse, ...] = ()
+    first: FirstMove | None = None
+
+    @property
+    def in_order(self) -> tuple[Placement, ...]:
+        """The placements as ranked, but with that of the first attempt before the others."""
+        first = self.first.placement if self.first is not None else None
+        if first is None:
+            return self.plan.placements
+        mine = [one for one in self.plan.placements if one.offer.id == first.offer.id] or [first]
+        return (*mine, *(one for one in self.plan.placements if one.offer.id != first.offer.id))
+
+    @property
+    def needs(self) -> timedelta | None:
+        """The shortest time in which the work can be done, if the job's own `max_duration` is less than that."""
+        return never_done(self.job, self.plan.placements)
+
+    @property
+    def shares(self) -> list[BudgetShare]:
+        """How the money to be held is divided among budget periods, as the policies judged it."""
+        return budget_shares(self.budgets, self.admission.burns) if self.admission else []
+
+    @property
+    def counts(self) -> dict[Reason, int]:
+        """The number of rejected offers by reason, most frequent first; ``left_out`` included."""
+        counts = Counter(self.left_out)
+        counts.update(rejection.reason for rejection in self.plan.rejections)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def over_max_cost(self) -> int:
+        """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
+        limit = self.job.max_cost
+        if limit is None:
+            return 0
+        return sum(1 for one in self.plan.placements if one.duration is not None and one.expected_cost > limit)
+
+    @property
+    def exit_code(self) -> int:
+        """0: can be submitted. Otherwise 2: the job's own limits; 3: a policy; 4: the market; 6: approval needed."""
+        if self.admission is None:
+            # If policy rejected an offer that was feasible otherwise, policy is the reason.
+            return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
+        if self.admission.short_of is not None or self.needs is not None:
+            return 2
+        return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
+
+    def noted(self, *notes: str) -> Preview:
+        """The preview with more notes on its plan."""
+        return replace(self, plan=replace(self.plan, notes=(*self.plan.notes, *notes)))
+
+
+def preview(
+    broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor, by_carbon: bool = False
+) -> Preview:
+    """What would happen if ``by`` submitted the job now. Holds no money. ``policy`` (default: the active one) and
+    ``by_carbon`` (rank placements by emissions) are for what-if questions only. Raises `InvalidInput` for a job that
+    cannot be planned, `StoreProblem`."""
+    with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
+        basis = PlanBasis(policy or broker.policy(look), look, broker.clock.now())
+        seen = planned(broker, job, by, basis, by_carbon=by_carbon)
+        if missing := missing_secrets(job):
+            seen = seen.noted(f"`submit` would refuse the job: secrets not in the environment: {', '.join(missing)}")
+        if not seen.plan.placements:
+            return seen.noted(*unknown_providers(broker, job))
+        facts_for = facts_of(look, basis.policy, basis.now, occupied_in(look, basis.policy, ()))
+        admission = admit(
+            seen.job, by.identity, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now
+        )
+        if admission.answer is Answer.DENY:
+            seen = replace(seen, alternatives=passing(broker, seen, admission, basis))
+    seen = seen.noted(*(f"rule {v.name} {v.message} ({v.source})" for v in admission.verdicts if v.warns))
+    seen = _with_first_move(broker, seen, admission, basis.policy, by_carbon=by_carbon)
+    if admission.short_of is not None:
+        seen = seen.noted(too_little(admission).message)
+    elif (needed := seen.needs) is not None:
+        seen = seen.noted(too_short(seen.job, needed).message)
+    return replace(seen, admission=admission)
+
+
+def refusal(seen: Preview) -> BrokerError:
+    """Why the job of a preview cannot be submitted, or not without approval. Its ``exit_code`` must not be 0."""
+    if seen.exit_code == 4:
+        return NoFeasibleCapacity(seen)
+    if seen.needs is not None:
+        return too_short(seen.job, seen.needs)
+    return denied_everywhere(seen) if seen.admission is None else denied(seen.admission, seen.alternatives)
+
+
+def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon: bool = False) -> Preview:
+    """The plan, before the policies judge it as a whole (``admission`` is None). Raises as `preview`."""
+    job, sizing = _sized(job, basis.look)
+    market = market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
+    seen = _placed(job, by, market, basis)
+    if sizing is None:
+        return seen
+    return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
+
+
+def passing(broker: Broker, seen: Preview, refused: Admission, basis: PlanBasis) -> list[Alternative]:
+    """Requests similar to the refused one that the policies would allow."""
+    facts_for = facts_of(once(basis.look), basis.policy, basis.now, occupied_in(basis.look, basis.policy, ()))
+    return for_submission(
+        refused, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now,
+        planned=lambda job: planned(broker, job, seen.by, basis).plan,
+    )  # fmt: skip
+
+
+def opened_by_policy(broker: Broker, seen: Preview) -> Plan:
+    """The plan as it would be without the policies that left ``seen`` no placement: first without its rules, then with
+    reference prices allowed. Keeps the rejections of ``seen``."""
+    with broker.store.reading() as look:
+        market, now = market_for(broker, seen.job, look=look), broker.clock.now()
+    plans = (
+        make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        for conditions in (market.conditions, replace(market.conditions, allow_reference_prices=True))
+    )
+    found = next((plan for plan in plans if plan.placements), Plan(now, (), (), 0, None, None))
+    return replace(found, rejections=seen.plan.rejections, offers_seen=seen.plan.offers_seen)
+
+
+def strategy_decides(seen: Preview, policy: PolicySet) -> bool:
+    """Whether the reconciler asks the strategy where and when the job starts."""
+    return start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time)
+
+
+def _with_first_move(
+    broker: Broker, seen: Preview, admission: Admission, policy: PolicySet, *, by_carbon: bool
+) -> Preview:
+    """The preview with what `submit` and the reconciler would do first."""
+    if seen.waits or by_carbon:
+        return seen
+    move = FirstMove(admission.placement)
+    if admission.answer is Answer.ALLOW and strategy_decides(seen, policy):
+        from broker.app.jobs.first_move import first_move  # imports the strategies, which few jobs need
+
+        move = first_move(broker, seen.job, policy, by=seen.by) or move
+    if move.placement is None:
+        seen = seen.noted(f"it waits first: {move.why}")
+    elif move.why and move.placement.offer.id != seen.plan.placements[0].offer.id:
+        seen = seen.noted(f"it starts on {move.placement.offer.pool}, which is not the cheapest: {move.why}")
+    return replace(seen, first=move)
+
+
+def _sized(job: Job, look: StoreReading) -> tuple[Job, Sizing | None]:
+    """For a job that names a model instead of machines: the job with machines, by the rules of thumb of the active
+    policies. Raises `InvalidInput`."""
+    if job.model is None or job.resources:
+        return job, None
+    from broker.app.advise import rules_of_thumb  # most jobs name their machines
+    from broker.app.advise.model_job import sized
+
+    active = look.active_policy()
+    return sized(job, rules_of_thumb.of_files(active.files if active else {}))
+
+
+def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview:
+    policy, look, now = basis.policy, basis.look, basis.now
+    max_duration = job.max_duration or policy.defaults.max_duration
+    action = Action(ActionKind.LAUNCH, job, by.identity, window=(now, now + max_duration))
+    live = occupied_in(look, policy, market.offers)
+    deny = denials(policy, action, facts_of(look, policy, now, live)(action))
+
+    def plan(offers: Sequence[Offer]) -> Plan:
+        return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
+
+    def when_free() -> Plan:
+        """The plan as if none of our own jobs ran."""
+        return plan(unused(market.offers))
+
+    found, waits = plan(with_occupancy(market.offers, live)), False
+    if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
+        free = when_free()
+        waits, found = bool(free.placements), free if free.placements else found
+    waiting = wait_for_paid(
+        look, market.offers, live, found, when_free, now=now, since=now, longest=policy.defaults.wait_for_paid
+    )
+    if waiting is not None:
+        free = when_free()
+        waits, found = True, replace(free, notes=(*free.notes, f"it {waiting.why}"))
+    found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
+    return Preview(
+        job=job,
+        by=by,
+        plan=found,
+        left_out=market.left_out,
+        admission=None,
+        max_duration=time_limit(job, found.placements, policy.defaults.max_duration),
+        waits=waits,
+        offers=market.offers,
+        waiting=waiting,
+        budgets=policy.budgets(job, by.identity),
+        estimate=_estimate(job, found, market, now),
+        machines=machine_use(market.offers, live),
+    )
+
+
+def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan | None:
+    """The plan with every engine installed and in reach of the run folders, and reference prices allowed; only for a
+    job that can start nowhere without that."""
+    if found.placements or not found.reasons() & MISSING_SETUP:
+        return None
+    engines = {offer.engine: job.needs for offer in market.offers if offer.engine is not None}
+    anyhow = replace(market.conditions, engines=engines, out_of_reach=frozenset(), allow_reference_prices=True)
+    plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=anyhow)
+    return plan if plan.placements else None
