@@ -60,7 +60,7 @@ def begun(store: Store, policy: str, **said: Any) -> tuple[PlayedWorld, JobView]
 def refused(played: PlayedWorld, view: JobView, more: jobs.More) -> tuple[tuple[Alternative, ...], str]:
     with pytest.raises(NotAllowed) as found:
         jobs.extend(played.world.broker, view, more, by=ANN)
-    assert found.value.alternatives or "ask whoever owns stage.yaml:" in found.value.hint
+    assert found.value.alternatives or "ask the owner of stage.yaml:" in found.value.hint
     return found.value.alternatives, found.value.hint
 
 

@@ -27,14 +27,7 @@ class PersonResult(Result):
 
     @classmethod
     def of(cls, person: Person) -> Self:
-        return cls(
-            name=person.name,
-            service=person.service,
-            roles=sorted(person.roles),
-            teams=dict(sorted(person.teams.items())),
-            added_at=person.added_at,
-            disabled_at=person.disabled_at,
-        )
+        return cls.from_parts(person, roles=sorted(person.roles), teams=dict(sorted(person.teams.items())))
 
 
 class CallerIdentity(Result):
@@ -82,20 +75,7 @@ class TokenResult(Result):
 
     @classmethod
     def of(cls, kept: ApiToken, now: datetime, **more: Any) -> Self:
-        return cls(
-            id=kept.id,
-            person=kept.person,
-            label=kept.label,
-            scopes=sorted(kept.scopes),
-            good=kept.good(now),
-            made_at=kept.made_at,
-            made_by=kept.made_by,
-            expires_at=kept.expires_at,
-            revoked_at=kept.revoked_at,
-            revoked_by=kept.revoked_by,
-            used_at=kept.used_at,
-            **more,
-        )
+        return cls.from_parts(kept, scopes=sorted(kept.scopes), good=kept.good(now), **more)
 
 
 class CreatedToken(TokenResult):
@@ -138,21 +118,4 @@ class AuditLog(Result):
 
     @classmethod
     def of(cls, found: Sequence[tuple[int, AuditRecord]]) -> Self:
-        return cls(
-            lines=[
-                AuditLine(
-                    number=number,
-                    at=line.at,
-                    person=line.person,
-                    origin=line.origin,
-                    token=line.token,
-                    action=line.action,
-                    subject=line.subject,
-                    outcome=line.outcome,
-                    before=line.before,
-                    after=line.after,
-                    reason=line.reason,
-                )
-                for number, line in found
-            ]
-        )
+        return cls(lines=[AuditLine.from_parts(line, number=number) for number, line in found])

@@ -49,12 +49,6 @@ class Advice(Result):
 
     assumptions: list[str]
 
-    @classmethod
-    def of(cls, *parts: object, **more: Any) -> Self:
-        """From the attributes of several results, and what none of them has; later values replace earlier ones."""
-        found = {name: getattr(part, name) for part in parts for name in cls.model_fields if hasattr(part, name)}
-        return cls(**found | more)
-
 
 class QuotedMachine(Result):
     """A price, in force at ``as_of``. ``usd_per_hour``: of all ``machines``."""
@@ -207,7 +201,7 @@ class DeployAdvice(Advice):
             DeploymentStep(step=one.step, rule=one.rule, numbers=_numbers(one.numbers), decision=one.decision)
             for one in found.steps
         ]
-        return cls.of(found, steps=steps)
+        return cls.from_parts(found, steps=steps)
 
 
 _USD = pattern(r"(^|_)usd(_|$)")
@@ -352,17 +346,8 @@ class SavingsAdvice(Advice):
     @classmethod
     def of_steps(cls, advice: Iterable[SavingAdvice], monthly_usd: float | None, **more: Any) -> Self:
         steps = [
-            SavingStep(
-                order=one.order,
-                name=one.name,
-                applies=one.applies,
-                why=one.why,
-                saving_low=one.saving_low,
-                saving_high=one.saving_high,
-                remaining_low=one.remaining_low,
-                remaining_high=one.remaining_high,
-                condition=one.condition,
-                measure=one.measure,
+            SavingStep.from_parts(
+                one,
                 remaining_low_usd=None if monthly_usd is None else monthly_usd * one.remaining_low,
                 remaining_high_usd=None if monthly_usd is None else monthly_usd * one.remaining_high,
             )

@@ -62,7 +62,8 @@ class ApprovalRequest(Result):
     def of(cls, one: TrackedApproval, told: Sequence[Dispatch], *, by: Actor) -> Self:
         """``told``: the notices about it. ``by``: who asked for the list."""
         asked = one.asked
-        return cls(
+        return cls.from_parts(
+            asked,
             job=one.view.id,
             name=one.view.job.name,
             user=one.view.user,
@@ -71,20 +72,10 @@ class ApprovalRequest(Result):
             project=one.view.job.project,
             state=one.state,
             asked_at=asked.at,
-            expires_at=asked.expires_at,
-            total=asked.total,
             covers=covered(asked),
-            held=dict(asked.held),
-            extension=asked.extension,
-            max_cost=asked.max_cost,
-            max_duration=asked.max_duration,
             questions=[
-                QuestionResult(
-                    rule=question.rule,
-                    source=question.source,
-                    because=question.because,
-                    approvers=list(question.approvers),
-                    own_requests=question.own_requests,
+                QuestionResult.from_parts(
+                    question,
                     covers=None if question.facts is None else list(question.facts),
                     approved_by=next((who for rule, who in asked.yes if rule == question.rule), None),
                 )
@@ -118,22 +109,7 @@ class StandingGrantResult(Result):
 
     @classmethod
     def of(cls, one: StandingGrant, now: datetime) -> Self:
-        return cls(
-            number=one.number,
-            by=one.by,
-            at=one.at,
-            until=one.until,
-            users=list(one.users),
-            teams=list(one.teams),
-            projects=list(one.projects),
-            rules=list(one.rules),
-            total=one.total,
-            used=one.used,
-            active=one.active(now),
-            reason=one.note,
-            revoked_at=one.revoked_at,
-            revoked_by=one.revoked_by,
-        )
+        return cls.from_parts(one, active=one.active(now), reason=one.note)
 
 
 class ApprovalList(Result):

@@ -61,36 +61,20 @@ class BudgetResult(Result):
     def of(cls, line: BudgetLine, told: Sequence[Dispatch] = (), **more: Any) -> Self:
         """``told``: the notices about it."""
         spec, ahead = line.spec, line.forecast
-        return cls(
+        return cls.from_parts(
+            line.use,
             id=spec.id,
             period=spec.period,
             timezone=spec.timezone,
-            period_start=line.use.period_start,
-            period_end=line.use.period_end,
             counts=sorted(spec.counts),
             limit=line.limit,
-            spent=line.use.spent,
-            held=line.use.held,
             left=line.left,
             action=line.action,
             alerts=list(line.alerts),
-            forecast=BudgetForecast(
-                committed=ahead.committed,
-                trend=ahead.trend,
-                expected=ahead.expected,
-                low=ahead.low,
-                high=ahead.high,
-                used_up_at=ahead.used_up_at,
-            ),
+            forecast=BudgetForecast.model_validate(ahead),
             passed=dict(line.marks),
             notices=[NoticeResult.of(one) for one in told],
-            scope=BudgetScope(
-                teams=list(spec.teams),
-                projects=list(spec.projects),
-                workloads=list(spec.workloads),
-                users=list(spec.users),
-                environments=list(spec.environments),
-            ),
+            scope=BudgetScope.model_validate(spec),
             source=str(line.source),
             **more,
         )

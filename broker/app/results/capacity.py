@@ -34,20 +34,12 @@ class RecordedCapacity(Result):
     @classmethod
     def of(cls, record: RecordedHolding) -> Self:
         held = record.holding
-        return cls(
+        return cls.from_parts(
+            held,
             number=record.number,
-            kind=held.kind,
-            accelerator=held.accelerator,
-            gpus=held.gpus,
-            provider=held.provider,
-            site=held.site,
-            starts=held.starts,
-            ends=held.ends,
             upfront_usd=held.upfront,
             hourly_usd=held.hourly,
             usd_per_gpu_hour=f"{held.usd_per_gpu_hour:.6f}",
-            watts=held.watts,
-            note=held.note,
             added_at=record.added_at,
             added_by=record.added_by,
         )
@@ -71,20 +63,7 @@ class ReportedCapacity(Result):
 
     @classmethod
     def of(cls, one: Reservation) -> Self:
-        return cls(
-            id=one.id,
-            provider=one.provider,
-            region=one.region,
-            zone=one.zone,
-            instance_type=one.instance_type,
-            machines=one.machines,
-            kind=one.kind,
-            starts=one.starts,
-            ends=one.ends,
-            free=one.free,
-            holds_capacity=one.holds_capacity,
-            open=one.open,
-        )
+        return cls.model_validate(one)
 
 
 class OwnedMachines(Result):
@@ -122,15 +101,7 @@ class CapacityList(Result):
             recorded=[RecordedCapacity.of(record) for record in found.recorded],
             reported=[ReportedCapacity.of(one) for one in found.reported],
             machines=[
-                OwnedMachines(
-                    provider=offer.provider,
-                    region=offer.region,
-                    instance_type=offer.instance_type,
-                    accelerator=offer.accelerator,
-                    gpus=offer.count * (offer.slots or 1),
-                    source=offer.source,
-                )
-                for offer in found.machines
+                OwnedMachines.from_parts(offer, gpus=offer.count * (offer.slots or 1)) for offer in found.machines
             ],
             asked=list(found.asked),
             problems=[ProviderProblem(provider=name, message=problem) for name, problem in found.problems],

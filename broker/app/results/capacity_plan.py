@@ -208,12 +208,9 @@ class AcceleratorPlan(Result):
                 for cost in plan.scenarios
             ],
             held=[
-                UsedHolding(
+                UsedHolding.from_parts(
+                    use.recorded.holding,
                     number=use.recorded.number,
-                    kind=use.recorded.holding.kind,
-                    provider=use.recorded.holding.provider,
-                    gpus=use.recorded.holding.gpus,
-                    ends=use.recorded.holding.ends,
                     utilisation=use.utilisation,
                     usd_per_gpu_hour=use.usd_per_gpu_hour,
                     usd_per_used_gpu_hour=use.usd_per_used_gpu_hour,
@@ -295,15 +292,7 @@ class CapacityFindingResult(Result):
 
     @classmethod
     def of(cls, one: CapacityFinding) -> Self:
-        return cls(
-            kind=one.kind,
-            accelerator=one.accelerator,
-            gpus=one.gpus,
-            sentence=one.sentence,
-            because=one.because,
-            saves_usd_per_month=one.saves,
-            arithmetic=one.arithmetic,
-        )
+        return cls.from_parts(one, saves_usd_per_month=one.saves)
 
 
 class WarnedRuleResult(Result):
@@ -321,16 +310,7 @@ class WarnedRuleResult(Result):
 
     @classmethod
     def of(cls, one: WarnedRule) -> Self:
-        return cls(
-            name=one.name,
-            kind=one.newest.rule,
-            stopped=list(one.stopped),
-            refused=list(one.refused),
-            first=one.first,
-            last=one.last,
-            message=one.newest.message,
-            source=str(one.newest.source),
-        )
+        return cls.from_parts(one, kind=one.newest.rule, message=one.newest.message, source=str(one.newest.source))
 
 
 class CapacityFindingList(Result):

@@ -71,20 +71,7 @@ class ComparedAttempt(Result):
 
     @classmethod
     def of(cls, row: Comparison) -> Self:
-        return cls(
-            key=row.key,
-            job=row.job_id,
-            attempt=row.attempt,
-            provider=row.provider,
-            standing=row.standing,
-            gone_at=row.gone_at,
-            quoted=row.quoted,
-            metered=row.metered,
-            billed=row.billed,
-            difference=row.difference,
-            adjusted=row.adjusted,
-            estimated=row.estimated,
-        )
+        return cls.from_parts(row, job=row.job_id)
 
 
 class BilledReport(Result):
@@ -132,13 +119,10 @@ class ChargesResult(Result):
 
     @classmethod
     def of(cls, done: RecordedCharges) -> Self:
-        return cls(
-            changed=dict(done.changed),
+        return cls.from_parts(
+            done,
             adjusted=[AdjustedAttempt(key=one.key, difference=one.difference) for one in done.adjusted],
             alerts=[notice.title for notice in done.alerts],
-            trouble=dict(done.trouble),
-            without_login=list(done.without_login),
-            unknown=list(done.unknown),
         )
 
 

@@ -25,14 +25,7 @@ class ProblemResult(Result):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        return cls(
-            line=problem.line,
-            column=problem.column,
-            key=problem.key,
-            message=problem.message,
-            unknown_key=problem.unknown_key,
-            known=list(problem.known),
-        )
+        return cls.model_validate(problem)
 
 
 class ErrorDetails(Result):

@@ -25,14 +25,11 @@ class FocusExportResult(Result):
 
     @classmethod
     def of(cls, found: FocusExport) -> Self:
-        return cls(
+        return cls.from_parts(
+            found,
             file=str(found.file),
-            version=found.version,
             month=found.month.name,
-            closed=found.closed,
             closes=found.month.closes,
-            rows=found.rows,
-            corrections=found.corrections,
             billed_cost=found.billed,
             effective_cost=found.effective,
         )

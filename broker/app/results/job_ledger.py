@@ -37,13 +37,8 @@ class SpentLine(Result):
     @classmethod
     def of(cls, entry: Entry, attempt: AttemptView | None) -> Self:
         offer = None if attempt is None else attempt.placement.offer
-        return cls(
-            at=entry.at,
-            movement=entry.movement,
-            amount=entry.amount,
-            money=entry.money,
-            covers_from=entry.covers_from,
-            covers_to=entry.covers_to,
+        return cls.from_parts(
+            entry,
             attempt=entry.tags.attempt,
             provider=entry.tags.provider,
             region=entry.tags.region,
@@ -52,7 +47,6 @@ class SpentLine(Result):
             price_source=None if offer is None else offer.source,
             price_as_of=None if offer is None else offer.as_of,
             price_age_seconds=None if attempt is None or offer is None else attempt.requested_at - offer.as_of,
-            note=entry.note,
         )
 
 

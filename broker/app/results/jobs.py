@@ -95,39 +95,16 @@ class AttemptDetails(Result):
     @classmethod
     def of(cls, attempt: AttemptView, now: datetime) -> Self:
         offer = attempt.placement.offer
-        return cls(
-            number=attempt.number,
-            key=attempt.key,
-            state=attempt.state,
-            cause=attempt.cause,
-            evidence=attempt.evidence,
-            exit_status=attempt.exit_status,
-            engine=attempt.engine,
-            placement=AttemptPlacement(
-                provider=offer.provider,
-                region=offer.region,
-                zone=offer.zone,
-                instance_type=offer.instance_type,
-                accelerator=offer.accelerator,
-                count=offer.count,
+        return cls.from_parts(
+            attempt,
+            placement=AttemptPlacement.from_parts(
+                offer,
                 nodes=attempt.placement.nodes,
-                capacity_type=offer.capacity_type,
-                money=offer.money,
                 rate_per_hour=attempt.placement.rate,
                 price_as_of=offer.as_of,
-                source=offer.source,
                 expected_cost=attempt.placement.expected_cost,
             ),
-            requested_at=attempt.requested_at,
-            launched_at=attempt.launched_at,
-            up_since=attempt.up_since,
-            running_at=attempt.running_at,
-            notice_at=attempt.notice_at,
-            ended_at=attempt.ended_at,
-            gone_at=attempt.gone_at,
-            gone=attempt.gone,
             machine_time=machine_time(attempt, now),
-            resumed_from=attempt.resumed_from,
             resumed_from_step=attempt.resumed_step,
             step=attempt.last_step,
             passed_over=[SkippedCheckpoint(checkpoint=p.checkpoint, because=p.because) for p in attempt.passed_over],
@@ -149,15 +126,8 @@ class PendingApproval(Result):
 
     @classmethod
     def of(cls, asked: RequestedApproval) -> Self:
-        return cls(
-            at=asked.at,
-            expires_at=asked.expires_at,
-            approvers=list(asked.approvers),
-            because="; ".join(question.because for question in asked.open),
-            total=asked.total,
-            covers=covered(asked),
-            max_cost=asked.max_cost,
-            max_duration=asked.max_duration,
+        return cls.from_parts(
+            asked, because="; ".join(question.because for question in asked.open), covers=covered(asked)
         )
 
 
@@ -209,38 +179,24 @@ class JobDetails(Result):
         percent = None
         if bill.savings is not None and bill.on_demand:
             percent = round(100 * bill.savings.micros / bill.on_demand.micros, 1)
-        return cls(
-            id=view.id,
+        return cls.from_parts(
+            view,
             name=view.job.name,
-            state=view.state,
-            user=view.user,
             team=view.job.team,
             project=view.job.project,
             workload=view.job.workload,
-            submitted_at=view.submitted_at,
-            ended_at=view.ended_at,
-            closed=view.closed,
             because=reasons.ended(view.ending),
             end_reason=view.ending,
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
             asked=PendingApproval.of(view.asked) if view.asked else None,
-            cancel_requested=view.cancel_requested,
-            deadline=view.deadline,
-            deadline_missed=view.deadline_missed,
-            deadline_at_risk=view.deadline_at_risk,
-            max_cost=view.max_cost,
-            max_duration=view.max_duration,
             billed_time=billed_time(view, now),
             step=progress.step if progress and progress.step is not None else last_step(view),
             total_steps=progress.total if progress else None,
             phase=progress.phase if progress else None,
             expected_finish=progress.finish if progress else None,
             checkpoint=CheckpointResult.of(view.checkpoint) if view.checkpoint else None,
-            interruptions=view.interruptions,
-            failures=view.failures,
             steps_redone=steps_redone(view),
-            attempt_count=view.attempt_count,
             attempts=[AttemptDetails.of(attempt, now) for attempt in view.attempts],
             cost=MoneyByKind.of(bill.spent),
             held=MoneyByKind.of(bill.held),
@@ -291,15 +247,7 @@ class UnreadableResult(Result):
 
     @classmethod
     def of(cls, job: UnreadableJob) -> Self:
-        return cls(
-            id=job.job_id,
-            name=job.name,
-            user=job.user,
-            state=job.state,
-            because=job.because,
-            written_by_newer_version=job.newer,
-            hint=job.hint,
-        )
+        return cls.from_parts(job, id=job.job_id, written_by_newer_version=job.newer)
 
 
 class JobList(Result):

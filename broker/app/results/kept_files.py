@@ -87,15 +87,7 @@ class JobCheckpoints(Result):
     @classmethod
     def of(cls, view: JobView, folder: str, found: Sequence[Manifest]) -> Self:
         told = [
-            FinishedCheckpointResult(
-                checkpoint=one.id,
-                name=one.name,
-                step=one.step,
-                attempt=one.attempt,
-                at=one.at,
-                bytes=one.size,
-                files=len(one.files),
-            )
+            FinishedCheckpointResult.from_parts(one, checkpoint=one.id, bytes=one.size, files=len(one.files))
             for one in found
         ]
         return cls(id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
@@ -113,14 +105,7 @@ class SourceEntry(Result):
 
     @classmethod
     def of(cls, entry: TreeEntry) -> Self:
-        return cls(
-            path=entry.path,
-            kind=entry.kind,
-            mode=f"{entry.mode:03o}",
-            bytes=entry.size,
-            sha256=entry.sha256,
-            target=entry.target,
-        )
+        return cls.from_parts(entry, mode=f"{entry.mode:03o}", bytes=entry.size)
 
 
 class SourceTree(Result):

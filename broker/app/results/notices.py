@@ -21,12 +21,4 @@ class NoticeResult(Result):
 
     @classmethod
     def of(cls, one: Dispatch) -> Self:
-        return cls(
-            target=one.target,
-            title=one.notice.title,
-            made_at=one.made_at,
-            delivered_at=one.delivered_at,
-            tries=one.tries,
-            next_try=one.next_try,
-            error=one.error,
-        )
+        return cls.from_parts(one, title=one.notice.title)

@@ -52,29 +52,14 @@ class OfferResult(Result):
     @classmethod
     def of(cls, row: ListedOffer, **more: Any) -> Self:
         offer = row.offer
-        return cls(
+        return cls.from_parts(
+            offer,
             **machine_of(offer),
             price_per_hour=offer.price,
             price_per_gpu_hour=row.per_gpu,
             spot_discount=row.discount,
-            availability=offer.availability,
-            unavailable_because=offer.unavailable_because,
-            score=offer.score,
-            interruption_rate=offer.interruption_rate,
-            as_of=offer.as_of,
             age_seconds=row.age,
             stale=row.stale,
-            doubt=offer.doubt,
-            doubt_detail=offer.doubt_detail,
-            pool=offer.pool,
-            reference=offer.reference,
-            source=offer.source,
-            engine=offer.engine,
-            money=offer.money,
-            cpus=offer.cpus,
-            memory_gib=offer.memory_gib,
-            interconnect=offer.interconnect,
-            slots=offer.slots,
             **more,
         )
 

@@ -73,24 +73,14 @@ class PlacementResult(Result):
     def of(cls, placement: Placement, now: datetime, value: Money, rank: int) -> Self:
         """``value``: USD that an hour is worth."""
         (row,) = rows([placement.offer], now)
-        return cls(
+        return cls.from_parts(
+            placement,
             rank=rank,
-            nodes=placement.nodes,
-            gpus=placement.gpus,
             rate_per_hour=placement.rate,
-            expected_cost=placement.expected_cost,
             terms=[CostTermResult.of(term) for term in placement.terms],
-            duration=placement.duration,
-            finish=placement.finish,
-            interruptions_per_hour=placement.interruptions_per_hour,
-            useful_fraction=placement.useful_fraction,
-            throughput=placement.throughput,
             price_per_useful_hour=effective_price(placement),
-            surcharge=placement.surcharge,
             ranking_terms=[CostTermResult.of(term) for term in beside_the_cost(placement, value)],
             ranked_by=weighed(placement),
-            kg_co2e=placement.kg_co2e,
-            kg_co2e_per_hour=placement.kg_co2e_per_hour,
             offer=OfferResult.of(row),
         )
 
@@ -192,17 +182,15 @@ class PlanResult(Result):
         holds = admission if admission and seen.exit_code in (0, 6) else None
         held = holds.money if holds else {}
         sizing = seen.sizing
-        return cls(
+        return cls.from_parts(
+            plan,
             job=PlannedJob(
                 name=seen.job.name, machines=[r.machine for r in seen.job.resources], nodes=seen.job.num_nodes
             ),
-            made_at=plan.made_at,
             exit_code=seen.exit_code,
-            deadline=plan.deadline,
             work_left=plan.remaining,
             max_duration=seen.max_duration,
             max_cost=seen.job.max_cost,
-            offers_seen=plan.offers_seen,
             feasible=len(plan.placements),
             over_max_cost=seen.over_max_cost,
             placements=[
@@ -226,24 +214,7 @@ class PlanResult(Result):
             hold_terms=HoldTerms.of(holds) if holds else [],
             budget_shares=shares_of(seen.shares) if holds else [],
             hold_lasts=lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
-            notes=list(plan.notes),
-            sizing=None
-            if sizing is None
-            else SizingResult(
-                total_gib=sizing.total_gib,
-                weights_gib=sizing.weights_gib,
-                gradients_gib=sizing.gradients_gib,
-                optimizer_gib=sizing.optimizer_gib,
-                activations_gib=sizing.activations_gib,
-                loss_gib=sizing.loss_gib,
-                working_gib=sizing.working_gib,
-                runtime_gib=sizing.runtime_gib,
-                kv_cache_gib=sizing.kv_cache_gib,
-                machines=list(sizing.machines),
-                nodes=sizing.nodes,
-                work=sizing.work,
-                notes=list(sizing.notes),
-            ),
+            sizing=None if sizing is None else SizingResult.model_validate(sizing),
         )
 
 

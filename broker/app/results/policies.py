@@ -86,15 +86,7 @@ class Activation(Result):
 
     @classmethod
     def of(cls, version: PolicyVersion, **more: Any) -> Self:
-        return cls(
-            number=version.number,
-            activated_at=version.activated_at,
-            by=version.by,
-            note=version.note,
-            sha256=version.sha256,
-            file_names=sorted(version.files),
-            **more,
-        )
+        return cls.from_parts(version, file_names=sorted(version.files), **more)
 
 
 class AppliedPolicy(Activation):
@@ -113,8 +105,7 @@ class ActivePolicy(Activation, PolicyResult):
 
     @classmethod
     def of_set(cls, version: PolicyVersion, policy: PolicySet, *, files: bool = False) -> Self:
-        texts = {"files": dict(version.files)} if files else {}
-        return cls.of(version, **_parts_of(policy), **texts)
+        return cls.of(version, **_parts_of(policy), files=dict(version.files) if files else None)
 
 
 class PolicyInForce(Result):
@@ -167,18 +158,7 @@ def _parts_of(policy: PolicySet) -> dict[str, Any]:
             )
             for rule in policy.rules
         ],
-        "defaults": PolicyDefaultsResult(
-            max_duration=defaults.max_duration,
-            allow_reference_prices=defaults.allow_reference_prices,
-            allow_stale_prices=defaults.allow_stale_prices,
-            cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
-            grants_cash=defaults.grants_cash,
-            capacity_order=list(defaults.capacity_order),
-            wait_for_paid=defaults.wait_for_paid,
-            value_of_time=defaults.value_of_time,
-            end_orphans_after=defaults.end_orphans_after,
-            max_unattended=defaults.max_unattended,
-        ),
+        "defaults": PolicyDefaultsResult.model_validate(defaults),
         "defaults_said_at": {default: str(source) for default, source in policy.said_at.items()},
         "capacity_exceptions": [
             CapacityException(scope=str(scope), order=list(order), source=str(source))

@@ -40,19 +40,11 @@ class AffectedJob(Result):
 
     @classmethod
     def of(cls, one: JobOutcome) -> Self:
-        return cls(
-            job_id=one.job_id,
-            name=one.name,
-            user=one.user,
-            team=one.team,
-            effect=one.effect,
-            rules=[
-                ObjectingRule(name=rule.name, kind=rule.rule, code=rule.code, message=rule.message, source=rule.source)
-                for rule in one.rules
-            ],
+        return cls.from_parts(
+            one,
+            rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in one.rules],
             pool=one.where or None,
             approvers=list(one.asks),
-            at=one.at,
         )
 
 
@@ -79,13 +71,7 @@ class BudgetTermsResult(Result):
             timezone=spec.timezone,
             counts=sorted(spec.counts),
             action=line.action,
-            scope=BudgetScope(
-                teams=list(spec.teams),
-                projects=list(spec.projects),
-                workloads=list(spec.workloads),
-                users=list(spec.users),
-                environments=list(spec.environments),
-            ),
+            scope=BudgetScope.model_validate(spec),
             spent=line.use.spent,
             held=line.use.held,
             left=line.left,
@@ -131,14 +117,11 @@ class PolicyPreviewResult(Result):
     @classmethod
     def of(cls, seen: PolicyPreview) -> Self:
         past = seen.past
-        return cls(
+        return cls.from_parts(
+            seen,
             active_version=seen.before,
-            changed=seen.changed,
-            difference=seen.difference,
             jobs=[AffectedJob.of(one) for one in seen.jobs],
             budgets=[BudgetChangeResult.of(one) for one in seen.budgets],
-            looked_at=seen.looked_at,
-            left_out=seen.left_out,
             past=past and PastChanges(since=past.since, until=past.until, decisions=PolicyBacktest.of(past.found)),
         )
 

@@ -142,16 +142,11 @@ class PastOfferResult(PricedMachine):
     @classmethod
     def of(cls, past: PastOffer) -> Self:
         offer = past.offer
-        return cls(
+        return cls.from_parts(
+            offer,
             **machine_of(offer),
-            source=offer.source,
-            reference=offer.reference,
             price_per_hour=offer.price,
             price_per_gpu_hour=offer.price_per_gpu,
-            availability=offer.availability,
-            score=offer.score,
-            interruption_rate=offer.interruption_rate,
-            as_of=offer.as_of,
             since=past.since,
             learned=past.learned,
             seen=past.seen,
@@ -191,19 +186,12 @@ class ImportedPrices(Result):
 
     @classmethod
     def of(cls, done: Imported) -> Self:
-        return cls(
-            provider=done.provider,
-            file=done.file,
-            layout=done.layout,
+        return cls.from_parts(
+            done,
             as_of=done.dated,
             as_of_from="file" if done.by_file else "option",
             age_seconds=done.finished - done.dated,
-            sources=list(done.sources),
-            offers_seen=done.offers_seen,
-            offers_changed=done.offers_changed,
             offers_stale=done.stale,
-            rows_skipped=dict(done.rows_skipped),
-            samples=dict(done.samples),
             seconds=done.finished - done.started,
         )
 

@@ -106,14 +106,8 @@ class PollOutcome(Result):
 
     @classmethod
     def of(cls, result: PollResult) -> Self:
-        return cls(
-            provider=result.provider,
-            status=result.status,
-            offers_seen=result.offers_seen,
-            offers_changed=result.offers_changed,
-            rows_skipped=dict(result.rows_skipped),
-            seconds=result.finished - result.started,
-            error=error_line(result.error, result.hint),
+        return cls.from_parts(
+            result, seconds=result.finished - result.started, error=error_line(result.error, result.hint)
         )
 
 

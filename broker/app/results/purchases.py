@@ -41,24 +41,7 @@ class QuoteResult(Result):
 
     @classmethod
     def of(cls, quote: CapacityQuote, number: int | None = None) -> Self:
-        return cls(
-            number=number,
-            product=quote.product,
-            provider=quote.provider,
-            offering=quote.offering,
-            region=quote.region,
-            zone=quote.zone,
-            instance_type=quote.instance_type,
-            accelerator=quote.accelerator,
-            count=quote.count,
-            machines=quote.machines,
-            starts=quote.starts,
-            ends=quote.ends,
-            total_usd=quote.total,
-            machine_hour_usd=quote.per_machine_hour,
-            undo=quote.undo,
-            quoted_at=quote.quoted_at,
-        )
+        return cls.from_parts(quote, number=number, total_usd=quote.total, machine_hour_usd=quote.per_machine_hour)
 
 
 class QuoteList(Result):
@@ -135,27 +118,14 @@ class PurchaseResult(Result):
     @classmethod
     def of(cls, one: Purchase) -> Self:
         asked = one.questions if one.state is PurchaseState.ASKING else ()
-        return cls(
-            id=one.id,
-            state=one.state,
-            user=one.user,
-            team=one.team,
-            project=one.project,
-            environment=one.environment,
+        return cls.from_parts(
+            one,
             quote=QuoteResult.of(one.quote),
             ceiling_usd=one.ceiling,
             held_usd=one.held,
             charged_usd=one.charged,
-            binding=one.binding,
-            approved_by=list(one.approved_by),
-            approvals_missing=one.approvals_missing,
             approvers=sorted({name for question in asked for name in question.approvers} - set(one.approved_by)),
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
-            holding=one.holding,
-            reason=one.reason,
-            evidence=one.evidence,
-            intended_at=one.intended_at,
-            changed_at=one.changed_at,
         )
 
 
@@ -204,14 +174,7 @@ class DifferenceResult(Result):
 
     @classmethod
     def of(cls, one: CapacityDifference) -> Self:
-        return cls(
-            kind=one.kind,
-            provider=one.provider,
-            region=one.region,
-            order=one.order,
-            purchase=one.purchase or None,
-            told=one.told,
-        )
+        return cls.from_parts(one, purchase=one.purchase or None)
 
 
 class CapacityCheckResult(Result):

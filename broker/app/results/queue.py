@@ -130,10 +130,4 @@ class PlannedTogether(QueueResult):
     def of_plan(cls, found: Queue, refused: Iterable[Preview]) -> Self:
         queue = QueueResult.of(found)
         refusals = [RefusedJob.of(seen) for seen in refused]
-        return cls(
-            as_of=queue.as_of,
-            running=queue.running,
-            waiting=queue.waiting,
-            machines=queue.machines,
-            refused=refusals,
-        )
+        return cls.from_parts(queue, refused=refusals)

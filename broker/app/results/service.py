@@ -104,14 +104,10 @@ class LeftoverResult(Result):
 
     @classmethod
     def of(cls, one: Leftover, errors: Mapping[str, str]) -> Self:
-        return cls(
-            id=one.id,
-            kind=one.kind,
-            standing=one.standing,
+        return cls.from_parts(
+            one,
             job=one.job_id,
             key=one.key or None,
-            since=one.since,
-            why=one.why,
             about=about(one),
             place=one.machine.place if one.machine else None,
             store=one.machine.store or None if one.machine else None,
@@ -136,14 +132,8 @@ class SweepReport(Result):
     @classmethod
     def of(cls, swept: Swept, ended: Sequence[EndedLeftover]) -> Self:
         errors = {one.leftover.id: one.error for one in ended}
-        return cls(
-            at=swept.at,
-            store=swept.store,
-            asked=list(swept.asked),
-            trouble=dict(swept.trouble),
-            without_login=list(swept.without_login),
-            orphans=len(swept.orphans),
-            found=[LeftoverResult.of(one, errors) for one in swept.found],
+        return cls.from_parts(
+            swept, orphans=len(swept.orphans), found=[LeftoverResult.of(one, errors) for one in swept.found]
         )
 
 

@@ -56,21 +56,7 @@ class SpendReport(Result):
             since=since,
             until=until,
             sandbox_only=sandbox,
-            rows=[
-                SpendGroup(
-                    group=row.group,
-                    values=list(row.values),
-                    cash=row.cash,
-                    amortised=row.amortised,
-                    sandbox=row.sandbox,
-                    held=row.held,
-                    gpu_hours=row.gpu_hours,
-                    machine_hours=row.machine_hours,
-                    attempts=row.attempts,
-                    jobs=row.jobs,
-                )
-                for row in rows
-            ],
+            rows=[SpendGroup.model_validate(row) for row in rows],
             total=SpendTotal(
                 cash=sum((row.cash for row in rows), Money.ZERO),
                 amortised=sum((row.amortised for row in rows), Money.ZERO),

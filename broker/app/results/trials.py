@@ -31,17 +31,7 @@ class RecordedDecision(Result):
 
     @classmethod
     def of(cls, one: Decision) -> Self:
-        return cls(
-            at=one.at,
-            action=one.action,
-            answer=one.answer,
-            attempt=one.attempt,
-            pool=one.pool,
-            policy_version=one.policy_version,
-            facts_hash=one.facts_hash,
-            verdicts=[VerdictResult.of(verdict) for verdict in one.verdicts],
-            seen=dict(one.seen),
-        )
+        return cls.from_parts(one, verdicts=[VerdictResult.of(verdict) for verdict in one.verdicts])
 
 
 class RecordedDecisions(Result):
@@ -67,13 +57,10 @@ class TriedCase(Result):
 
     @classmethod
     def of(cls, result: CaseResult) -> Self:
-        return cls(
-            name=result.name,
+        return cls.from_parts(
+            result,
             source=str(result.source),
             passed=not result.wrong,
-            expected=result.expected,
-            answer=result.answer,
-            wrong=result.wrong,
             verdicts=[VerdictResult.of(verdict) for verdict in result.verdicts],
         )
 
@@ -126,7 +113,8 @@ class DecisionDifference(Result):
 
     @classmethod
     def of(cls, one: ReplayedDecision) -> Self:
-        return cls(
+        return cls.from_parts(
+            one,
             at=one.decision.at,
             job_id=one.decision.job_id,
             job_name=one.decision.job_name,
@@ -136,13 +124,7 @@ class DecisionDifference(Result):
             after=one.answer,
             pool_before=one.decision.pool,
             pool_after=one.pool,
-            money=one.money,
-            cost_before=one.cost_before,
-            cost_after=one.cost_after,
-            money_after=one.money_after,
             cost_after_by=one.basis,
-            late_before=one.late_before,
-            late_after=one.late_after,
             objections=[VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW or v.warns],
         )
 

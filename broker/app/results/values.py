@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
@@ -20,6 +20,14 @@ class Result(BaseModel):
     """A result: never changed, and without fields that its class does not name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
+
+    @classmethod
+    def from_parts(cls, *parts: object, **more: Any) -> Self:
+        """A result with the given fields (``more``) and, for each other field, the attribute of that name of the last
+        part that has it."""
+        names = cls.model_fields.keys() - more.keys()
+        found = {name: getattr(part, name) for part in parts for name in names if hasattr(part, name)}
+        return cls(**found, **more)
 
     def document(self) -> dict[str, Any]:
         """The JSON document, as Python values."""

@@ -26,17 +26,7 @@ class VerdictResult(Result):
 
     @classmethod
     def of(cls, verdict: Verdict) -> Self:
-        return cls(
-            answer=verdict.answer,
-            rule=verdict.rule,
-            name=verdict.name,
-            code=verdict.code,
-            message=verdict.message,
-            source=str(verdict.source),
-            figures=dict(verdict.figures),
-            approvers=list(verdict.approvers),
-            warns=verdict.warns,
-        )
+        return cls.from_parts(verdict, source=str(verdict.source))
 
 
 class AlternativeResult(Result):
@@ -50,10 +40,4 @@ class AlternativeResult(Result):
 
     @classmethod
     def of(cls, one: Alternative) -> Self:
-        return cls(
-            instruction=one.instruction,
-            max_cost=one.max_cost,
-            max_duration=one.max_duration,
-            not_before=one.not_before,
-            needs_approval=one.needs_approval,
-        )
+        return cls.model_validate(one)

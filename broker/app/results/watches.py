@@ -29,14 +29,8 @@ class QueuedAlert(Result):
 
     @classmethod
     def of(cls, one: Dispatch) -> Self:
-        return cls(
-            target=one.target,
-            status="delivered" if one.delivered_at else "given_up" if one.given_up else "waiting",
-            made_at=one.made_at,
-            delivered_at=one.delivered_at,
-            tries=one.tries,
-            next_try=one.next_try,
-            error=one.error,
+        return cls.from_parts(
+            one, status="delivered" if one.delivered_at else "given_up" if one.given_up else "waiting"
         )
 
 
@@ -70,22 +64,14 @@ class WatchResult(Result):
 
     @classmethod
     def of(cls, watch: Watch, state: WatchState, dispatches: Sequence[Dispatch] = (), **more: Any) -> Self:
-        return cls(
-            name=watch.name,
+        return cls.from_parts(
+            watch,
             waits_for=watch.sentence,
-            trigger=watch.trigger,
-            machines=list(watch.machines),
-            providers=list(watch.providers),
-            regions=list(watch.regions),
-            capacity_types=list(watch.capacity_types),
             price_per_gpu_hour=watch.price,
             rises_by=watch.part,
             within_seconds=watch.within,
             stale_after_seconds=watch.age,
-            targets=list(watch.targets),
             pause_seconds=watch.pause,
-            made_at=watch.made_at,
-            made_by=watch.made_by,
             holds=bool(state.firing) if state.known else None,
             holds_for=[name for name in state.firing if name],
             seen=state.seen,
@@ -150,7 +136,7 @@ class AlertDelivery(Result):
 
     @classmethod
     def of(cls, one: Delivery) -> Self:
-        return cls(target=one.target, ok=one.ok, title=one.title, error=one.error, next_try_in_seconds=one.next_try_in)
+        return cls.from_parts(one, next_try_in_seconds=one.next_try_in)
 
 
 class CheckedWatch(WatchResult):

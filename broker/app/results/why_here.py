@@ -39,14 +39,9 @@ class ConsideredPlacement(Result):
     @classmethod
     def of(cls, placement: Placement) -> Self:
         offer = placement.offer
-        return cls(
-            provider=offer.provider,
-            region=offer.region,
-            zone=offer.zone,
-            instance_type=offer.instance_type,
-            machine=offer.machine,
+        return cls.from_parts(
+            offer,
             nodes=placement.nodes,
-            capacity_type=offer.capacity_type,
             rate_per_hour=placement.rate,
             price_source=offer.source,
             price_as_of=offer.as_of,
@@ -78,12 +73,8 @@ class PlacementDecision(Result):
     @classmethod
     def of(cls, decision: Decision, inputs: Inputs, placement: Placement) -> Self:
         seen, rejected = decision.seen.get("offers_seen"), decision.seen.get("rejections")
-        return cls(
-            at=decision.at,
-            attempt=decision.attempt,
-            action=decision.action,
-            answer=decision.answer,
-            policy_version=decision.policy_version,
+        return cls.from_parts(
+            decision,
             offers_seen=seen if isinstance(seen, int) else None,
             rejected=dict(rejected) if isinstance(rejected, dict) else {},
             taken=ConsideredPlacement.of(placement),

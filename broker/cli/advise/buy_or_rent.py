@@ -149,7 +149,7 @@ def buy_or_rent(
     opinions = _opinions(case, found.verdict, thumb)
     if as_json:
         terminal.answer(
-            BuyOrRentAdvice.of(
+            BuyOrRentAdvice.from_parts(
                 found,
                 inputs=case,
                 running_usd_per_month=monthly_usd(case)[0],

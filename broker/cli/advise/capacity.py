@@ -127,7 +127,9 @@ def capacity(
         from broker.app.results.advice import CapacityAdvice
 
         terminal.answer(
-            CapacityAdvice.of(found, gpu=gpu, provider=provider, gpus_per_machine=per_machine, assumptions=notes)
+            CapacityAdvice.from_parts(
+                found, gpu=gpu, provider=provider, gpus_per_machine=per_machine, assumptions=notes
+            )
         )
     else:
         terminal.show(*_screen(terminal, case, found, notes))

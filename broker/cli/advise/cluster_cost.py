@@ -82,7 +82,7 @@ def cluster_cost(
     }  # fmt: skip
     notes = [f"{name}: 0" for name, value in zero.items() if not value] + [f"{years:g} years of 8,760 hours"]
     if as_json:
-        terminal.answer(ClusterCostAdvice.of(found, rules_of_thumb=list(rules), assumptions=notes))
+        terminal.answer(ClusterCostAdvice.from_parts(found, rules_of_thumb=list(rules), assumptions=notes))
         return
     named = (
         ("servers", found.hardware_usd_per_gpu_hour), ("building", found.facility_usd_per_gpu_hour),

@@ -102,7 +102,7 @@ def eco(
     card_of = scores(used, card, utilisation, not inference, units, parameters, smallest, thumb)
     if as_json:
         told = {"gpu": card.name, "gpus": gpus, "hours": hours, "utilisation": utilisation, "location": location}
-        terminal.answer(EcoAdvice.of(used, **told, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
+        terminal.answer(EcoAdvice.from_parts(used, **told, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
     else:
         terminal.show(*_screen(terminal, card, gpus, hours, used, card_of, elsewhere, notes))
 

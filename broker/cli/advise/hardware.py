@@ -69,7 +69,7 @@ def hardware(
     notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
     if as_json:
         told = {"bound_by": bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
-        terminal.answer(HardwareAdvice.of(**told, unpriced=unpriced, assumptions=notes))
+        terminal.answer(HardwareAdvice.from_parts(**told, unpriced=unpriced, assumptions=notes))
     else:
         terminal.show(*_screen(terminal, bound_by, values, rows, trials, unit, notes))
     draw(terminal, lambda: [drawing(rows, unit)], chart=chart, picture=picture, force=force)

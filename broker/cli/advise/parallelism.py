@@ -85,7 +85,7 @@ def parallelism(
     notes = (*model.notes, *needs.assumptions)
     if as_json:
         terminal.answer(
-            ParallelismAdvice.of(
+            ParallelismAdvice.from_parts(
                 chosen, needs_gib=needs.total_gib, supply=found, constraint=job, assumptions=list(notes)
             )
         )

@@ -84,7 +84,7 @@ def run_cost(
     )
     point = None if quality is None else per_quality_point(found.total_usd, quality, baseline)
     if as_json:
-        terminal.answer(RunCostAdvice.of(found, usd_per_quality_point=point, assumptions=notes))
+        terminal.answer(RunCostAdvice.from_parts(found, usd_per_quality_point=point, assumptions=notes))
         return
     named = (
         ("compute", found.compute_usd), ("failed and repeated", found.failed_usd),

@@ -99,7 +99,7 @@ def scale(
         rules=thumb,
     )
     if as_json:
-        told = ScaleAdvice.of(
+        told = ScaleAdvice.from_parts(
             found, gpu=card.name, gpu_hours=gpu_hours, usd_per_gpu_hour=quote.usd_per_gpu_hour,
             deadline_hours=deadline, peak_gpus=model.peak, assumptions=notes,
         )  # fmt: skip

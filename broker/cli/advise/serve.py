@@ -153,7 +153,7 @@ def serve(
         monthly = rent_usd_per_hour * found.replicas * HOURS_PER_MONTH
     if as_json:
         terminal.answer(
-            ServeAdvice.of(
+            ServeAdvice.from_parts(
                 found,
                 monthly_usd=monthly,
                 gpus_per_replica=gpus_per_replica,

@@ -114,7 +114,7 @@ def size(
     notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")
     if as_json:
         terminal.answer(
-            SizeAdvice.of(
+            SizeAdvice.from_parts(
                 needs,
                 parameters=model.parameters,
                 method=method,

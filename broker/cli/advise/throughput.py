@@ -113,7 +113,9 @@ def throughput(
     if as_json:
         told = {"gpu": card.name, "gpus": gpus, "parameters": model.parameters, "precision": precision, "batch": batch}
         terminal.answer(
-            ThroughputAdvice.of(found, **told, training=training, measured_mfu=achieved, assumptions=list(notes))
+            ThroughputAdvice.from_parts(
+                found, **told, training=training, measured_mfu=achieved, assumptions=list(notes)
+            )
         )
         return
     from broker.cli.advise import view

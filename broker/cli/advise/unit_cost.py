@@ -96,7 +96,7 @@ def unit_cost(
     break_even, rules = _against_api(found, tokens_per_second, api_usd, thumb)
     if as_json:
         terminal.answer(
-            UnitCostAdvice.of(
+            UnitCostAdvice.from_parts(
                 found,
                 usd_per_prediction=per_prediction,
                 break_even_utilisation=break_even,
