@@ -66,12 +66,12 @@ def changeable(by: Caller, id: str) -> JobView:
     return view
 
 
-def _limits(limits: Mapping[str, str | None]) -> jobs.More:
+def _limits(limits: Mapping[str, str | None]) -> jobs.JobLimits:
     cost, duration, field = limits["max_cost"], limits["max_duration"], "max_cost"
     try:
         most = None if cost is None else parse_money(cost)
         field = "max_duration"
-        return jobs.More(most, None if duration is None else parse_duration(duration))
+        return jobs.JobLimits(most, None if duration is None else parse_duration(duration))
     except (ValueError, OverflowError) as error:
         raise InvalidInput(str(error), where=field) from error
 

@@ -220,7 +220,9 @@ def test_what_waited_for_its_engine_is_asked_again_at_another_price(site: Approv
 def test_a_standing_grant_covers_other_places_until_it_is_taken_back(site: ApprovalSite) -> None:
     site.guard(PLACES["location"])
     until = site.clock.now() + timedelta(days=3)
-    given = approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA)
+    given = approvals.give_standing(
+        site.broker, approvals.GrantRequest(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA
+    )
     view = site.submitted()
     site.look()
     site.mailbox.starts(site.engine.submitted[0])
@@ -249,7 +251,7 @@ def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: ApprovalSi
     site.look()
     site.mailbox.starts(site.engine.submitted[0])
     view = site.look()
-    jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=9)), by=ANN)
+    jobs.extend(site.broker, view, jobs.JobLimits(max_duration=timedelta(hours=9)), by=ANN)
     site.preempted()
     site.offers = [offer("gcp", "eu-1", "170")]  # $850 for five hours: $493 is held, and $390 waits for an answer
     view = site.look(3)
@@ -267,7 +269,9 @@ def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: Appro
     site.look()
     site.guard(PLACES["location"])
     until = site.clock.now() + timedelta(days=3)
-    approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA)
+    approvals.give_standing(
+        site.broker, approvals.GrantRequest(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA
+    )
     site.engine.silent = None
     view = site.look()
     assert len(site.engine.submitted) == 1
@@ -344,7 +348,7 @@ def test_more_that_was_approved_while_it_ran_is_for_the_attempt_under_way(
     site.look()
     site.guard(PLACES["residency"])
     (running,) = site.views()
-    jobs.extend(site.broker, running, jobs.More(max_duration=timedelta(hours=9)), by=ANN)
+    jobs.extend(site.broker, running, jobs.JobLimits(max_duration=timedelta(hours=9)), by=ANN)
     site.approve(view.id)
     earlier()
     with site.broker.store.reading() as look:

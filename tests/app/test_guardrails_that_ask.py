@@ -130,7 +130,7 @@ def test_nobody_is_asked_where_something_else_will_do(broker: Broker) -> None:
 def test_approved_ahead_it_is_not_asked_about(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     guard(broker, f"max_job_cost: $2.99, {ASKS}")
     until = broker.clock.now() + timedelta(days=1)
-    approvals.grant_ahead(broker, approvals.Ahead(Money.usd(4), until, rules=("g",), users=("ann",)), by=OLGA)
+    approvals.give_standing(broker, approvals.GrantRequest(Money.usd(4), until, rules=("g",), users=("ann",)), by=OLGA)
 
     assert submit(broker, job(broker), by=ANN).attempts
     second = submit(broker, job(broker), by=ANN)

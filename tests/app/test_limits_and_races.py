@@ -153,8 +153,8 @@ def test_extending_never_lowers(broker: Broker) -> None:
     grant(broker)
     view = submit(broker, job(broker, SANDBOX), by=ANN)
     with pytest.raises(InvalidInput, match=r"\$0\.01 is less than the job has already: \$0\.00 spent and \$"):
-        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("0.01")), by=ANN)
-    assert jobs.extend(broker, view, jobs.More(max_cost=held(broker, view.id)), by=ANN).max_cost == held(
+        jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd("0.01")), by=ANN)
+    assert jobs.extend(broker, view, jobs.JobLimits(max_cost=held(broker, view.id)), by=ANN).max_cost == held(
         broker, view.id
     )
 
@@ -164,7 +164,7 @@ def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch
     with pytest.raises(NotAllowed, match=f"{view.user}'s job, and you are mallory"):
         jobs.cancel(broker, view, by=person("mallory"))
     with pytest.raises(NotAllowed, match="mallory"):
-        jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=99)), by=person("mallory"))
+        jobs.extend(broker, view, jobs.JobLimits(max_duration=timedelta(hours=99)), by=person("mallory"))
     assert jobs.cancel(broker, view, by=ROOT).cancel_requested
 
 

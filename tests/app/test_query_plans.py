@@ -182,7 +182,6 @@ def charged(site: QuerySite) -> None:
 
 def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
-    jobs.money_of(site.broker, view)
     bill_of(site.broker, view)
     jobs.events(site.broker, view)
     policies.decisions_about(site.broker, view.id)
@@ -223,7 +222,7 @@ def work_left(site: QuerySite) -> None:
 def changed(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[1])
     with suppress(BrokerError):
-        jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=500)), by=ANN)
+        jobs.extend(site.broker, view, jobs.JobLimits(max_duration=timedelta(hours=500)), by=ANN)
 
 
 USE_CASES: dict[str, Callable[[QuerySite], None]] = {

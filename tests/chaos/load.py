@@ -156,7 +156,7 @@ class Load:
                     approvals.grant(self._broker, view.id, "chaos", by=APPROVER)
                     self.approved.add(job.name)
                 elif job.longer and view.state is JobState.RUNNING and view.max_duration < MORE_TIME:
-                    jobs.extend(self._broker, view, jobs.More(max_duration=MORE_TIME), by=process_actor())
+                    jobs.extend(self._broker, view, jobs.JobLimits(max_duration=MORE_TIME), by=process_actor())
                     self.extended.add(job.name)
             except BrokerError as error:
                 self.trouble.add(f"{type(error).__name__}: {error}"[:150])

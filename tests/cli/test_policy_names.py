@@ -23,9 +23,9 @@ def a_job(gpubroker: Any, write: Any) -> None:
 @pytest.mark.parametrize(
     ("scope", "says"),
     [
-        ("project: asistants", "no job here has said project 'asistants' so far; did you mean 'assistants'?"),
-        ("environment: production", "no job here has said environment 'production' so far"),
-        ("user: nobody-of-that-name", "no job here is by 'nobody-of-that-name' so far"),
+        ("project: asistants", "no job of project 'asistants' is known; did you mean 'assistants'?"),
+        ("environment: production", "no job of environment 'production' is known"),
+        ("user: nobody-of-that-name", "no job of user 'nobody-of-that-name' is known"),
     ],
 )
 def test_a_name_that_no_job_has_used_is_said_and_nothing_is_refused(
@@ -74,7 +74,7 @@ def test_names_in_exceptions_of_the_order_of_capacity_are_looked_at_too(
     file = write("p.yaml", text)
     (warning,) = gpubroker("policy", "check", file, "--json").json["warnings"]
     assert warning == (
-        f"{file}:2:{text.splitlines()[1].index('asistants]') + 1}: no job here has said project 'asistants' so far; did"
+        f"{file}:2:{text.splitlines()[1].index('asistants]') + 1}: no job of project 'asistants' is known; did"
         " you mean 'assistants'?"
     )
 
@@ -90,7 +90,7 @@ guardrails:
 
 def test_approvers_whom_nobody_here_knows_are_said(gpubroker: Any, write: Any) -> None:
     file = write("p.yaml", APPROVERS)
-    says = "has no account on this machine, and has done nothing here so far"
+    says = "has no account on this machine and no activity in this store"
     expected = [
         f"{file}:{line}:{APPROVERS.splitlines()[line - 1].index(name) + 1}: perhaps nobody can approve: {name!r} {says}"
         for line, name in ((3, "nobody-of-that-name"), (5, "nobody-else-either"))

@@ -141,7 +141,7 @@ def test_an_extension_by_time_does_not_thin_out_what_is_held(store: Store) -> No
     played.passes(2 * HOUR)
     before = played.held()
     assert before > Money.usd(2300)
-    for more in (jobs.More(Money.usd(2400), 120 * DAY), jobs.More(None, 3000 * DAY)):
+    for more in (jobs.JobLimits(Money.usd(2400), 120 * DAY), jobs.JobLimits(None, 3000 * DAY)):
         jobs.extend(played.world.broker, played.view(first), more, by=ANN)
         assert played.held() >= before - Money.usd(1)
     with pytest.raises(NotAllowed):

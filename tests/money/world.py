@@ -234,7 +234,7 @@ class MoneyWorld:
         view = self._job(job)
         if view is None:
             return
-        more = jobs.More(
+        more = jobs.JobLimits(
             Money.usd(max_cost.lstrip("$")) if max_cost else None,
             parse_duration(max_duration) if max_duration else None,
         )
@@ -285,8 +285,10 @@ class MoneyWorld:
         return placement.offer.provider, placement.offer.price_per_gpu or Money.ZERO
 
     def do_ahead(self, user: str, total: str, days: int) -> None:
-        ahead = approvals.Ahead(Money.usd(total.lstrip("$")), self.clock.now() + timedelta(days=days), users=(user,))
-        approvals.grant_ahead(self.broker, ahead, by=person("cat"))
+        ahead = approvals.GrantRequest(
+            Money.usd(total.lstrip("$")), self.clock.now() + timedelta(days=days), users=(user,)
+        )
+        approvals.give_standing(self.broker, ahead, by=person("cat"))
 
     def do_revoke(self, which: int) -> None:
         standing = approvals.standing_grants(self.broker)

@@ -1,4 +1,4 @@
-"""What was asked, judged again: the policies of now decide what is still asked of whom, whatever they said then."""
+"""Open approval requests under changed policies: the policies in force decide which approvals are still needed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from broker.store.jobs.journal import StoreReading, StoreWriting
 
 log = logging.getLogger(__name__)
 
-NOBODY_IS_ASKED = "no rule in force asks for it any more"
+_NO_LONGER_ASKED = "no rule in force asks for it any more"
 
 
 @dataclass(frozen=True, slots=True)
-class Anew:
-    """What the policies in force say to what was asked. ``denials``: why nobody may approve it, empty where they leave
-    it a place. ``questions``: what they ask, by rule. ``record``: the decision, for whoever replays them.
-    ``other_policy``: whether those that judged it last were others, so that what these say is not on record yet."""
+class Reevaluation:
+    """The verdict of the policies in force on an open request. ``denials``: why nobody may approve it; empty if some
+    placement is left. ``questions``: what they ask, by rule. ``expires_at``: UTC. ``record``: the decision, for replay.
+    ``other_policy``: whether the last recorded decision was made by other policies."""
 
     denials: tuple[Verdict, ...]
     questions: Mapping[str, Question]
@@ -44,23 +44,23 @@ class Anew:
     other_policy: bool
 
     def still(self, asked: RequestedApproval) -> RequestedApproval:
-        """What was asked, without what no rule asks any more; the other questions are put to those of now."""
+        """The request without the questions that no rule asks any more; the others go to the present approvers."""
         answered = {rule for rule, _ in asked.yes}
         kept = [self.questions.get(q.rule, q) for q in asked.questions if q.rule in (answered | self.questions.keys())]
         return replace(asked, questions=tuple(kept))
 
 
 def last_judged(look: StoreReading, view: JobView) -> Decision | None:
-    """The newest record of what was said to what the job waits for; None where none is known to be about that. A job
-    that waits to hear about more money may be stopped or moved meanwhile: what was said to that is something else."""
+    """The newest recorded decision about the job's open request; None if there is none. Decisions about other actions
+    of the job, such as a stop or a move meanwhile, do not count."""
     asked = view.asked
     return next((one for one in look.decisions(job_id=view.id) if asked is not None and is_of(one, asked)), None)
 
 
-def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Anew | None:
-    """None where it is not on record what was asked, or that cannot be read: then those who were asked decide. Where
-    it may still be launched elsewhere, no denial of the first place counts; prices are those of then, as current as
-    any: the gate looks at new ones before anything is launched.
+def reevaluated(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Reevaluation | None:
+    """The open request judged by ``policy``; None if its record is missing or unreadable: the original approvers decide
+    then. If the first placement is denied, the recorded alternatives are tried. Prices are those of the request and
+    count as current, because the gate checks new prices before a launch.
     """
     last = last_judged(look, view)
     inputs = _readable(last) if last else None
@@ -68,7 +68,7 @@ def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datet
         return None
     action = _as_of(now, view, inputs, look.balance(view.id))
     facts = facts_of(look, policy, now)(action)
-    facts = replace(facts, grants=view.grants)  # an approval ahead is for what was not asked yet
+    facts = replace(facts, grants=view.grants)  # standing grants do not apply to requests that are already open
     found: tuple[Action, tuple[Verdict, ...]] | None = None
     for placement in (inputs.action.placement, *inputs.others):
         tried = replace(action, placement=_current(placement, now))
@@ -91,23 +91,23 @@ def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datet
     )
     denials = tuple(verdict for verdict in verdicts if verdict.answer is Answer.DENY)
     asked, others = {q.rule: q for q in questions(verdicts)}, last.policy_version != policy.version
-    return Anew(denials, asked, expiry(verdicts, now), record, others)
+    return Reevaluation(denials, asked, expiry(verdicts, now), record, others)
 
 
 def answer(
-    tx: StoreWriting, view: JobView, anew: Anew | None, now: datetime, *, by: str = "", rules: tuple[str, ...] = (),
-    note: str = "",
+    tx: StoreWriting, view: JobView, anew: Reevaluation | None, now: datetime, *, by: str = "",
+    rules: tuple[str, ...] = (), note: str = "",
 ) -> JobView:  # fmt: skip
-    """Take the yes of ``by`` to these rules down, that nobody asks what is not asked any more, and, where other
-    policies came into force, what they say. Once nothing is open the job goes on, or has the limits that were asked
-    for; where by now a rule asks that did not, that is asked next.
+    """Record the approval of ``rules`` by ``by``, the questions that no rule asks any more, and the decision of changed
+    policies. Once no question is open, the job goes on, or gets the limits that were requested; if a rule asks that did
+    not ask before, a new request is made.
     """
     asked = view.asked
-    assert asked is not None, "only what was asked can be answered"
+    assert asked is not None, "only an open request can be answered"
     lifted = tuple(q.rule for q in asked.open if anew is not None and q.rule not in anew.questions)
     items: list[tuple[int | None, EventBody]] = []
     if lifted:
-        items.append((None, ev.ApprovalGiven(by="", note=NOBODY_IS_ASKED, rules=lifted)))
+        items.append((None, ev.ApprovalGiven(by="", note=_NO_LONGER_ASKED, rules=lifted)))
     if rules:
         items.append((None, ev.ApprovalGiven(by=by, note=note, rules=rules)))
     after = tx.append(view.id, items, now)
@@ -128,15 +128,15 @@ def answer(
     return tx.append(view.id, [(None, more)], now)
 
 
-class AskingAnew(Controller):
-    """What waits for an answer is judged once by each policy that comes into force meanwhile, and
-    goes on where nothing is asked any more. Denied by now, it waits on: nobody can approve it before that changes."""
+class ApprovalReevaluation(Controller):
+    """Judges each open request once under every set of policies that comes into force, and lets the job go on if no
+    question is left. A request that is denied by now stays open; nobody can approve it until the policies change."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def goes_by(self, about: JobContext) -> tuple[datetime, str] | None:
-        """When something was asked, and the policies in force; those that cannot be read change nothing."""
+        """The time of the request and the version of the policies in force. Unreadable policies change nothing."""
         if about.view.asked is None:
             return None
         try:
@@ -145,14 +145,14 @@ class AskingAnew(Controller):
             return None
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Answer what nobody is asked any more."""
+        """Answer the questions that no rule asks any more."""
         broker, view = self._broker, about.view
-        assert view.asked is not None, "else it goes by nothing"
+        assert view.asked is not None, "goes_by returned a value"
         with broker.store.reading() as look:
             if not _is_due(look, view, broker.policy(look)):
                 return AtRest()
         with writing_if(broker.store, view) as tx:
-            anew = judged_anew(tx, broker.policy(tx), view, about.now)
+            anew = reevaluated(tx, broker.policy(tx), view, about.now)
             if anew is None:
                 return AtRest()
             if anew.denials or anew.still(view.asked).open:
@@ -163,8 +163,8 @@ class AskingAnew(Controller):
 
 
 def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
-    """Whether what the job waits for was not judged yet by the policy in force, for whoever decides whether somebody is
-    to look. Where that policy said something to the job, somebody looked under it: then no record is read."""
+    """Whether the job's open request has not been judged by ``policy`` yet. Reads no record if the store knows that the
+    job was judged by it."""
     return view.asked is not None and look.judged_by(view.id) != policy.version and _is_due(look, view, policy)
 
 
@@ -174,11 +174,13 @@ def _is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
 
 
 def _readable(record: Decision) -> Inputs | None:
-    """What the judgement saw; None where it was not kept, was altered, or is in a shape of before."""
+    """The inputs of a decision; None if they were not kept, were altered, or have an older format."""
     try:
         return inputs_of(record)
     except (ValueError, LookupError, TypeError) as error:
-        log.warning("what is asked for job %s is not judged again, its record cannot be read: %s", record.job_id, error)
+        log.warning(
+            "job %s: the approval request is not judged again, its record is unreadable: %s", record.job_id, error
+        )
         return None
 
 
@@ -201,7 +203,7 @@ def _asked_next(asked: RequestedApproval, fresh: tuple[Question, ...], expires_a
 
 
 def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyKind, Balance]) -> Action:
-    """The same question, put now: what was asked for is held already, and would be used from now on."""
+    """The requested action as of ``now``: its money is held already, and would be used from now on."""
     action = inputs.action
     begins, ends = action.window or (now, now)
     window = (now, now + (ends - begins))
@@ -211,7 +213,7 @@ def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyK
         burns = {kind: replace(held[kind], start=now, end=_later(action.burns[kind], now)) for kind in kinds}
         burns = {kind: replace(burn, rate=action.burns[kind].rate) for kind, burn in burns.items()}
         return replace(action, job_id=view.id, window=window, burns=burns, own={kind: held[kind] for kind in kinds})
-    # Asked before holds were dated as a whole: what is asked for is told apart from the rest.
+    # A request from before holds had one date: the requested part is separated from the rest.
     asked = {kind: amount for kind, amount in (action.hold or {}).items() if kind in held}
     return replace(
         action,

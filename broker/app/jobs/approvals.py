@@ -1,4 +1,4 @@
-"""Who asks, who answers: what waits for approval, granting and refusing it, and approvals ahead."""
+"""Approval requests: list, grant and refuse them; standing grants (approvals given in advance)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from broker.app.jobs.approval_reevaluation import answer, judged_anew
+from broker.app.jobs.approval_reevaluation import answer, reevaluated
 from broker.app.jobs.jobs import find
 from broker.app.policy.unknown_names import has_account
 from broker.app.wiring import Broker
@@ -23,12 +23,11 @@ from broker.core.values.money import Money
 from broker.ledger.journal import Writing
 from broker.reconciler.admission.approvals import refuse as refuse_in
 
-# How many jobs about which something was asked a list goes back to.
-_MOST_JOBS = 200
+_MOST_JOBS = 200  # jobs with approval requests that a full list goes back to
 
 
 class ApprovalState(StrEnum):
-    """Where a request stands."""
+    """The state of a request. ``WITHDRAWN``: the job ended before anybody decided."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -39,7 +38,8 @@ class ApprovalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrackedApproval:
-    """One request for approval: the job as it is now, what was asked, where it stands; who decided when, and why."""
+    """One approval request: the job as it is now, the request, its state; who decided when (UTC), and why
+    (``note``)."""
 
     view: JobView
     asked: RequestedApproval
@@ -52,8 +52,8 @@ class TrackedApproval:
 def requests(
     broker: Broker, *, all_of_them: bool = False, teams: Collection[str] | None = None
 ) -> list[TrackedApproval]:
-    """What waits for approval, the oldest first; with ``all_of_them`` also what was decided, the newest last.
-    ``teams``: only of their jobs."""
+    """The open approval requests, oldest first; with ``all_of_them`` also those of the last 200 jobs that are decided.
+    ``teams``: only requests of their jobs."""
     now = broker.clock.now()
     with broker.store.reading() as look:
         if not all_of_them:
@@ -75,7 +75,7 @@ def _waiting(view: JobView, now: datetime) -> TrackedApproval | None:
 
 
 def _history(view: JobView, events: Sequence[Event], now: datetime) -> list[TrackedApproval]:
-    """Every request of one job, told by the events of its stream that are about approval."""
+    """Every request of one job, from the approval events of its stream."""
     found: list[TrackedApproval] = []
     asked: RequestedApproval | None = None
     notes: list[str] = []
@@ -88,7 +88,7 @@ def _history(view: JobView, events: Sequence[Event], now: datetime) -> list[Trac
         if asked is not None and after is None:
             found.append(_decided(view, asked, event, notes))
         asked = after
-    if asked is not None and view.state.final:  # it ended before anybody had decided
+    if asked is not None and view.state.final:
         found.append(TrackedApproval(view, asked, ApprovalState.WITHDRAWN, view.ended_at))
     last = _waiting(view, now)
     return [*found, last] if last else found
@@ -105,24 +105,24 @@ def _decided(view: JobView, asked: RequestedApproval, event: Event, notes: Seque
 
 
 def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
-    """Say yes to what a job waits for, as far as it is for the user to say. Once everybody has who is asked, the job
-    goes on, or has the limits that were asked for. The policies of now say who is asked: what none of them asks any
-    more needs nobody's yes.
+    """Approve the open request of a job, for the rules that ``by`` may answer. Once every rule is answered, the job
+    goes on, or gets the limits that were requested. The policies in force decide who must approve; a rule that no
+    longer asks needs no answer. ``reason``: kept with the approval.
 
-    ``reference``: as `broker.app.jobs.jobs.find` takes it. Raises `UnknownName`, and `NotAllowed` when nothing is
-    asked, it is too late, the user is not among those who may approve it, or the policies deny it by now.
+    ``reference``: as `broker.app.jobs.jobs.find` takes it. Raises `UnknownName`; `NotAllowed` if there is no request,
+    it has expired, ``by`` is no approver of it or has approved it already, or the policies in force deny it.
     """
     view = find(broker, reference)
     with broker.store.writing() as tx:
         current, asked = _waits(broker, tx, view)
         now = broker.clock.now()
-        anew = judged_anew(tx, broker.policy(tx), current, now)
+        anew = reevaluated(tx, broker.policy(tx), current, now)
         if anew is not None and anew.denials:
-            words = "; ".join(f"{one.name}: {one.message} ({one.source})" for one in anew.denials)
+            denials = "; ".join(f"{one.name}: {one.message} ({one.source})" for one in anew.denials)
             raise NotAllowed(
-                f"the policies in force deny what {current.user} asks for {current.id}, and no approval is above them:"
-                f" {words}",
-                hint=f"`gpubroker approvals refuse {current.id}`, or let it wait until they are changed",
+                f"the policies in force deny the request of {current.user} for {current.id}, so that nobody can approve"
+                f" it: {denials}",
+                hint=f"`gpubroker approvals refuse {current.id}`, or change the policies and approve it then",
             )
         asked = anew.still(asked) if anew else asked
         mine = _answerable(by, current, asked) if asked.open else ()
@@ -131,14 +131,15 @@ def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Job
 
 
 def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
-    """Say no to what a job waits for. What was held for it is given back; one that never ran ends, one that waits is
-    paused, what runs goes on with what it had. Raises as `grant` does."""
+    """Refuse the open request of a job. The money held for the request is released. A job that never ran ends, a
+    waiting one is paused, a running one goes on with its present limits. Raises as `grant`, except that the policies in
+    force may deny the request."""
     view = find(broker, reference)
     with broker.store.writing() as tx:
         current, asked = _waits(broker, tx, view)
         try:
-            anew = judged_anew(tx, broker.policy(tx), current, broker.clock.now())
-        except InvalidInput:  # a policy that cannot be read keeps nobody from giving money back
+            anew = reevaluated(tx, broker.policy(tx), current, broker.clock.now())
+        except InvalidInput:  # an unreadable policy must not prevent the release of money
             anew = None
         still = asked if anew is None or anew.denials else anew.still(asked)
         _answerable(by, current, still if still.open else asked)
@@ -146,12 +147,14 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
 
 
 def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, RequestedApproval]:
-    """The job as it is now, and what it waits for. Raises `NotAllowed` where that is nothing, or too late."""
+    """The job as it is now, and its open request. Raises `NotAllowed` if there is none, or it has expired."""
     current = tx.job(view.id) or view
     asked = current.asked
     if asked is None:
         where = current.state.value.replace("_", " ")
-        raise NotAllowed(f"{current.id} waits for no approval; it is {where}", hint="`gpubroker approvals list`")
+        raise NotAllowed(
+            f"{current.id} waits for no approval; it is {where}", hint="`gpubroker approvals list` lists open requests"
+        )
     if asked.expires_at is not None and asked.expired(broker.clock.now()):
         raise NotAllowed(
             f"too late: the request of {current.user} for {current.id} expired at "
@@ -162,15 +165,15 @@ def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Request
 
 
 def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[Question, ...]:
-    """What of that the user may answer. Raises `NotAllowed`."""
+    """The questions that ``by`` may answer. Raises `NotAllowed` if there are none."""
     who = by.identity
-    # Neither whose job it is nor who asks on their behalf approves it.
+    # Neither the owner of the job nor the person who requested it on their behalf may approve it.
     mine = tuple(q for q in asked.answerable_by(who, current.user) if q.may_answer(who, asked.by))
     if mine:
         return mine
     if any(named(question.approvers, who) for question in asked.open):
         raise NotAllowed(
-            f"{current.id} is your own request, and nobody approves their own",
+            f"{current.id} is your own request, which somebody else must approve",
             hint=_others(asked, who),
         )
     if any(name == who for _, name in asked.yes):
@@ -179,15 +182,16 @@ def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[
 
 
 def _others(asked: RequestedApproval, who: str) -> str:
-    """Whom else to ask."""
+    """A hint that names the other approvers."""
     names = [name for name in asked.approvers if name != who]
     return f"ask {' or '.join(names)}" if names else "the policy names nobody else: `gpubroker policy show`"
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """An approval ahead, as it is asked for: for whom (all that is named must match), for which rules (none named: all
-    that the user may approve), how much in all (USD) and until when (UTC)."""
+class GrantRequest:
+    """A standing grant before it is given. ``total``: USD over all jobs that use it; ``until``: UTC. ``rules``: empty:
+    all that the approver may answer. A job must match each of ``users``, ``teams`` and ``projects`` that is not
+    empty."""
 
     total: Money
     until: datetime
@@ -198,70 +202,71 @@ class Ahead:
     note: str = ""
 
 
-def grant_ahead(broker: Broker, ahead: Ahead, *, by: Actor) -> StandingGrant:
-    """Approve ahead. What uses it is not asked again, up to its total over all jobs.
+def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> StandingGrant:
+    """Give a standing grant: matching jobs need no further approval, up to its total. Not idempotent: each call gives
+    another grant.
 
-    Raises `InvalidInput` without anybody it is for, or without money or time, `UnknownName` for a rule that does not
-    ask or a team that no file lists, and `NotAllowed` when the user may not approve what a rule asks, or would approve
-    their own requests where no rule lets them.
+    Raises `InvalidInput` if it names nobody, or its total or time is not positive; `UnknownName` for a rule that asks
+    nobody, or a team that the policies do not list; `NotAllowed` if ``by`` may not answer a rule, or names themselves
+    while no rule allows approving own requests.
     """
     now, who = broker.clock.now(), by.identity
-    if not (ahead.users or ahead.teams or ahead.projects):
-        raise InvalidInput("it must be said for whom", hint="say --for-user, --for-team or --for-project")
-    if ahead.total <= Money.ZERO:
-        raise InvalidInput(f"expected more than $0 in all; got {ahead.total}", where="--total")
-    if ahead.until <= now:
-        raise InvalidInput(f"expected a time to come; {ahead.until:%Y-%m-%d %H:%M} UTC is past", where="--until")
+    if not (wanted.users or wanted.teams or wanted.projects):
+        raise InvalidInput("the grant names nobody", hint="say --for-user, --for-team or --for-project")
+    if wanted.total <= Money.ZERO:
+        raise InvalidInput(f"expected more than $0 in total; got {wanted.total}", where="--total")
+    if wanted.until <= now:
+        raise InvalidInput(f"expected a time in the future; got {wanted.until:%Y-%m-%d %H:%M} UTC", where="--until")
     policy = broker.policy()
-    for team in ahead.teams:
+    for team in wanted.teams:
         if policy.teams and not any(named((team,), listed) for listed in policy.teams):
             raise UnknownName("team", team, policy.teams)
     asking = {rule.name: policy.approvers(rule.name) for rule in policy.rules if policy.approvers(rule.name)}
-    for name in ahead.rules:
+    for name in wanted.rules:
         if name not in asking:
-            raise UnknownName("rule that asks", name, asking)
+            raise UnknownName("rule that asks for approval", name, asking)
         if not named(asking[name], who):
-            raise NotAllowed(f"{name} asks {', '.join(asking[name])}, and you are {who}")
-    rules = ahead.rules or tuple(name for name, approvers in asking.items() if named(approvers, who))
+            raise NotAllowed(f"the approvers of {name} are {', '.join(asking[name])}, and you are {who}")
+    rules = wanted.rules or tuple(name for name, approvers in asking.items() if named(approvers, who))
     if not rules:
-        raise NotAllowed(f"no rule of the active policy asks {who}", hint="see `gpubroker policy show`")
-    if who in ahead.users and not any(_own_requests(policy, name) for name in rules):
+        raise NotAllowed(f"{who} is no approver in the active policy", hint="see `gpubroker policy show`")
+    if who in wanted.users and not any(_own_requests(policy, name) for name in rules):
         others = sorted({name for rule in rules for name in asking[rule]} - {who})
         raise NotAllowed(
-            f"nobody approves their own requests, ahead neither: it would never be used for {who}",
+            f"nobody may approve their own requests, so the grant would never apply to {who}",
             hint=f"ask {' or '.join(others)}" if others else "a rule may allow it: `own_requests: true`",
         )
     given = StandingGrant(
-        0, who, now, ahead.until, ahead.total, rules, ahead.users, ahead.teams, ahead.projects, ahead.note
+        0, who, now, wanted.until, wanted.total, rules, wanted.users, wanted.teams, wanted.projects, wanted.note
     )
     with broker.store.writing() as tx:
         return tx.give_standing(given)
 
 
 def _own_requests(policy: PolicySet, rule: str) -> bool:
-    """Whether a rule lets those who ask approve their own requests; it says so beside its name, or among its terms."""
-    said = policy.written(rule)
-    terms = [said, *(value for value in said.values() if isinstance(value, Mapping))]
+    """Whether a rule lets people approve their own requests: ``own_requests`` beside its name or in its terms."""
+    written = policy.written(rule)
+    terms = [written, *(value for value in written.values() if isinstance(value, Mapping))]
     return any(one.get("own_requests") is True for one in terms)
 
 
-def unheard_of(broker: Broker, ahead: Ahead) -> list[str]:
-    """Of those whom an approval ahead is for, who is not known here, misspelt perhaps: users with neither a job nor an
-    account on this machine nor a rule that asks them, teams and projects without a job. Patterns are left out."""
+def unknown_grantees(broker: Broker, wanted: GrantRequest) -> list[str]:
+    """A warning for each name in the grant that may be misspelt: users with neither a job, nor an account on this
+    machine, nor an approver's role; teams and projects without a job. Patterns are not checked."""
     policy = broker.policy()
     with broker.store.reading() as look:
         seen = look.names_in_jobs()
     people = {name for rule in policy.rules for name in policy.approvers(rule.name)} | seen["user"]
-    told = [
-        f"no job here is by {name!r} so far{did_you_mean(name, people)}"
-        for name in ahead.users
+    found = [
+        f"no job of user {name!r} is known{did_you_mean(name, people)}"
+        for name in wanted.users
         if _is_name(name) and name not in people and not has_account(name)
     ]
-    said = [("team", ahead.teams, seen["team"] | policy.teams), ("project", ahead.projects, seen["project"])]
-    for what, names, known in said:
+    groups = [("team", wanted.teams, seen["team"] | policy.teams), ("project", wanted.projects, seen["project"])]
+    for kind, names, known in groups:
         strange = (name for name in names if _is_name(name) and name not in known)
-        told += [f"no job here has said {what} {name!r} so far{did_you_mean(name, known)}" for name in strange]
-    return told
+        found += [f"no job of {kind} {name!r} is known{did_you_mean(name, known)}" for name in strange]
+    return found
 
 
 def _is_name(text: str) -> bool:
@@ -269,15 +274,15 @@ def _is_name(text: str) -> bool:
 
 
 def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[StandingGrant]:
-    """Approvals ahead that are good now; with ``all_of_them`` also those that were, oldest first."""
+    """The standing grants that are valid now; with ``all_of_them`` also earlier ones, oldest first."""
     now = broker.clock.now()
     with broker.store.reading() as look:
         return list(look.standing_grants(None if all_of_them else now))
 
 
 def revoke(broker: Broker, number: int, *, by: Actor) -> StandingGrant:
-    """Take a standing grant back; what was launched under it goes on. Raises `UnknownName`, and `NotAllowed` for
-    somebody else's, but for an administrator."""
+    """Revoke a standing grant; jobs launched under it go on. Raises `UnknownName`, and `NotAllowed` for another
+    person's grant unless ``by`` is an administrator."""
     with broker.store.writing() as tx:
         theirs = next((one.by for one in tx.standing_grants() if one.number == number), by.identity)
         if not by.may_act_for(theirs):

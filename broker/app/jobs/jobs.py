@@ -1,4 +1,4 @@
-"""Jobs after submission: find them, show them, cancel them, give them more money or time, read their logs."""
+"""Jobs after submission: find, show, cancel and extend them, and read their logs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.jobs.nearest import JobLimits, alternatives, as_text, once, smaller, starts_later
+from broker.app.jobs.nearest import JobLimits as JobLimits  # the limits that `extend` takes
+from broker.app.jobs.nearest import alternatives, as_text, once, smaller, starts_later
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
@@ -33,12 +34,12 @@ from broker.reconciler.settlement.settlement import tags_of
 if TYPE_CHECKING:
     from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 
-_TOO_MUCH = "too_much_is_asked"  # of a budget: its owner's open requests hold all that they may already
+_TOO_MUCH = "too_much_is_asked"  # a budget's code: the owner's open requests already hold all that they may
 
 
 def find(broker: Broker, reference: str) -> JobView:
-    """The job with that id, a unique beginning of it, or the newest of that name. Raises `UnknownName`, and
-    `UnreadableJob` for one that this version cannot read."""
+    """The job with that id, the newest job of that name, or the job whose id begins so, if only one does. Raises
+    `UnknownName`, and `UnreadableJob` for a job that this version cannot read."""
     with broker.store.reading() as look:
         exact = look.job(reference)
         if exact is not None:
@@ -55,18 +56,10 @@ def find(broker: Broker, reference: str) -> JobView:
     raise UnknownName("job", reference, known)
 
 
-def money_of(broker: Broker, view: JobView) -> Mapping[MoneyKind, Balance]:
-    """What the job holds and has spent, by kind of money."""
-    with broker.store.reading() as look:
-        return look.balance(view.id)
-
-
 def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
-    """Ask for the job to be stopped, checkpoint first. Cancelling again, or a job that has ended, changes nothing.
-
-    Raises `NotAllowed` for somebody else's job.
-    """
-    _only_ones_own(view, by)
+    """Request that the job be stopped after a last checkpoint. Idempotent; a job that has ended stays as it is. Raises
+    `NotAllowed` for another person's job."""
+    _check_owner(view, by)
     with broker.store.writing() as tx:
         current = tx.job(view.id) or view
         if current.cancel_requested or current.state.final:
@@ -74,20 +67,18 @@ def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
         return tx.append(view.id, [(None, ev.CancelRequested(by=by.identity))], broker.clock.now())
 
 
-More = JobLimits  # what an extension asks for, in all
+def extend(broker: Broker, view: JobView, more: JobLimits, *, by: Actor) -> JobView:
+    """Raise a job's limits; a paused job goes on. A job that a policy paused may go on without new limits.
 
+    The policies judge a running job here, and the money is held in the same transaction. A paused job is judged when it
+    is placed again, unless its owner's open requests leave no room. If a rule asks for approval, the money is held and
+    a request is made (`JobView.asked`); a running job keeps its present limits until then.
 
-def extend(broker: Broker, view: JobView, more: More, *, by: Actor) -> JobView:
-    """Raise a job's limits; a paused job goes on. One that was refused something goes on with the limits it has, too.
-
-    For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
-    judged when it is placed again, but for what its owner's open requests leave no room for. Where a rule asks somebody
-    first, the money is held and the question put (`JobView.asked`); a running job goes on with what it has until that
-    is approved. Raises `InvalidInput` for limits that are not higher, or below what the job has spent and holds
-    already, or of a job that has ended; `NotAllowed` for somebody else's job, one that waits for approval already, or
-    when a policy refuses (then nothing changes, but the refusal is on record).
+    Raises `InvalidInput` if a limit is not higher, or less than the job has spent and holds, or if the job has ended;
+    `NotAllowed` for another person's job, for a job with an open request, and when a policy refuses: nothing changes
+    then, but the refusal is recorded.
     """
-    _only_ones_own(view, by)
+    _check_owner(view, by)
     if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
         raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
     with broker.store.writing() as tx:
@@ -102,8 +93,10 @@ def extend(broker: Broker, view: JobView, more: More, *, by: Actor) -> JobView:
     )
 
 
-def _what_would_pass(broker: Broker, view: JobView, more: More, by: Actor, refused: Admission) -> list[Alternative]:
-    """Extensions close to the refused one that the gate would let pass, as the store is now."""
+def _what_would_pass(
+    broker: Broker, view: JobView, more: JobLimits, by: Actor, refused: Admission
+) -> list[Alternative]:
+    """Extensions similar to the refused one that the gate would allow now."""
     now = broker.clock.now()
     with broker.store.reading() as real:
         look = once(real)
@@ -130,25 +123,37 @@ def _command(view: JobView, limits: JobLimits) -> str:
     return f"gpubroker jobs extend {view.id}{cost}{time}"
 
 
-def _extended(broker: Broker, tx: Writing, view: JobView, more: More, by: Actor, now: datetime) -> JobView | Admission:
-    """The job with its new limits, or with the question about them; or the refusal. Its decision is recorded, unless it
-    will be judged again before any money is held for it."""
-    current = tx.job(view.id) or view
+def _check_extension(current: JobView, more: JobLimits, balance: Mapping[MoneyKind, Balance]) -> None:
+    """Raises `InvalidInput` and `NotAllowed` as `extend`, for what needs no policy."""
     if current.state.final or current.cancel_requested:
         state = f"is over ({current.state.value})" if current.state.final else "is being cancelled"
         raise InvalidInput(
-            f"{view.id} {state}, so higher limits change nothing",
+            f"{current.id} {state}, so higher limits change nothing",
             hint="`gpubroker jobs resume` goes on from its checkpoint as a new job; `jobs retry` starts again",
         )
     if current.asked is not None:
         who = ", ".join(current.asked.approvers)
-        raise NotAllowed(f"{view.id} waits for approval already, of {who}", hint="`gpubroker approvals list`")
+        raise NotAllowed(f"{current.id} already waits for approval by {who}", hint="`gpubroker approvals list`")
     if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
         raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
-    if more.max_cost is not None:
-        _covers_what_is_held(tx.balance(view.id), more.max_cost)
+    spent, held = _used(balance)
+    if more.max_cost is not None and more.max_cost < spent + held:
+        wanted, gone, kept = alike(more.max_cost, spent, held)
+        raise InvalidInput(
+            f"max_cost of {wanted} is less than the job has already: {gone} spent and {kept} held; "
+            f"expected at least {(spent + held).up_to_cents()}"
+        )
     if more.max_duration is not None and more.max_duration <= current.max_duration:
         raise InvalidInput(f"max_duration is {print_duration(current.max_duration)} already; expected more than that")
+
+
+def _extended(
+    broker: Broker, tx: Writing, view: JobView, more: JobLimits, by: Actor, now: datetime
+) -> JobView | Admission:
+    """The job with its new limits or with a request for them; or the refusal. The decision is recorded, unless the job
+    is judged again before money is held for it."""
+    current = tx.job(view.id) or view
+    _check_extension(current, more, tx.balance(view.id))
     body, after = _with_limits(current, more, by, now)
     if after.latest is None:
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
@@ -157,7 +162,7 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, by: Actor,
     held, moved = held_of(tx.balance(view.id)), movements_of(tx, view.id)
     dated = hold_entries(tags_of(after), held, found.burns, Movement.TOP_UP, moved)
     record = of_ask(record, now) if found.answer is Answer.ASK else record
-    # Placing it asks on the broker's own behalf, and would ask what its owner may not.
+    # When it is placed again, the broker makes the request, which could exceed what its owner may request.
     refused = found.answer is Answer.DENY and (runs or any(v.code == _TOO_MUCH for v in found.objections))
     if runs or refused or found.answer is Answer.ASK:
         tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
@@ -175,41 +180,28 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, by: Actor,
     return after
 
 
-def _with_limits(view: JobView, more: More, by: Actor, now: datetime) -> tuple[ev.Extended, JobView]:
-    """The event that gives a job new limits, and the job after it."""
+def _with_limits(view: JobView, more: JobLimits, by: Actor, now: datetime) -> tuple[ev.Extended, JobView]:
+    """The event that sets new limits, and the job after it."""
     seconds = None if more.max_duration is None else more.max_duration.total_seconds()
     body = ev.Extended(by=by.identity, max_cost=more.max_cost, max_duration_seconds=seconds)
     return body, advance(view, ev.Event(view.id, view.seq + 1, now, None, body))
 
 
 def _may_go_on_as_it_is(view: JobView) -> bool:
-    """Whether it is paused because of something but its own limits: a policy stopped it, or refused it more money. Then
-    it needs no other limits to go on."""
+    """Whether a policy paused the job, not one of its own limits; it needs no new limits to go on."""
     latest = view.latest
     own = (Cause.MAX_COST, Cause.MAX_DURATION)
     return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause not in own
 
 
-def _only_ones_own(view: JobView, by: Actor) -> None:
-    """Who submitted a job may stop it or spend more on it; and an administrator, of the team or of all. Raises
-    `NotAllowed`."""
+def _check_owner(view: JobView, by: Actor) -> None:
+    """Raises `NotAllowed` unless ``by`` submitted the job or is an administrator, of its team or of all."""
     if not by.may_act_for(view.user, view.job.team):
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
 
 
-def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) -> None:
-    """Raises `InvalidInput` for a limit that the job has passed already, or that its hold goes beyond."""
-    spent, held = _used(balance)
-    if max_cost < spent + held:
-        wanted, gone, kept = alike(max_cost, spent, held)
-        raise InvalidInput(
-            f"max_cost of {wanted} is less than the job has already: {gone} spent and {kept} held; "
-            f"expected {(spent + held).up_to_cents()} at least"
-        )
-
-
 def _used(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
-    """What a job has spent and holds of the money that its ``max_cost`` limits."""
+    """What a job has spent and holds (USD) of the money that its ``max_cost`` limits."""
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
     return sum((b.spent for b in mine), Money.ZERO), sum((b.held for b in mine), Money.ZERO)
 
@@ -217,8 +209,8 @@ def _used(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
 def _judged(
     broker: Broker, look: Reading, view: JobView, placement: Placement, now: datetime
 ) -> tuple[Admission, Decision]:
-    """What the policies say to what the job needs held under its new limits where it runs or last ran, and the record
-    of it: that of an extension also where what it holds is enough."""
+    """The verdict on the money that the job needs under its new limits, on its latest placement, and its record. Judged
+    as an extension even if the present hold is enough."""
     policy = broker.policy()
     here = Plan(now, (placement,), (), 1, None, view.deadline)
     facts_for, billed = facts_of(look, policy, now), billed_time(view, now)
@@ -227,8 +219,8 @@ def _judged(
 
 
 def logs(broker: Broker, view: JobView, attempt: int | None = None, node: int | None = None) -> Iterator[str]:
-    """The lines a job's command has printed, attempt by attempt (or of one), oldest first; with ``node`` those of one
-    node, as they lie in the run folder. Raises `InvalidInput` for a node that the job does not have."""
+    """The lines that the job's command printed, oldest first: of all attempts or of one. ``node``: only those of that
+    node, read from the run folder. Raises `InvalidInput` for a node that the job does not have, `Unreachable`."""
     if node is not None and node >= view.job.num_nodes:
         raise InvalidInput(f"{view.id} has no node {node}; its nodes are 0 to {view.job.num_nodes - 1}")
     for candidate in view.attempts:
@@ -243,22 +235,21 @@ def logs(broker: Broker, view: JobView, attempt: int | None = None, node: int | 
 
 
 def every_attempt(broker: Broker, view: JobView) -> Sequence[AttemptView]:
-    """All attempts of the job, in order: where its view only counts some, as its events tell them. Raises
-    `UnreadableJob`."""
+    """All attempts of the job, in order, also those that its view only counts. Raises `UnreadableJob`."""
     if not view.folded:
         return view.attempts
     return lifecycle.every_attempt(events(broker, view))
 
 
 def waiting_for_people(view: JobView) -> bool:
-    """Whether the job goes on only when somebody acts."""
+    """Whether the job goes on only after a person acts."""
     return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the running attempt is, as its last sign of life says. ``finish`` is extrapolated from the steps done
-    in this attempt, or the plan's; None when neither is known."""
+    """The progress of the running attempt at its last heartbeat (``seen_at``, UTC). ``finish`` (UTC): extrapolated from
+    the steps of this attempt, else the plan's; None if neither is known."""
 
     step: int | None
     total: int | None
@@ -268,7 +259,7 @@ class Progress:
 
 
 def progress(broker: Broker, view: JobView) -> Progress | None:
-    """How far the job is; None when nothing runs or its run folder cannot be read for the moment."""
+    """The progress of the job; None if nothing runs, or its run folder cannot be read at the moment."""
     from broker.app.service.reconciler_setup import run_folders  # needs the object store, which most commands do not
 
     attempt = view.latest
@@ -308,7 +299,7 @@ def page(broker: Broker, wanted: WantedJobs, *, after: JobPlace | None, limit: i
 
 @dataclass(frozen=True, slots=True)
 class FoundJobs:
-    """The jobs that were searched for, newest first. ``unreadable``: those of them that this version cannot read."""
+    """The jobs that match, newest first. ``unreadable``: those among them that this version cannot read."""
 
     views: Sequence[JobView]
     unreadable: Sequence[UnreadableJob]
@@ -322,7 +313,7 @@ def search(
     team: str | None = None,
     limit: int | None = None,
 ) -> FoundJobs:
-    """Jobs that match all that is given."""
+    """The jobs that match all criteria. ``limit``: None: all."""
     with broker.store.reading() as look:
         views = look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
         return FoundJobs(views, look.unreadable)

@@ -1,4 +1,4 @@
-"""Following what a job's command prints, over all its attempts, on every engine."""
+"""Following the output of a job's command, over all attempts, on every engine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from broker.core.events.views import AttemptView, JobView
 from broker.runfolder.log_tail import Printed
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
-_REVIVE_EVERY = 4  # looks
+_REVIVE_EVERY = 4  # reads
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line, and which rank of which attempt printed it; ``rank`` None for a job on one machine."""
+    """One line, and the attempt and rank that printed it. ``rank``: None for a job on one machine."""
 
     attempt: int
     rank: int | None
@@ -28,15 +28,16 @@ class LogLine:
 
 @dataclass
 class FollowedOutput:
-    """What has been read of each attempt's ranks, and which attempts have nothing more to say."""
+    """What has been read so far. ``printed``: by attempt, a reader for each rank; ``done``: attempts read to the
+    end."""
 
     broker: Broker
     printed: dict[int, list[Printed]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
     def new(self, view: JobView, only: int | None) -> Iterator[LogLine]:
-        """What is new of every attempt of a view that was read before; `only` of one. Raises `Unreachable`, possibly
-        after some; the rest then comes with the next call."""
+        """The new lines of every attempt, or of the attempt ``only``. Raises `Unreachable`, possibly after some lines;
+        the next call yields the rest."""
         for attempt in view.attempts:
             number = attempt.number
             if number in self.done or only not in (None, number) or not _has_begun(view, attempt):
@@ -54,16 +55,17 @@ class FollowedOutput:
 
 
 def _has_begun(view: JobView, attempt: AttemptView) -> bool:
-    """Whether the view tells of what prints: so that output does not come before the event of its start."""
+    """Whether the view shows that the attempt started, so that its output does not precede that event."""
     begun = attempt.running_at if view.job.setup is None else attempt.claimed_at
     return begun is not None or attempt.state.final
 
 
 def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[LogLine | None]:
-    """Every line so far, None, and then each new one as it comes, None after each look, until the job has ended or
-    only a person can move it on; with ``attempt`` until that one has ended. Lines come with the delay of the agent's
-    uploads, and those of an agent that dies within it do not come at all. A store that is out of reach is asked again.
-    A background reconciler that dies is restarted."""
+    """Every line so far, then each new line, with None after each read, until the job has ended or only a person can
+    move it on; with ``attempt``: until that one has ended. Lines arrive with the delay of the agent's uploads; lines
+    that an agent had not uploaded when it died are lost. Reads an unreachable run store again, and restarts a
+    background reconciler that died. Raises `UnknownName`, `StoreProblem`, and `RetryLater` if the run store is
+    unreachable at the end."""
     attempts, looks = FollowedOutput(broker), 0
     while True:
         view = jobs.find(broker, job_id)

@@ -1,5 +1,5 @@
-"""The queue as it stands: who waits for a machine, what each gets, when, and for how much; for people, for plans of
-several jobs, and for the reconciler."""
+"""The queue: which jobs wait for a machine, what each gets, when, and at what cost; for people, for plans of several
+jobs, and for the reconciler."""
 
 from __future__ import annotations
 
@@ -32,21 +32,18 @@ from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.visit_order import lot_beside, lot_of, running_by_team, waits
 
 _HOUR = timedelta(hours=1)
-# A round of the reconciler holds for so many seconds by the wall, or, if that is longer, for so many times what placing
-# it took: with thousands of jobs it shall not do nothing else.
+# The reconciler uses a placement of the queue for this many seconds of the wall clock, or for this many times what
+# computing it took, if that is longer: with thousands of jobs, placing must not take all of its time.
 _HOLDS = 5.0
 _TIMES = 20.0
-# It looks less hard than a person who asks for the queue can wait.
-_LIVE_EFFORT = 15_000
-# After so many hours a part of a machine that another store's job has is taken to be free; nobody here knows.
-_OTHERS = 1.0
-# Whom the gate refused is left out for so many tries: machines are not kept for who cannot start.
-_TRIES_LEFT_OUT = 4
+_LIVE_EFFORT = 15_000  # less than for a person, who can wait for a better answer
+_OTHERS = 1.0  # hours after which a share of a machine in use by another store is assumed to be free
+_TRIES_LEFT_OUT = 4  # tries for which a job that the gate refused is left out, so that no machine is kept for it
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job in the queue and its turn; times UTC, None where nothing can serve it. ``planned``: it is not submitted."""
+    """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted."""
 
     view: JobView
     turn: Turn
@@ -57,8 +54,8 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Who waits, in turn. ``running``: how many jobs have a machine now. ``free``: limited pools as the round saw
-    them. ``machines``: what is free of our own machines that jobs share."""
+    """The waiting jobs in turn. ``running``: how many jobs have a machine now. ``free``: the limited pools when the
+    queue was placed. ``machines``: what is free on owned machines that jobs share."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
@@ -70,12 +67,11 @@ class Queue:
 def queue(
     broker: Broker, also: Sequence[JobView] = (), *, effort: int = EFFORT, left_out: Container[str] = frozenset()
 ) -> Queue:
-    """The queue placed together: priorities, deadlines, fairness between teams and gangs kept. Changes nothing.
+    """All waiting jobs placed together, by priority, deadline, fairness between teams, and gangs. Changes nothing.
 
-    ``also``: jobs that are not submitted (`as_if_submitted`), placed as if they were, now. What runs is taken to give
-    its machines back when its plan says, or when its time is up. Pools that a job leaves alone after a failed launch
-    are not kept for it.
-    ``left_out``: the ids of jobs that are not placed.
+    ``also``: jobs that are not submitted (`as_if_submitted`), placed as if they were submitted now. ``left_out``: ids
+    of jobs that are not placed. Running jobs are assumed to release their machines when their plan says, or when their
+    time is used up. No pool is kept for a job that avoids it after a failed launch.
     """
     now, policy = broker.clock.now(), broker.policy()
     planned = {view.id: view for view in also}
@@ -105,7 +101,7 @@ def queue(
                     ours = sum(nodes for _, nodes in busy)
                     free[offer.pool] = Free.of(max(offer.slots - ours, 0), busy)
         market, board = boards[query]
-        order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # what is each job's own
+        order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
         entries.append(
             entry_of(
                 view.id,
@@ -129,8 +125,8 @@ def queue(
 
 
 def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
-    """The queue as somebody sees it who may see the jobs of these teams alone (None: all): turns and running jobs count
-    no others, though all are placed together."""
+    """The queue for a person who may see only the jobs of these teams (None: all). All jobs are placed together; turns
+    and running jobs of other teams are not counted."""
     found = queue(broker)
     if teams is None:
         return found
@@ -140,15 +136,15 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
     return replace(found, waiting=waiting, running=sum(running[team] for team in teams), free={}, machines=())
 
 
-class LinedUp:
-    """What the queue has for each job that waits, for the reconciler: `lot` is asked before a job is placed.
+class QueueLots:
+    """What the queue assigns to each waiting job. The reconciler calls `lot` before it places a job.
 
-    All that wait are placed together, again when that is some seconds old or somebody new is in line, but that never
-    takes more than a twentieth of the time: meanwhile who is new waits, where there are limited machines at all. One
-    job alone is placed as if there were no queue.
+    All waiting jobs are placed together, again after some seconds or when a new job waits, but in at most a twentieth
+    of the time; until then a new job waits if machines are limited. A single waiting job is placed as if there were no
+    queue.
 
-    Who cannot start is left out, so that no machine is kept for it: whose secrets are not here (``missing_secrets``),
-    and, for some tries, whom the gate refused (`refused`). The latter are placed beside the others meanwhile.
+    Jobs that cannot start are left out, so that no machine is kept for them: those whose secrets are missing here
+    (``missing_secrets``), and for some tries those that the gate refused (`refused`), which are placed on what is left.
     """
 
     def __init__(self, broker: Broker, missing_secrets: Callable[[Job], Sequence[str]] = lambda job: ()) -> None:
@@ -183,11 +179,11 @@ class LinedUp:
         return lot_of(view.id, turns, self._round.free, now - since, self._broker.policy().defaults.wait_for_paid)
 
     def refused(self, view: JobView) -> None:
-        """The gate refused the job: from the next round on it is left out."""
+        """Note that the gate refused the job; it is left out from the next placement of the queue on."""
         self._tries_left_out[view.id] = _TRIES_LEFT_OUT
 
     def _place(self, view: JobView) -> None:
-        """The next round, in which somebody who asks for its lot counts as waiting."""
+        """Place the queue anew; ``view`` counts as waiting."""
         with self._broker.store.reading() as look:
             waiting = [each for each in look.unclosed() if waits(each)]
         self._among = frozenset(each.id for each in waiting) | {view.id}
@@ -199,8 +195,7 @@ class LinedUp:
 
 
 def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[JobView]:
-    """The jobs as they would stand in the queue if that person submitted them now. Jobs of one name are told apart by
-    a number."""
+    """The jobs as if ``by`` had submitted them now; their ids are their names, with a number if a name repeats."""
     longest, now = broker.policy().defaults.max_duration, broker.clock.now()
     views: dict[str, JobView] = {}
     for job in jobs:
@@ -222,20 +217,20 @@ def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJ
     if turn.option is None:
         return QueuedJob(view, turn, None, None, planned)
     start = now + timedelta(hours=turn.start)
-    if remaining_work(view) is None:  # the length it lined up with is an assumption, not to be told
+    if remaining_work(view) is None:  # its length is an assumption, which must not be shown
         return QueuedJob(view, turn, start, None, planned)
     return QueuedJob(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 
 def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, Any]]]:
-    """By pool or divided machine: when what is ours comes back, in hours from now, and how much."""
+    """By pool or divided machine: in how many hours the capacity that our jobs use is released, and how much."""
     found: dict[str, list[tuple[float, Any]]] = {}
     for view in views:
         for attempt in view.attempts:
             if attempt.over:
                 continue
             expected = attempt.placement.finish or now + view.max_duration - billed_time(view, now)
-            hours = max((expected - now) / _HOUR, 0.1)  # what is overdue may end at any moment
+            hours = max((expected - now) / _HOUR, 0.1)  # an overdue job may end at any moment
             offer = attempt.placement.offer
             amount = offer.has if offer.whole is not None or offer.divided else attempt.placement.nodes
             found.setdefault(offer.capacity, []).append((hours, amount))

@@ -1,4 +1,4 @@
-"""Going on after an end: a new job that starts from a checkpoint of one that has ended, judged and held as any."""
+"""Resuming an ended job: a new job that starts from one of its checkpoints. It is submitted like any other job."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from broker.reconciler.progress import remaining_work
 
 @dataclass(frozen=True, slots=True)
 class ResumeChanges:
-    """What is different the next time. ``workdir``: another folder than the job's own. ``envs``: added to its own.
-    ``step``: from the newest checkpoint at that step; None: from the newest."""
+    """How the new job differs. ``workdir``: replaces the job's own. ``envs``: added to the job's own. ``step``: resume
+    from the newest checkpoint at that step; None: from the newest of all."""
 
     workdir: Path | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
@@ -28,18 +28,18 @@ class ResumeChanges:
 
 
 def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor) -> Job:
-    """The job to submit, so that it goes on from a checkpoint with its files as they are now. Submits nothing.
+    """A job that resumes ``view`` from a checkpoint, with its files as they are now. Submits nothing.
 
-    Raises `NotAllowed` for somebody else's job and for one that has not ended, `InvalidInput` for one without a
-    checkpoint or whose folder is not there, `Unreachable`.
+    Raises `NotAllowed` for another person's job and for a job that has not ended, `InvalidInput` for a job without a
+    checkpoint or with a missing folder, `UnknownName` for a step without one, `Unreachable`.
     """
     _has_ended(view, by)
     job = view.job
     folder = changes.workdir or (Path(job.workdir) if job.workdir else None)
     if folder is not None and not folder.is_dir():
         raise InvalidInput(
-            f"the folder that {view.id} was submitted from is not there: {folder}",
-            hint="give another one with --workdir, or use the same files as before: `gpubroker jobs retry`",
+            f"the folder that {view.id} was submitted from does not exist: {folder}",
+            hint="name another one with --workdir, or use the same files as before: `gpubroker jobs retry`",
         )
     envs = {**job.envs, **changes.envs}
     anew = {"seal": None, "snapshot": None, "workdir": str(folder) if folder else None, "envs": envs}
@@ -49,8 +49,8 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
 
 
 def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = False) -> Job:
-    """The same job with the same files once more, from its newest checkpoint if there is one. Raises `NotAllowed` as
-    `resumed` does, `Unreachable`."""
+    """The same job with the same files, from its newest checkpoint if there is one. Submits nothing. Raises
+    `NotAllowed` as `resumed`, `Unreachable`."""
     _has_ended(view, by)
     if from_start or not checkpoints(broker, view):
         return view.job.model_copy(update={"resume_from": None, "seal": None})
@@ -58,17 +58,17 @@ def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = Fals
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:
-    """The job with the other job that its file names found. Raises as `resume_point` does."""
+    """The job with its ``resume_from`` completed by `resume_point`, which may raise."""
     if job.resume_from is None:
         return job
     return job.model_copy(update={"resume_from": resume_point(broker, job.resume_from)})
 
 
 def resume_point(broker: Broker, wanted: ResumePoint) -> ResumePoint:
-    """The same with the job's id, and the checkpoint's if a step is asked for.
+    """``wanted`` with the full id of the job and, if it names a step, the id of the checkpoint.
 
-    Raises `UnknownName` for a job or a step that is not there, `InvalidInput` for a job that has not ended (its
-    checkpoints still change) or has no checkpoint.
+    Raises `UnknownName` for an unknown job or step, `InvalidInput` for a job that has not ended (its checkpoints still
+    change) or has no checkpoint, `Unreachable`.
     """
     view = jobs.find(broker, wanted.job)
     if not view.state.final:
@@ -82,9 +82,9 @@ def resume_point(broker: Broker, wanted: ResumePoint) -> ResumePoint:
     found = checkpoints(broker, view)
     if not found:
         raise InvalidInput(
-            f"{view.id} has no checkpoint to go on from",
+            f"{view.id} has no checkpoint to resume from",
             where="resume_from",
-            hint=f"start it from the beginning: `jobs retry {view.id}`, or `submit` it with the code as it is now",
+            hint=f"start it from the beginning: `jobs retry {view.id}`, or `submit` it with the present code",
         )
     if wanted.step is None:
         return ResumePoint(job=view.id)
@@ -96,7 +96,7 @@ def resume_point(broker: Broker, wanted: ResumePoint) -> ResumePoint:
 
 
 def _from_there(job: Job, view: JobView, point: ResumePoint) -> Job:
-    """The job with what is left of its work."""
+    """The job with the resume point, and its work reduced to what is left."""
     left = remaining_work(view)
     if job.work is None or left is None or not view.work:
         return job.model_copy(update={"resume_from": point})

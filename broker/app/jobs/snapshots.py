@@ -1,6 +1,6 @@
-"""A job's files at submission: its working folder and local file mounts, from the submitter's disk into the run store.
+"""Snapshots of a job's files at submission: its working folder and local file mounts, copied into the run store.
 
-All of it happens as the submitter and before any money is held. Afterwards nothing is read from the submitter's disk.
+This happens with the submitter's permissions, before any money is held. Nothing is read from their disk afterwards.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from broker.snapshots.upload import Progress, no_progress, store_tree
 
 
 def resolved(job: Job, folder: Path, where: str) -> Job:
-    """The job with the paths of its files in full. Relative ones are relative to ``folder``, ``~`` is this process's
-    home. Raises `InvalidInput`, with ``where``, for paths that do not exist and places outside of the working folder.
-    """
+    """The job with absolute paths. Relative paths start at ``folder``; ``~`` is the home of this process's user. Raises
+    `InvalidInput`, with ``where``, for paths that do not exist and targets outside of the working folder."""
     changes: dict[str, object] = {}
     if job.workdir is not None:
         path = (folder / Path(job.workdir).expanduser()).resolve()
@@ -43,9 +42,9 @@ def resolved(job: Job, folder: Path, where: str) -> Job:
 def _mount(place: str, source: object, folder: Path, where: str) -> object:
     if isinstance(source, dict) and any(is_local(one) for one in _sources(source)):
         raise InvalidInput(
-            f"file_mounts: {place}: a bucket cannot be filled from this machine's disk",
+            f"file_mounts: {place}: gpubroker does not upload local files into a bucket",
             where=where,
-            hint=f"write `{place}: PATH` to bring the files along, or upload them and name the bucket's address",
+            hint=f"write `{place}: PATH` to copy the files to the node, or upload them and name the bucket's address",
         )
     if in_workdir(place) and posixpath.normpath(place).startswith(".."):
         raise InvalidInput(
@@ -69,7 +68,7 @@ def _sources(bucket: dict[str, object]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a snapshot of the job's files would take now, and where each tree goes on the node."""
+    """What a snapshot would contain now. ``trees``: each with its target on the node."""
 
     trees: tuple[tuple[str, CollectedTree], ...]
     git: GitState | None
@@ -85,15 +84,13 @@ class Survey:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Virtual environments, which are left out because they work nowhere else."""
+        """Virtual environments, which are not copied because they work only where they were made."""
         return tuple(str(tree.root / path) for _, tree in self.trees for path in tree.left_out)
 
 
 def survey(broker: Broker, job: Job) -> Survey | None:
-    """None for a job that brings no files, or that has its snapshot already. Stores nothing.
-
-    Raises `InvalidInput` for files that cannot be taken, or are larger than the setting ``max_snapshot``.
-    """
+    """What a snapshot would contain; None for a job without local files, or with a snapshot. Stores nothing. Raises
+    `InvalidInput` for files that cannot be read, or that exceed the setting ``max_snapshot``."""
     places = list(_places(job))
     if not places or job.snapshot is not None:
         return None
@@ -103,14 +100,14 @@ def survey(broker: Broker, job: Job) -> Survey | None:
 
 
 def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = no_progress) -> Job:
-    """The job with a snapshot of its files as they are now; the same job where it brings none, or has one.
+    """The job with a snapshot of its files as they are now; unchanged if it has no local files, or has a snapshot.
 
-    May be repeated: what is in the run store already is not uploaded again. Raises `InvalidInput` as `survey` does, and
-    for a folder that goes on changing; `Unreachable` for the run store.
+    Idempotent: files that are in the run store already are not uploaded again. Raises `InvalidInput` as `survey`, and
+    for a folder that keeps changing; `Unreachable` for the run store.
     """
     if job.snapshot is not None:
         return job
-    job = resolved(job, Path.cwd(), job.name)  # of a file they are in full already
+    job = resolved(job, Path.cwd(), job.name)  # changes nothing for a job from a file
     if survey(broker, job) is None:
         return job
     with broker.store.reading() as look:
@@ -126,13 +123,13 @@ def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = n
 
 
 def pool_of(by: Actor) -> str:
-    """The folder of a person's files beside the run folders. Each has an own one: nobody learns by a submission
-    whether somebody else has a file."""
+    """The folder of a person's files beside the run folders. Each person has their own, so that a submission does not
+    reveal whether another person has the same file."""
     return f"snapshots-{hashlib.sha256(by.identity.encode()).hexdigest()[:16]}"
 
 
 def _places(job: Job) -> Iterator[tuple[str, Path, str | None]]:
-    """Where a tree goes on the node, where it lies here, and the name of a single file in it."""
+    """For each tree: its target on the node, its path here, and the name of the file if it is a single one."""
     if job.workdir is not None:
         yield "", Path(job.workdir), None
     for place, source in job.file_mounts.items():

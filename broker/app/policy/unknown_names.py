@@ -1,4 +1,4 @@
-"""Names in policy files that nobody here has heard of: misspelt, perhaps, so that a rule is about or asks nobody."""
+"""Unknown names in policy files. They may be misspelt, so that a rule applies to nobody or asks nobody."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PEOPLE = ("user", "approver")
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A name that is not known here. ``what`` it names: user, team, project, environment or approver; ``meant``: the
-    question after a name that is nearly the same, or nothing."""
+    """An unknown name. ``what`` it names: user, team, project, environment or approver. ``meant``: a suggestion of a
+    similar known name, or empty."""
 
     what: str
     name: str
@@ -26,16 +26,15 @@ class Unseen:
 
     def __str__(self) -> str:
         if self.what == "approver":
-            why = "has no account on this machine, and has done nothing here so far"
+            why = "has no account on this machine and no activity in this store"
             return f"{self.source}: perhaps nobody can approve: {self.name!r} {why}{self.meant}"
-        begins = "no job here is by" if self.what == "user" else f"no job here has said {self.what}"
-        return f"{self.source}: {begins} {self.name!r} so far{self.meant}"
+        return f"{self.source}: no job of {self.what} {self.name!r} is known{self.meant}"
 
 
 def unseen(broker: Broker, policy: PolicySet) -> list[Unseen]:
-    """What is named in scopes, or as an approver, and nobody has heard of, in file order: no job of this store, no list
-    of a team, and of people not this machine either. It may all be right. Of scopes, nothing where no job has said
-    anything of that kind yet; of either, nothing of the store where it cannot be read or is not there."""
+    """The names in scopes and the approvers, in file order, that are in no job of this store and no team's list, and,
+    of people, have no account on this machine. They may be right all the same. Names in a scope are not reported if no
+    job has a name of that kind yet, or if the store cannot be read."""
     named = policy.uncertain_names
     seen = _seen(broker) if named else {}
     return [
@@ -46,7 +45,8 @@ def unseen(broker: Broker, policy: PolicySet) -> list[Unseen]:
 
 
 def _seen(broker: Broker) -> Mapping[str, Set[str]]:
-    """Every name that is known here, by what it names; people who may approve are those who have done anything."""
+    """Every known name, by what it names. Known approvers: people who submitted a job, applied a policy or gave a
+    standing grant."""
     from broker.store.quick_queries import is_missing
 
     if is_missing(broker.settings.store_url):
@@ -65,9 +65,9 @@ def _is_known(what: str, name: str, seen: Set[str]) -> bool:
 
 
 def has_account(user: str) -> bool:
-    """Whether this machine knows a user of that name."""
+    """Whether a user of that name has an account on this machine."""
     try:
         getpwnam(user)
-    except (KeyError, ValueError):  # ValueError: what no account can be called
+    except (KeyError, ValueError):  # ValueError: not a possible account name
         return False
     return True

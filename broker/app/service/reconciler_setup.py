@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import partial
 
 from broker.app.billing.budgets import OverBudgets
-from broker.app.jobs.approval_reevaluation import AskingAnew
-from broker.app.jobs.queue import LinedUp
+from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
+from broker.app.jobs.queue import QueueLots
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
 from broker.app.market.strategy_history import record
@@ -60,7 +60,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     scale, now = broker.clock.scale, broker.clock.now
     strategist = Strategist(partial(record, broker.store))
     secrets = JobSecrets(broker)
-    line = LinedUp(broker, secrets.missing)
+    line = QueueLots(broker, secrets.missing)
 
     def market(job: Job) -> PlanInputs:
         return market_for(broker, job)
@@ -73,7 +73,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     what_runs = (
         enforcement,
         GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker)),
-        AskingAnew(broker),
+        ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
         Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),
     )

@@ -205,9 +205,9 @@ def _standing(
     except ValueError as error:
         raise InvalidInput(str(error), where="--total") from error
     end = filters.moment_ahead("--until", until, broker.clock.now())
-    ahead = approvals.Ahead(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
-    given = approvals.grant_ahead(broker, ahead, by=terminal.actor)
-    terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unheard_of(broker, ahead)))
+    ahead = approvals.GrantRequest(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
+    given = approvals.give_standing(broker, ahead, by=terminal.actor)
+    terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unknown_grantees(broker, ahead)))
     _granted(terminal, broker, given, "Granted", as_json=as_json)
 
 

@@ -104,7 +104,7 @@ def test_more_that_is_asked_for_later_is_told_as_well(
     asked = jobs.extend(
         broker,
         jobs.find(broker, view.id),
-        jobs.More(max_cost=Money.usd(9), max_duration=timedelta(hours=48)),
+        jobs.JobLimits(max_cost=Money.usd(9), max_duration=timedelta(hours=48)),
         by=ANN,
     )
     approvers.tell(broker, asked)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import approvals, jobs
-from broker.app.jobs.approvals import Ahead, ApprovalState
+from broker.app.jobs.approvals import ApprovalState, GrantRequest
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import ended, waits
@@ -37,7 +37,7 @@ guardrails:
 """
 JOB = "name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\nwork: 2h\nmax_cost: {cost}\n"
 SANDBOX = "constraints: {providers: [sandbox]}\n"
-MORE = jobs.More(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
+MORE = jobs.JobLimits(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ class TestMoreForAJob:
         assert after.asked.total == Money.usd(5)
         assert held(broker, view) == before + after.asked.held[MoneyKind.SANDBOX]
         with pytest.raises(NotAllowed, match="waits for approval already"):
-            jobs.extend(broker, view, jobs.More(max_cost=Money.usd(6)), by=ANN)
+            jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
         granted = approvals.grant(broker, view.id, by=BOB)
         assert (granted.max_cost, granted.asked) == (Money.usd(5), None)
         assert bodies(broker, view)[-2:] == ["approval_given", "extended"]
@@ -277,7 +277,7 @@ class TestStandingGrants:
                 "until": broker.clock.now() + timedelta(days=7),
                 "users": ("ann",),
             } | changes
-            return approvals.grant_ahead(broker, Ahead(**said), by=person(by))
+            return approvals.give_standing(broker, GrantRequest(**said), by=person(by))
 
         return give
 
@@ -325,7 +325,7 @@ class TestStandingGrants:
         assert start(broker).state is JobState.AWAITING_APPROVAL
 
     def test_nobody_grants_themselves_anything_ahead(self, broker: Broker, ahead: Any) -> None:
-        with pytest.raises(NotAllowed, match="nobody approves their own requests") as refused:
+        with pytest.raises(NotAllowed, match="nobody may approve their own requests") as refused:
             ahead(users=("ann", "bob"))
         assert refused.value.hint == "ask carol"
         ahead(users=("*",))
@@ -338,7 +338,7 @@ class TestStandingGrants:
             ahead(until=broker.clock.now())
         with pytest.raises(UnknownName, match="big"):
             ahead(rules=("bgi",))
-        with pytest.raises(NotAllowed, match="no rule of the active policy asks mallory"):
+        with pytest.raises(NotAllowed, match="mallory is no approver in the active policy"):
             ahead(by="mallory")
         with pytest.raises(NotAllowed, match="bob, carol"):
             ahead(by="mallory", rules=("big",))
@@ -400,6 +400,6 @@ def test_a_standing_grant_is_for_teams_that_there_are(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": teams}, by="test")
     until = broker.clock.now() + timedelta(days=1)
     with pytest.raises(UnknownName, match="unknown team 'nlpp'; did you mean 'nlp'"):
-        approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=("nlpp",)), by=BOB)
+        approvals.give_standing(broker, GrantRequest(Money.usd(9), until, teams=("nlpp",)), by=BOB)
     for name in ("nlp", "nl*"):
-        assert approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=(name,)), by=BOB)
+        assert approvals.give_standing(broker, GrantRequest(Money.usd(9), until, teams=(name,)), by=BOB)

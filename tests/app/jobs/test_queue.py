@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.jobs.queue import LinedUp, as_if_submitted, queue
+from broker.app.jobs.queue import QueueLots, as_if_submitted, queue
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
@@ -73,9 +73,9 @@ def queued(broker: Broker, name: str, more: str = "", rested: timedelta = timede
     return jobs.find(broker, name)
 
 
-def look(broker: Broker, *providers: str, line: LinedUp | None = None) -> dict[str, str]:
+def look(broker: Broker, *providers: str, line: QueueLots | None = None) -> dict[str, str]:
     """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
-    policy, line = broker.policy(), line or LinedUp(broker)
+    policy, line = broker.policy(), line or QueueLots(broker)
     place = Placing(
         broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy,
         lot=line.lot, missing_secrets=lambda job: job.secrets, refused=line.refused,
@@ -130,7 +130,7 @@ def test_no_machine_is_kept_for_whose_secrets_are_not_here(site: Broker, monkeyp
     monkeypatch.setenv("TOKEN", "to be submitted with")
     queued(site, "a", "num_nodes: 2\npriority: high\nsecrets: [TOKEN]\n")
     queued(site, "b")
-    found = look(site, "own", line=LinedUp(site, lambda job: job.secrets))
+    found = look(site, "own", line=QueueLots(site, lambda job: job.secrets))
     assert found["a"].startswith("waits for secrets TOKEN")
     assert found["b"] == "own"
 
@@ -143,7 +143,7 @@ def test_no_machine_is_kept_for_whom_the_gate_refuses(site: Broker, monkeypatch:
     queued(site, "b")
     short = "guardrails: [{name: short, max_job_duration: 10h, scope: {project: long}}]\n"
     site.store.activate_policy({"t.yaml": WAITS + short}, by="test")
-    line = LinedUp(site)
+    line = QueueLots(site)
     found = look(site, "own", line=line)
     seconds[0] += 15
     again = look(site, "own", line=line)
@@ -188,7 +188,7 @@ def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, mo
     seconds = [0.0]
     monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", lambda: seconds[0])
     big, small = queued(site, "a", "num_nodes: 2\npriority: high\n"), queued(site, "b")
-    line, now = LinedUp(site), site.clock.now()
+    line, now = QueueLots(site), site.clock.now()
     line.refused(big)
     found = []
     for _ in range(6):
@@ -225,7 +225,7 @@ def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
         return seconds[0]
 
     monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", monotonic)
-    lined_up, now = LinedUp(site), site.clock.now()
+    lined_up, now = QueueLots(site), site.clock.now()
     first = [queued(site, name) for name in "ab"]
     assert [lined_up.lot(view, now).wait for view in first] == [None, None]
     late = queued(site, "c")

@@ -118,11 +118,11 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
     ahead = ("--total", "$50", "--until", "30d")
     own = gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA)
     assert own.code == 3
-    assert "nobody approves their own requests, ahead neither" in own.err
+    assert "nobody may approve their own requests, so the grant would never apply" in own.err
     assert gpubroker("approvals", "list", "--json", by=OLGA).json["standing"] == []
     misspelt = gpubroker("approvals", "grant", "--for-user", "olag-x", "--for-user", "an*", *ahead, "--json", by=OLGA)
     assert misspelt.code == 0
-    assert misspelt.err == "warning: no job here is by 'olag-x' so far; did you mean 'olga'?\n"
+    assert misspelt.err == "warning: no job of user 'olag-x' is known; did you mean 'olga'?\n"
     gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY.replace("expires: 6h", "own_requests: true")), by=OLGA)
     assert gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA).code == 0
 

@@ -98,7 +98,7 @@ def test_an_unchanged_folder_is_not_stored_again(gpubroker: Gpubroker, project: 
         ("workdir: nothing", "is not a folder"),
         ("file_mounts: {data: nothing}", "there is no file or folder"),
         ("file_mounts: {../data: settings.txt}", "outside of the working folder"),
-        ("file_mounts: {/data: {source: ~/extra, name: bucket}}", "cannot be filled from this machine's disk"),
+        ("file_mounts: {/data: {source: ~/extra, name: bucket}}", "does not upload local files into a bucket"),
     ],
 )
 def test_paths_that_cannot_be_meant_are_refused(gpubroker: Gpubroker, project: Path, line: str, told: str) -> None:
