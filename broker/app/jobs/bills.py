@@ -1,4 +1,4 @@
-"""What jobs have cost so far, and hold."""
+"""What jobs have cost so far, and what they hold."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from broker.reconciler.progress import machine_time, on_demand_cost
 class Bill:
     """What a job has cost, in USD.
 
-    ``spent`` and ``held`` are the ledger's, by kind of money. ``so_far`` adds to what was settled what the machine
-    that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
-    cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
-    because of the job (amortised money was paid before it); both None until the job has ended, or without such a
-    placement. ``burns``: what is held, with the time that it is judged for
-    from now on; ``budgets``: those that the job falls under.
+    ``spent`` and ``held``: from the ledger, by kind of money. ``so_far``: what was settled, and an estimate of what the
+    running machine has used since; final when the job is closed. ``on_demand``: the cost of the work on the cheapest
+    on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortised
+    money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
+    what is held, from now until when it is expected to last; ``budgets``: the budgets that the job counts against.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -42,7 +41,7 @@ class Bill:
 
     @property
     def shares(self) -> list[BudgetShare]:
-        """How what is held falls into the periods of the budgets."""
+        """How the held money is divided among budget periods."""
         return budget_shares(self.budgets, self.burns)
 
 
@@ -52,7 +51,7 @@ def bill_of(broker: Broker, view: JobView) -> Bill:
 
 
 def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
-    """What each of the jobs has cost so far, in their order; asked of the store for all together."""
+    """What each job has cost so far, in the same order, with one set of queries for all jobs."""
     ids = [view.id for view in views]
     with broker.store.reading() as look:
         balances, sums, meters = look.balances(ids), look.sums(ids), look.meters(ids)
@@ -78,7 +77,7 @@ def _bill(
         attempt = view.attempts[-1]
         meter = meters.get(attempt.number)
         own = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
-        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without what was spent on egress
+        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without the cost of data transfer
         used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(machine_time(attempt, now))
         running = max(used - time, Money.ZERO)
     on_demand = on_demand_cost(view) if view.state.final else None

@@ -1,4 +1,4 @@
-"""Where run folders and checkpoints lie, as plans reckon with it: the place, and what keeping data there costs."""
+"""The location of run folders and checkpoints as plans use it, and the price of storing data there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOUDS = {
     "abfs": "azure",
     "abfss": "azure",
 }
-# Where one of these names another address, it is somebody else's store that speaks the same protocol.
+# If one of these names another address, another service that speaks the same protocol is used.
 _ADDRESSES = {
     "aws": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
     "gcp": ("GOOGLE_BASE_URL",),
@@ -28,8 +28,8 @@ _ADDRESSES = {
 def stored(
     runs_url: str, location: str | None, environment: Mapping[str, str]
 ) -> tuple[str | None, KeepingRate | None]:
-    """The place of the store as ``provider/region``, and its price for keeping data; each None where it is not known,
-    both on this machine's disk. ``location``: what the settings say of the place."""
+    """The location of the run store as ``provider/region``, and its storage price; each None if unknown, both on a
+    local disk. ``location``: the setting ``runs_location``."""
     cloud = _CLOUDS.get(urlsplit(runs_url).scheme)
     if location is not None:
         return location, keeping_rate(location)

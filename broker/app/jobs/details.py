@@ -1,4 +1,4 @@
-"""Jobs as results: one job, one job with its events, a list of jobs."""
+"""Jobs as results: one job, one job with its events, a list of jobs, the attempts of a job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from broker.core.events.views import JobView
 
 
 def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDetails:
-    """The job with its bill; with ``progress`` also what its node reports, for which the run folder is read."""
+    """The job with its bill; with ``progress`` also the progress of its node, read from the run folder."""
     reported = jobs.progress(broker, view) if progress else None
     return JobDetails.of(view, bill_of(broker, view), reported, broker.clock.now())
 
 
 def history(broker: Broker, view: JobView) -> JobHistory:
-    """The job with its bill, its progress, and everything that happened to it up to the state that ``view`` shows."""
+    """The job with its bill, its progress, and its events up to the state of ``view``."""
     happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
     return JobHistory.told(view, bill_of(broker, view), jobs.progress(broker, view), broker.clock.now(), happened)
 
@@ -32,7 +32,7 @@ def listing(
     team: str | None = None,
     limit: int | None = None,
 ) -> JobList:
-    """Jobs that match all that is given, newest first."""
+    """The jobs that match all criteria, newest first. ``limit``: None: all."""
     found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
     billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
     return JobList.of(billed, found.unreadable, broker.clock.now())

@@ -1,7 +1,7 @@
-"""Whether there is room for a job where it is recorded and where it is run from; asked before anything is held.
+"""Whether the disks of the store and of the run folders have room for a job; checked before money is held.
 
-A disk that fills up later is another matter: a transaction that does not fit is undone as a whole, and the agent goes
-on training, says that a checkpoint could not be saved, and tries again.
+If a disk fills up later, a transaction that does not fit is rolled back, and an agent reports that it could not save a
+checkpoint, goes on, and tries again.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from urllib.parse import unquote, urlsplit
 
+from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 from broker.core.job.jobs import Job
 
 FULL = 50 * 10**6
-"""Bytes that must be free: a job's events, its run folder's documents and the first of its output fit into that."""
-_TRIED = 1 << 20  # bytes that are asked for, to meet quotas, too
+"""Bytes that must be free: enough for a job's events, the documents of its run folder and its first output."""
+_TRIED = 1 << 20  # bytes that are allocated for a moment, to detect quotas
 _NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
 
 
 def check_room(broker: Broker, job: Job) -> None:
-    """Raises `StoreProblem` where there is too little room for the job, and `InvalidInput` where run folders cannot be
-    written. Leaves nothing behind but the folders themselves. What is not on a disk of this machine is not asked."""
+    """Raises `StoreProblem` if there is too little room for the job, and `InvalidInput` if the run folders are not
+    writable. Creates the folders, and checks only disks of this machine."""
     for folder, setting, size in _folders(broker, job):
         try:
-            for one in (folder.parent, folder):  # the mode is not that of parents
+            for one in (folder.parent, folder):  # mkdir does not apply the mode to parents
                 one.mkdir(parents=True, exist_ok=True, mode=0o700)
             with TemporaryFile(dir=folder) as file:
                 os.posix_fallocate(file.fileno(), 0, _TRIED)
@@ -43,10 +44,10 @@ def check_room(broker: Broker, job: Job) -> None:
                     where=str(folder),
                     hint="change its owner or mode, or set GPUBROKER_RUNS to another place",
                 ) from error
-            continue  # the store itself says best what is wrong with its folder
+            continue  # opening the store reports what is wrong with its folder
         if free < FULL + size:
             first = f", and {size / 1e9:.3g} GB for a checkpoint of this job" if size else ""
-            raise _full(folder, setting, f"{free / 1e6:,.0f} MB free; {FULL / 1e6:.0f} MB are needed{first}")
+            raise _full(folder, setting, f"{free / 1e6:,.0f} MB are free; expected {FULL / 1e6:.0f} MB{first}")
 
 
 def _full(folder: Path, setting: str, because: str) -> StoreProblem:
@@ -58,11 +59,11 @@ def _full(folder: Path, setting: str, because: str) -> StoreProblem:
 
 
 def _folders(broker: Broker, job: Job) -> Iterator[tuple[Path, str, int]]:
-    """Folder, the setting that names it, and what the job needs there beside a little."""
+    """Each folder, the setting that names it, and the bytes that the job needs there beside `FULL`."""
     settings = broker.settings
     database = settings.store_url.partition("?")[0].partition(":///")[2]
     if settings.store_url.startswith("sqlite") and database != ":memory:":
         yield Path(database).absolute().parent, "GPUBROKER_STORE" if settings.store else "GPUBROKER_HOME", 0
-    runs = urlsplit(settings.runs_url)
+    runs = urlsplit(chosen(broker))
     if runs.scheme == "file":
         yield Path(unquote(runs.path)), "GPUBROKER_RUNS", job.checkpoint.size or 0

@@ -16,20 +16,20 @@ from broker.core.job.file import print_job
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.snapshots.upload import entries_of, reaching
 
-_SHORT = 256 * 1024  # bytes of a text that is compared line by line
-_MOST_LINES = 400  # of the difference of one file
+_SHORT = 256 * 1024  # bytes; larger files are not compared line by line
+_MOST_LINES = 400  # of the diff of one file
 
 
 def sources(broker: Broker, view: JobView) -> JobSources:
-    """Everything that the job was submitted with. Raises `Unreachable`, `Malformed`."""
+    """All files that the job was submitted with. Raises `Unreachable`, `Malformed`."""
     snapshot = view.job.snapshot
     trees = _trees(broker, snapshot) if snapshot else []
     return JobSources.of(view, snapshot.git if snapshot else None, trees)
 
 
 def difference(broker: Broker, before: JobView, after: JobView) -> JobDifference:
-    """How the second job differs from the first: in its file, and in the files that it brought. Raises `Unreachable`,
-    `Malformed`."""
+    """How the second job differs from the first: in its job file, and in the files of its snapshot. Raises
+    `Unreachable`, `Malformed`."""
     old, new = _files(broker, before), _files(broker, after)
     changes = []
     for path in sorted({*old, *new}):
@@ -66,7 +66,7 @@ class _StoredFile:
         return (mine.kind, mine.sha256, mine.target, mine.mode) == (its.kind, its.sha256, its.target, its.mode)
 
     def lines(self) -> list[str] | None:
-        """None for what is no short text."""
+        """None for a file that is not text, or too large."""
         if self.entry.kind == LINK:
             return [f"link to {self.entry.target}"]
         if self.entry.size > _SHORT:
@@ -90,7 +90,7 @@ def _pool(broker: Broker, snapshot: FileSnapshot) -> ObjectFolder:
 
 
 def _files(broker: Broker, view: JobView) -> dict[str, _StoredFile]:
-    """Files and links by their place on the node."""
+    """Files and links by their path on the node."""
     snapshot = view.job.snapshot
     if snapshot is None:
         return {}

@@ -1,6 +1,6 @@
-"""What a job leaves behind: its results and its checkpoints, listed and fetched.
+"""Listing and downloading the results and checkpoints of a job.
 
-A download that breaks off goes on where it stopped; each file is verified before it takes its name.
+An interrupted download resumes where it stopped; each file is verified before it gets its name.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file in a run folder. ``path``: relative to the folder that it is fetched into; ``size`` in bytes. ``content``
-    gives the bytes from a position on; raises `RetryLater`, `GiveUp`."""
+    """A file in a run folder. ``path``: relative to the target folder of a download; ``size``: bytes. ``content``: the
+    bytes from a position on; raises `RetryLater`, `GiveUp`."""
 
     path: str
     size: int
@@ -37,7 +37,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOutputs:
-    """What lies in ``to`` now. ``present``: those that did already, with this content; not read again."""
+    """The files that are now in ``to``. ``present``: how many were there before with this content."""
 
     to: Path
     files: Sequence[RemoteFile]
@@ -55,10 +55,8 @@ def folder_of(broker: Broker, view: JobView) -> str:
 
 
 def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> Sequence[KeptOutput]:
-    """The results of an attempt; unless given, of all, each as the newest attempt left it. By path.
-
-    Raises `Unreachable`, and `InvalidInput` for an attempt that the job does not have.
-    """
+    """The results of an attempt, by path; None: of all attempts, each file from the newest that wrote it. Raises
+    `Unreachable`, and `InvalidInput` for an attempt that the job does not have."""
     if attempt is not None and attempt > view.attempt_count:
         raise InvalidInput(f"{view.id} has no attempt {attempt}; it has had {view.attempt_count}")
     folder, found = run_folders(broker).of(view.id), {}
@@ -68,12 +66,12 @@ def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> Sequen
 
 
 def path_of(one: KeptOutput) -> str:
-    """The path of a result among those of its job: what nodes beside the first wrote lies in a folder of each."""
+    """The path of a result within its job: results of nodes other than the first are in a folder for each rank."""
     return f"rank-{one.rank}/{one.file.path}" if one.rank else one.file.path
 
 
 def matching(found: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutput]:
-    """Those at or below a path, or that match a pattern. Raises `UnknownName` if there are none."""
+    """The results at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are none."""
     if path is None:
         return found
     wanted = path.removeprefix("./").rstrip("/")
@@ -105,8 +103,8 @@ def checkpoint(broker: Broker, view: JobView, wanted: str) -> Manifest:
 def fetch_outputs(
     broker: Broker, view: JobView, wanted: Sequence[KeptOutput], to: Path, progress: Progress = no_progress
 ) -> FetchedOutputs:
-    """Bring results into a folder, under their own paths. May be repeated: what is there already is not read again, and
-    what was begun goes on. Replaces files of other content. Raises as `fetch_files` does."""
+    """Download results into a folder, under their own paths. Idempotent: complete files are not read again, and partial
+    ones are continued. Overwrites files with other content. Raises as `fetch_files`."""
     folder = run_folders(broker).of(view.id)
     files = [
         RemoteFile(path_of(one), one.file.size, one.file.sha256, partial(folder.output_content, one.attempt, one.file))
@@ -118,7 +116,8 @@ def fetch_outputs(
 def fetch_checkpoint(
     broker: Broker, view: JobView, wanted: Manifest, to: Path, progress: Progress = no_progress
 ) -> FetchedOutputs:
-    """The same for the files of a checkpoint. Where nodes saved the same path, those of the first are taken."""
+    """As `fetch_outputs`, for the files of a checkpoint. If several nodes saved the same path, the first node's
+    counts."""
     folder = run_folders(broker).of(view.id)
     chosen = {file.path: file for file in sorted(wanted.files, key=lambda one: -one.rank)}
     files = [
@@ -129,8 +128,8 @@ def fetch_checkpoint(
 
 
 def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> FetchedOutputs:
-    """Raises `InvalidInput` where a file cannot be written, `RetryLater` (what has come stays for the next time), and
-    `GiveUp`."""
+    """Download files as `fetch_outputs`. Raises `InvalidInput` if a file cannot be written, `RetryLater` (partial files
+    stay for the next call), and `GiveUp`."""
     total, done, present = sum(file.size for file in files), 0, 0
     for file in files:
         before = done
@@ -152,8 +151,9 @@ def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_file() and place.stat().st_size == file.size and _digest(place).hexdigest() == file.sha256:
             return True
-        digest = _digest(part) if part.is_file() and part.stat().st_size <= file.size else hashlib.sha256()
-        start = part.stat().st_size if part.is_file() and part.stat().st_size <= file.size else 0
+        start = part.stat().st_size if part.is_file() else 0
+        start = start if start <= file.size else 0
+        digest = _digest(part) if start else hashlib.sha256()
         with part.open("ab" if start else "wb") as output:
             for piece in file.content(start):
                 output.write(piece)

@@ -1,4 +1,4 @@
-"""What is free of machines of our own that several jobs use side by side."""
+"""What is free on owned machines that several jobs share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.reconciler.admission.admission import with_occupancy
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
-    """One machine: what it ``has``, what is ``free`` of that now, and how many ``jobs`` of this store have a part."""
+    """One machine: what it ``has``, how much of that is ``free`` now, and how many ``jobs`` of this store use it."""
 
     name: str
     has: MachineShare
@@ -23,7 +23,7 @@ class MachineUse:
 
 
 def machine_use(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> tuple[MachineUse, ...]:
-    """By name, of all machines that the offers divide. ``live``: our own attempts."""
+    """All machines that the offers divide, by name. ``live``: the attempts of this store."""
     attempts = list(live)
     of: dict[str, list[Offer]] = {}
     for offer in with_occupancy((one for one in offers if one.divided), attempts):

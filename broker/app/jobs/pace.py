@@ -1,4 +1,4 @@
-"""How fast earlier attempts of a job went: from the steps that its checkpoints tell of."""
+"""The speed of earlier attempts of a job, from the steps of its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
 from broker.placement.pricing.pace import Machine, Pace, Paces
 
-_JOBS = 20  # the newest so many of the name
-# What ran shorter says more of warming up than of working.
-_LEAST = timedelta(minutes=6)
+_JOBS = 20  # the newest jobs of the name that are read
+_LEAST = timedelta(minutes=6)  # in a shorter run, warming up distorts the speed
 _HOUR = timedelta(hours=1)
 
 
 def paces_for(broker: Broker, job: Job) -> Paces:
-    """The paces of earlier attempts of jobs of this name and team, on as many nodes; empty, and nothing asked of the
-    store, for a job that needs no conversion."""
+    """The speed by machine of earlier attempts of jobs of this name and team, on the same number of nodes; empty for a
+    job that needs no conversion."""
     if not needs_conversion(job):
         return {}
     with broker.store.reading() as look:
-        # A job of no team is matched with others of none: the store's filter cannot ask for that.
+        # The store's filter cannot select jobs without a team.
         views = [view for view in look.jobs(name=job.name, team=job.team, limit=_JOBS) if view.job.team == job.team]
     return paces(views, job)
 
 
 def needs_conversion(job: Job) -> bool:
-    """Whether it may run on another machine than its work is given for."""
+    """Whether the job may run on another machine than the one that its work is stated for."""
     reference = job.work
     if reference is None or reference.accelerator is None:
         machines = {(machine.accelerator, machine.count) for machine in job.resources}
@@ -39,7 +38,7 @@ def needs_conversion(job: Job) -> bool:
 
 
 def paces(views: Iterable[JobView], job: Job) -> dict[Machine, Pace]:
-    """Steps and hours by machine, over all attempts that tell of steps."""
+    """Steps and hours by machine, over all attempts whose checkpoints have steps."""
     found: dict[Machine, Pace] = {}
     for view in views:
         if view.job.num_nodes != job.num_nodes:
@@ -49,7 +48,7 @@ def paces(views: Iterable[JobView], job: Job) -> dict[Machine, Pace]:
             offer, pace = attempt.placement.offer, _pace(attempt)
             if pace is None or offer.accelerator is None:
                 continue
-            # A job uses as many cards as it asked for, whatever the machine has.
+            # A job uses the number of accelerators that it requested, even if the machine has more.
             machine = offer.accelerator, min(asked.get(offer.accelerator) or offer.count, offer.count)
             found[machine] = found.get(machine, Pace(0.0, 0.0)) + pace
     return found

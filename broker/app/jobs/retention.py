@@ -1,4 +1,4 @@
-"""Letting checkpoints of ended jobs go, when somebody asks for it."""
+"""Deleting checkpoints of ended jobs on request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from broker.app.jobs import jobs
+from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.events.outcomes import JobState
@@ -17,7 +18,7 @@ _ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class PrunedRunFolders:
-    """What went, or would go, of one job; ``stays``: what is left."""
+    """The checkpoints of one job that were deleted, or would be (``gone``), and those that stay."""
 
     view: JobView
     gone: tuple[StoredCheckpoint, ...]
@@ -32,10 +33,11 @@ class PrunedRunFolders:
 def prune(
     broker: Broker, ended_before: datetime, *, by: Actor, newest_too: bool = False, dry_run: bool = False
 ) -> list[PrunedRunFolders]:
-    """Delete the checkpoints of one's own jobs that were closed and ended before then, but for each job's newest whole
-    one; with ``newest_too`` that one as well. The jobs of which something went, newest first; what they printed, did
-    and cost stays. Jobs that others still resume from keep all. May be repeated. Raises `Unreachable`."""
-    done = []
+    """Delete the checkpoints of closed jobs that ended before ``ended_before`` (UTC): of the jobs of ``by``, for an
+    administrator of all. Each job keeps its newest complete checkpoint unless ``newest_too``; a job that an open job
+    resumes from keeps all. Output, history and costs stay. Returns the jobs concerned, newest first. Idempotent. Raises
+    `Unreachable`."""
+    done, place = [], chosen(broker).rstrip("/")
     with broker.store.reading() as look:
         needed = {view.job.resume_from.job for view in look.unclosed() if view.job.resume_from}
     for view in jobs.search(broker, states=_ENDED, user=None if Role.ADMINISTRATOR in by.roles else by.identity).views:
@@ -43,7 +45,7 @@ def prune(
             continue
         if view.id in needed:
             continue
-        folder = f"{broker.settings.runs_url.rstrip('/')}/{view.id}"
+        folder = f"{place}/{view.id}"
         found = kept(folder)
         doomed = found if newest_too else superfluous(found)
         if not doomed:

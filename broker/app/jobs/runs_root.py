@@ -1,4 +1,5 @@
-"""One place for the run folders of one store's jobs: its reconciler looks for all of them where its settings say."""
+"""The place of the run folders of a store's jobs. All jobs of a store share one place, because its reconciler looks for
+their run folders there."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.store.jobs.journal import StoreReading
 
-_KEY = "runs"  # the setting of the store that says where they lie
+_KEY = "runs"  # the setting of the store with the URL
 
 
 def claim(broker: Broker) -> None:
-    """Put on record where the run folders of this store's jobs lie, from now on: where this process looks for them.
+    """Record the URL in this process's settings as the place of the store's run folders. Idempotent; contacts only the
+    store.
 
-    Raises `InvalidInput` where they lie elsewhere and somebody still looks after jobs there: they could not be found,
-    or this one's could not. Contacts nobody but the store; harmless to repeat.
+    Raises `InvalidInput` if another place is recorded and still in use: the reconciler would not find the run folders
+    of one of them.
     """
     asked = broker.settings.runs_url
     kept = broker.store.keep_setting(_KEY, asked)
@@ -30,24 +32,24 @@ def claim(broker: Broker) -> None:
         open_jobs = [view.id for view in look.unclosed()] + [one.job_id for one in look.unreadable]
     if open_jobs:
         more = f" and {len(open_jobs) - 1} more" if len(open_jobs) > 1 else ""
-        because = f"they have not ended: {open_jobs[0]}{more}"
+        because = f"jobs that have not ended: {open_jobs[0]}{more}"
         hint = "or wait until they have ended, or cancel them"
     elif broker.store.is_led():
-        because = "a reconciler that looks for them there still runs"
-        hint = "or stop `gpubroker serve`; one in the background ends by itself in a few seconds: submit again then"
+        because = "a reconciler that uses that place still runs"
+        hint = "or stop `gpubroker serve`; a background reconciler ends within seconds: submit again then"
     else:
         broker.store.set_setting(_KEY, asked)
         return
     raise InvalidInput(
         f"the jobs of this store have their run folders in {kept}, not in {asked}; {because}",
         where="GPUBROKER_RUNS",
-        hint=f"set GPUBROKER_RUNS={kept}, {hint}; a store of its own (GPUBROKER_HOME) may have its own place",
+        hint=f"set GPUBROKER_RUNS={kept}, {hint}; a separate store (GPUBROKER_HOME) can use another place",
     )
 
 
 def agree(broker: Broker, look: StoreReading) -> None:
-    """The same for whoever submits: raises `InvalidInput` only where its settings name a place. Where they name none,
-    its job goes where those of the store are. As a rule a look at the store shows that nothing is to be done."""
+    """As `claim`, for a submission: raises `InvalidInput` only if the settings name a place. If they name none, the
+    job's run folder goes to the store's place. Usually one read of the store shows that nothing is to be done."""
     kept = look.setting(_KEY)
     if kept is not None and _same(kept, broker.settings.runs_url):
         return
@@ -59,8 +61,13 @@ def agree(broker: Broker, look: StoreReading) -> None:
 
 
 def root(broker: Broker) -> str:
-    """Where they lie, for a reconciler that is started by whatever command."""
+    """The URL recorded in the store, else that of the settings: where run folders of new jobs go."""
     return broker.store.setting(_KEY) or broker.settings.runs_url
+
+
+def chosen(broker: Broker) -> str:
+    """The URL that this process's settings name; if they name none, `root`: where run folders are looked for."""
+    return broker.settings.runs or root(broker)
 
 
 def _same(one: str, other: str) -> bool:

@@ -13,8 +13,8 @@ _KINDS = (ActionKind.LAUNCH, ActionKind.RE_PLACE)
 
 
 def why_here(broker: Broker, view: JobView, *, limit: int) -> PlacementDecisions:
-    """The decisions among the job's newest ``limit`` that chose a placement, the newest first. Those without their
-    inputs on record are left out. Raises `StoreProblem` for one that was altered."""
+    """The decisions among the job's newest ``limit`` that chose a placement, newest first, except those without
+    recorded inputs. Raises `StoreProblem` for a record that was altered."""
     with broker.store.reading() as look:
         kept = look.decisions(job_id=view.id, limit=limit)
     found = [_told(one) for one in kept if one.action in _KINDS]
@@ -25,6 +25,8 @@ def _told(decision: Decision) -> PlacementDecision | None:
     try:
         inputs = inputs_of(decision)
     except ValueError as error:
-        raise StoreProblem(str(error), hint="somebody changed the store by hand") from error
+        raise StoreProblem(
+            str(error), hint="the store was changed by another program; restore it from a backup"
+        ) from error
     placement = None if inputs is None else inputs.action.placement
     return None if inputs is None or placement is None else PlacementDecision.of(decision, inputs, placement)

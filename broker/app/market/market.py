@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from broker.app.jobs import runs_root
 from broker.app.jobs.checkpoint_store import stored
 from broker.app.market.place_names import check_names
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.job.jobs import Job
-from broker.core.job.reasons import Reason
 from broker.core.market.offers import LOCAL_ENGINE, SANDBOX, Offer, OfferQuery
 from broker.core.market.shares import MachineShare
 from broker.core.ports import PolicySet, SharesItsMachine
@@ -186,16 +186,16 @@ def conditions(
     chosen = policy or broker.policy()
     defaults = chosen.defaults
     engines: dict[str, frozenset[str]] = {}
-    out_of_reach = set()
+    out_of_reach, runs = set(), runs_root.chosen(broker)
     for name in named & broker.registries.engines.keys():
         try:
             engine = broker.engine(name)
         except (MissingExtra, UnknownName):
             continue
         engines[name] = engine.honours
-        if engine.remote and broker.settings.runs_url.startswith("file:"):
+        if engine.remote and runs.startswith("file:"):
             out_of_reach.add(name)
-    where, keeping = stored(broker.settings.runs_url, broker.settings.runs_location, os.environ)
+    where, keeping = stored(runs, broker.settings.runs_location, os.environ)
     return Conditions(
         engines=engines,
         store_location=where,
@@ -243,8 +243,3 @@ def listing(broker: Broker, query: OfferQuery) -> OfferListing:
     real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
     total = broker.store.count_offers() if simulated else real
     return OfferListing(tuple(found), total, broker.clock.now())
-
-
-def reasons_left_out(market: PlanInputs) -> dict[Reason, int]:
-    """What the store's own filter turned down, by reason."""
-    return dict(market.left_out)

@@ -1,4 +1,4 @@
-"""The reconciler of one broker, put together."""
+"""Assembles the reconciler of a broker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from broker.app.billing.budgets import OverBudgets
+from broker.app.jobs import runs_root
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.queue import QueueLots
 from broker.app.jobs.sealed_secrets import JobSecrets
@@ -30,22 +31,19 @@ from broker.reconciler.loop import Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.runfolder import RunFolders
 
-# At most a fifth of the time goes into asking whether what runs should move.
-_REST = 4.0
-
-# How often what runs is judged anew, in wall-clock time: time passes, policies and prices change.
-_JUDGE_EVERY = timedelta(seconds=5)
+_REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
+_JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of a running job
 
 
 def run_folders(broker: Broker) -> RunFolders:
-    """The run folders of this broker's jobs."""
-    return RunFolders(broker.settings.runs_url, broker.clock)
+    """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
+    return RunFolders(runs_root.chosen(broker), broker.clock)
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What judges jobs by the policies in force. ``what_runs``: asked in that order about a job that needs no other
-    step; the first is the one that stops what may not go on."""
+    """The controllers that judge jobs by the policies in force. ``what_runs``: called in that order for a job that
+    needs no other step; the first one stops jobs that may not go on."""
 
     placing: Placing
     check: Rejudging
@@ -55,8 +53,8 @@ class Judging:
 
 
 def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging:
-    """The controllers that judge the jobs of this broker's store, for its reconciler and for whoever rehearses one.
-    ``rest``: as of `Moving`."""
+    """The controllers for the jobs of this broker's store, for its reconciler and for rehearsals. ``rest``: as in
+    `Moving`."""
     scale, now = broker.clock.scale, broker.clock.now
     strategist = Strategist(partial(record, broker.store))
     secrets = JobSecrets(broker)
@@ -82,7 +80,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
 
 def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
     """A reconciler over this broker's store, engines and policies. ``calls``: how engines are called; None: one call
-    after the other within a look."""
+    after another within a pass."""
     folders = run_folders(broker)
     judges = judging(broker, folders)
     return Reconciler(
@@ -100,10 +98,9 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
 
 
 def passed_on(broker: Broker, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
-    """The secrets that the launch of the job's newest attempt takes along, as `JobSecrets.of`.
+    """The secrets for the launch of the job's newest attempt, as `JobSecrets.of`.
 
-    Raises `OwnerOnly` where its commands would run on this machine under the account of somebody who only
-    happens to look after the store.
+    Raises `OwnerOnly` if the job's commands would run on this machine under another person's account than the owner's.
     """
     latest = view.latest
     account = broker.account

@@ -63,7 +63,7 @@ def test_a_full_disk_under_the_store_or_the_run_folders(
 ) -> None:
     for folder, setting in ((tmp_path, "GPUBROKER_STORE"), (tmp_path / "runs", "GPUBROKER_RUNS")):
         disk({folder: disk_space.FULL - 1})
-        with pytest.raises(StoreProblem, match="no room for another job: 50 MB free; 50 MB are needed") as refused:
+        with pytest.raises(StoreProblem, match="no room for another job: 50 MB are free; expected 50 MB") as refused:
             submit(broker, job(broker), by=ANN)
         assert refused.value.where == str(folder)
         assert setting in refused.value.hint
@@ -78,7 +78,7 @@ def test_a_checkpoint_must_fit_into_the_run_folder(
 ) -> None:
     large = job(broker, "checkpoint: {every: 10m, size: 14GB}\n")
     disk({tmp_path / "runs": 14 * 10**9})
-    with pytest.raises(StoreProblem, match="50 MB are needed, and 14 GB for a checkpoint of this job"):
+    with pytest.raises(StoreProblem, match="expected 50 MB, and 14 GB for a checkpoint of this job"):
         submit(broker, large, by=ANN)
     nothing_stored_or_held(broker)
     disk({tmp_path / "runs": 15 * 10**9})

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from broker.agent.store import ObjectFolder
 from broker.app.jobs.jobs import cancel
+from broker.app.jobs.kept_files import folder_of
+from broker.app.jobs.retention import prune
 from broker.app.jobs.runs_root import claim, root
 from broker.app.jobs.submit import submit
 from broker.app.service import background
@@ -52,10 +56,10 @@ def test_another_place_is_fine_once_nobody_looks_at_the_first(broker: Broker, el
         worker.tick()
     with broker.store.lead() as leading:
         assert leading
-        with pytest.raises(InvalidInput, match="reconciler that looks for them there still runs"):
+        with pytest.raises(InvalidInput, match="reconciler that uses that place still runs"):
             asked(elsewhere, "second")
     asked(elsewhere, "second")
-    with pytest.raises(InvalidInput, match="have not ended"):
+    with pytest.raises(InvalidInput, match="jobs that have not ended"):
         asked(broker, "third")
 
 
@@ -64,7 +68,7 @@ def test_who_names_no_place_goes_with_the_one_there_is(broker: Broker, elsewhere
     elsewhere.settings.runs, elsewhere.settings.home = None, tmp_path / "home"
     asked(elsewhere, "second")
     assert root(elsewhere) == broker.settings.runs_url
-    with pytest.raises(InvalidInput, match="have not ended"):
+    with pytest.raises(InvalidInput, match="jobs that have not ended"):
         claim(elsewhere)  # as a service that would look for them in its own place
 
 
@@ -83,3 +87,31 @@ def test_a_reconciler_looks_where_the_jobs_are_whoever_starts_it(
     monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: started.append(env))
     assert background.ensure(elsewhere)
     assert started[0]["GPUBROKER_RUNS"] == broker.settings.runs_url
+
+
+@pytest.fixture
+def silent(new_broker: Callable[[], Broker]) -> Broker:
+    """The same store, by a process whose settings name no place."""
+    broker = new_broker()
+    broker.settings.runs = None
+    return broker
+
+
+def test_where_the_settings_name_no_place_run_folders_are_those_of_the_store(silent: Broker, elsewhere: Broker) -> None:
+    view = asked(elsewhere, "first")
+    assert folder_of(silent, view) == f"{elsewhere.settings.runs}/{view.id}"
+    silent.settings.home.joinpath("runs").write_text("no folder: a submission must not check for room here")
+    asked(silent, "second")
+
+
+def test_checkpoints_are_pruned_where_the_jobs_of_the_store_have_them(silent: Broker, elsewhere: Broker) -> None:
+    view = asked(elsewhere, "first")
+    cancel(elsewhere, view, by=ANN)
+    worker = reconciler(elsewhere)
+    while background.work_left(elsewhere):
+        worker.tick()
+    ObjectFolder.open(f"{elsewhere.settings.runs}/{view.id}").write(
+        "checkpoints/0001-000000000001-step-1/rank-0/model.bin", b"x"
+    )
+    (pruned,) = prune(silent, silent.clock.now() + timedelta(hours=1), by=ANN, newest_too=True)
+    assert [one.id for one in pruned.gone] == ["0001-000000000001-step-1"]
