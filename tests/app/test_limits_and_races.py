@@ -71,7 +71,7 @@ def placing(broker: Broker, **more: Any) -> Asking:
 def test_a_max_cost_that_does_not_pay_for_a_start_is_the_files_mistake(broker: Broker) -> None:
     grant(broker)
     assert preview(broker, job(broker, SANDBOX + "max_cost: $0.000001\n"), by=ANN).exit_code == 2
-    with pytest.raises(InvalidInput, match=r"max_cost: \$0\.000001 does not pay for a start .* expected \$"):
+    with pytest.raises(InvalidInput, match=r"max_cost: \$0\.000001 does not pay for a start .* expected at least \$"):
         submit(broker, job(broker, SANDBOX + "max_cost: $0.000001\n"), by=ANN)
     with broker.store.reading() as look:
         assert look.jobs() == []

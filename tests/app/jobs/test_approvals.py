@@ -210,7 +210,7 @@ class TestMoreForAJob:
         assert after.asked is not None
         assert after.asked.total == Money.usd(5)
         assert held(broker, view) == before + after.asked.held[MoneyKind.SANDBOX]
-        with pytest.raises(NotAllowed, match="waits for approval already"):
+        with pytest.raises(NotAllowed, match="already waits for approval"):
             jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
         granted = approvals.grant(broker, view.id, by=BOB)
         assert (granted.max_cost, granted.asked) == (Money.usd(5), None)
@@ -332,7 +332,7 @@ class TestStandingGrants:
         assert start(broker, by=BOB).state is JobState.AWAITING_APPROVAL
 
     def test_what_makes_no_sense_is_refused(self, broker: Broker, ahead: Any) -> None:
-        with pytest.raises(InvalidInput, match="for whom"):
+        with pytest.raises(InvalidInput, match="names nobody"):
             ahead(users=())
         with pytest.raises(InvalidInput, match="is past"):
             ahead(until=broker.clock.now())
