@@ -84,7 +84,7 @@ def forecast(
         return Forecast(committed, None, None)
     trend = use.spent.share(in_microseconds(whole), in_microseconds(elapsed))
     used_up_at = None
-    if trend > limit >= use.spent > Money.ZERO:
+    if trend > limit >= use.spent:
         left = (limit - use.spent).micros * in_microseconds(elapsed) // use.spent.micros
         used_up_at = now + timedelta(microseconds=left)
     return Forecast(committed, trend, used_up_at)
@@ -130,4 +130,4 @@ def threshold(mark: str) -> tuple[str, float | None]:
     """A threshold's kind (`FORECAST`, or empty for spend) and its percentage; None means more than the limit."""
     kind = FORECAST if mark.startswith(FORECAST) else ""
     share = mark.removeprefix(kind).strip()
-    return kind, float(share.rstrip("%")) if share.endswith("%") else None
+    return kind, float(share.removesuffix("%")) if share.endswith("%") else None

@@ -183,7 +183,7 @@ class _Turns:
         if key in self._called:
             self._called.remove(key)
             return True
-        if self._free > 0 and key not in self._waiting:
+        if self._free > 0:  # then nobody waits but those that were called
             self._free -= 1
             return True
         self._waiting.setdefault(key)

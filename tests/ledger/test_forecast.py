@@ -46,11 +46,14 @@ def test_the_pace_counts_once_there_is_one() -> None:
     assert ahead.used_up_at == START + timedelta(days=22, hours=12)
     early = forecast(use("400"), LIMIT, [], START + timedelta(days=2))
     assert (early.trend, early.expected, early.used_up_at) == (None, Money.usd(400), None)
+    assert (early.low, early.high) == (None, None)
 
 
 def test_a_period_that_is_over_comes_to_what_was_spent() -> None:
     ahead = forecast(use("950", "50"), LIMIT, [Draw(held(50, START, END))], END)
     assert (ahead.expected, ahead.used_up_at) == (Money.usd(950), None)
+    pace = SpendingPace(Money.usd(1), Money.usd(1), Money.usd(1))
+    assert forecast(use("950"), LIMIT, [], END, pace).expected == Money.usd(950), "nothing is to come"
 
 
 def test_at_its_end_a_period_comes_to_what_was_spent_though_money_is_held() -> None:
@@ -68,6 +71,14 @@ def test_before_a_period_begins_only_what_is_meant_for_it_counts() -> None:
     ends_before = Draw(held(9, now, START), Money.usd(3))
     assert forecast(use("0"), LIMIT, [ends_before, runs], now).committed == Money.usd(30)  # three quarters of 40
     assert forecast(use("0"), LIMIT, [runs, runs], START).committed == Money.usd(80)  # by then it is known to run
+    for_long = Draw(held(3000, START, END + (END - START)), Money.usd(1))
+    assert forecast(use("0"), LIMIT, [for_long], START).committed == Money.usd(720)  # 720 h at $1, not half of 3000
+
+
+def test_before_a_period_begins_there_is_no_pace_of_it() -> None:
+    pace = SpendingPace(Money.usd(200), Money.usd(150), Money.usd(300))
+    assert forecast(use("0"), LIMIT, [], START - HOUR, pace).trend is None
+    assert forecast(use("0"), LIMIT, [], START, pace).trend == Money.usd(200)
 
 
 def test_what_draws_on_a_period_adds_up() -> None:
@@ -132,6 +143,14 @@ def test_the_pace_of_daily_spending_goes_before_the_average() -> None:
     assert (ahead.low, ahead.high, ahead.used_up_at) == (Money.usd(550), Money.usd(700), None)
     dear = forecast(use("400"), LIMIT, [], third, SpendingPace(Money.usd(1000), Money.usd(900), Money.usd(1100)))
     assert dear.used_up_at == START + timedelta(days=20), "half of what is to come is the half that is left"
+
+    def used_up(spent: str, rest: int) -> datetime | None:
+        return forecast(use(spent), LIMIT, [], third, SpendingPace(Money.usd(rest), Money.ZERO, Money.ZERO)).used_up_at
+
+    assert used_up("400", 500) is None, "it comes to the limit exactly"
+    assert used_up("900", 500) == third, "all of it is spent now"
+    # $700 in 1,728,000 s: the $500 that are left last 1,234,285.714285714… s; not a microsecond more is promised.
+    assert used_up("400", 700) == third + timedelta(seconds=1_234_285, microseconds=714_285)
 
 
 def test_jobs_that_cost_more_than_the_pace_raise_what_is_expected_within_its_bounds() -> None:

@@ -123,6 +123,14 @@ def test_each_trouble_has_its_own_back_off_and_a_success_ends_it(controller: Scr
     fails_for(2)
 
 
+def test_after_a_rest_the_first_failure_waits_least(controller: Scripted) -> None:
+    agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(2 * SECOND, 7 * SECOND)})
+    controller.answer = AtRest(START + SECOND)
+    assert asks(agenda, controller, 0)
+    controller.answer = TryLater(Trouble.NO_PLACE)
+    assert [asks(agenda, controller, at) for at in (1, 2.9, 3)] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     ("trouble", "first", "longest"), [(Trouble.NO_PLACE, 15, 15), (Trouble.NOT_ENDED, 5, 300), (Trouble.DEFECT, 5, 300)]
 )

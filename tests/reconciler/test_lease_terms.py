@@ -131,7 +131,10 @@ def test_at_a_spot_price_and_before_the_machine_is_up_they_are_always_worked_out
         terms.leases.granted(waiting, waiting.attempts[0], stage.clock.now())
         assert len(terms.reckoned) == n
     stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time()
     up = terms.look()
+    assert up.attempts[0].up_since is not None
     spot = Stage(stage.store, stage.clock).offers[0]
     attempt = replace(up.attempts[0], placement=replace(up.attempts[0].placement, offer=spot))
     terms.reckoned.clear()

@@ -43,6 +43,27 @@ def test_those_who_had_to_wait_come_first_and_no_look_writes_more(
     assert [fleet.look(), fleet.look()] == [1, 0]
 
 
+def test_who_waits_fills_a_look_and_whoever_comes_then_waits(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_A_LOOK", 2)
+    fleet = Fleet.of(stage, 5)
+    fleet.limits.append(IDLE)
+    assert fleet.look() == 2
+    fleet.limits[:] = [replace(IDLE, below=6.0)]  # news for those two as well
+    assert [fleet.look() for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_whoever_was_called_is_written_once_with_that_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_A_LOOK", 1)
+    fleet = Fleet.of(stage, 2)
+    fleet.limits.append(IDLE)
+    assert fleet.look() == 1
+    assert fleet.look() == 1  # the second, who was called
+    fleet.limits[:] = [replace(IDLE, below=6.0)]
+    (second,), before = fleet.views[1:], fleet.written
+    fleet.leases.keep(second, second.attempts[0], stage.clock.now())
+    assert fleet.written == before
+
+
 def test_before_the_first_look_nobody_has_a_turn(stage: Stage) -> None:
     fleet = Fleet.of(stage, 1)
     (view,) = fleet.views
@@ -108,3 +129,18 @@ def test_what_is_forgotten_is_read_and_written_anew(stage: Stage, monkeypatch: p
     leases.forget("j-1-1")
     leases.keep(view, view.attempts[0], now)
     assert len(asked) == 2
+
+
+def test_what_was_found_beforehand_is_forgotten_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases, worklist, _ = kept(stage)
+    (view,), now = worklist.look(), stage.clock.now()
+    (attempt,) = view.attempts
+    granted = leases.granted(view, attempt, now)
+    written = list[object]()
+    monkeypatch.setattr(stage.mailbox, "write_lease", lambda *about: written.append(about))
+    monkeypatch.setattr(stage.mailbox, "lease", lambda *about: granted)
+    leases.find(view, attempt)
+    leases.forget(attempt.key)
+    monkeypatch.setattr(stage.mailbox, "lease", lambda *about: None)
+    leases.keep(view, attempt, now)
+    assert written == [(view, attempt, granted)]

@@ -89,7 +89,7 @@ class Plans:
     in_time: Plan
     anyhow: Plan
     facts: Facts
-    over: Callable[[Sequence[Offer]], Plan] | None = None
+    over: Callable[[Sequence[Offer]], Plan]
 
 
 Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
@@ -267,7 +267,7 @@ class Placing(Controller):
                 plans.market.offers,
                 plans.facts.live,
                 plan,
-                lambda: plans.over(plans.market.offers) if plans.over else plan,
+                lambda: plans.over(plans.market.offers),
                 now=now,
                 since=since,
                 longest=policy.defaults.wait_for_paid,
@@ -324,9 +324,9 @@ def _own(lot: Lot, plans: Plans) -> PlacementAdvice | None:
 def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
     """The plan; if only the deadline prevents one, the plan without it, and a warning event, once."""
     late = plans.anyhow
-    if plans.in_time.placements or not late.placements:
-        return plans.in_time if plans.in_time.placements else late, []
-    if view.deadline_at_risk:
+    if plans.in_time.placements:
+        return plans.in_time, []
+    if not late.placements or view.deadline_at_risk:
         return late, []
     return late, [ev.DeadlineAtRisk(expected_finish=late.placements[0].finish, because="no placement meets it now")]
 

@@ -21,7 +21,7 @@ from broker.store.tables import ENTRY
 
 _AT_ONCE = 5_000  # values that a query may have, in either database
 _NAMES = METERING.columns.keys()
-_OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs", expanding=True)))
+_OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs")))
 _KEEP = text(
     f"INSERT INTO metering ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
     " ON CONFLICT (job_id, attempt) DO UPDATE SET"
@@ -63,7 +63,7 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
 def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
     """What was posted as spent for an attempt. It takes the longer the more often the attempt was settled."""
     c = ENTRY.c
-    egress = c.movement_id.startswith(f"{job_id}/{attempt}/{EGRESS}/", autoescape=True)
+    egress = c.movement_id.startswith(f"{job_id}/{attempt}/{EGRESS}/")
     quarter = c.covers_from // QUARTER
     # Entries within one quarter of an hour are added up: what comes of them is compared by such quarters only.
     within = and_(c.covers_to <= (quarter + 1) * QUARTER, c.covers_to > c.covers_from)

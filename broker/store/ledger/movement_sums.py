@@ -40,8 +40,19 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
         key = (entry.tags.job_id, entry.tags.attempt or _NO_ATTEMPT, entry.money.value, entry.movement.value)
         row = rows.get(key)
         if row is None:
-            figures = {"micros": entry.amount.micros, "movements": 1, "covers_from": start, "covers_to": end, "at": at}
-            rows[key] = {**dict(zip(_KEY, key, strict=True)), **figures, "user_name": entry.tags.user}
+            job_id, attempt, money, movement = key
+            rows[key] = {
+                "job_id": job_id,
+                "attempt": attempt,
+                "money": money,
+                "movement": movement,
+                "micros": entry.amount.micros,
+                "movements": 1,
+                "covers_from": start,
+                "covers_to": end,
+                "at": at,
+                "user_name": entry.tags.user,
+            }
             continue
         row["micros"] += entry.amount.micros
         row["movements"] += 1

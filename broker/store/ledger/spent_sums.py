@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, literal, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select, text
 
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
@@ -69,9 +69,10 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     groups: dict[str, int] = {}
     sums: dict[tuple[int, int, int], int] = defaultdict(int)
     for entry in entries:
-        key = _key(entry)
+        tags = _tags(entry)
+        key = _as_key(tags.values())
         if key not in groups:
-            groups[key] = _group(connection, key, entry)
+            groups[key] = _group(connection, key, tags)
         start, end = to_micros(entry.covers_from), to_micros(entry.covers_to)
         if entry.account is not Account.SPENT or end - start > DAY:
             continue
@@ -101,8 +102,8 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
         about |= {f"size_{n}": size, f"first_{n}": first, f"after_{n}": after}
     asked = (budget, len(whole), connection.dialect.name)
     query = question(_kept_query, connection, asked, looks_up=has_patterns(budget))
-    micros, any_long = connection.execute(query, about).one()
-    total = int(micros)
+    *sums, any_long = connection.execute(query, about).one()
+    total = sum(map(int, sums))
     if any_long:
         total += _one_by_one(connection, budget, left, right, ENTRY.c.covers_to - ENTRY.c.covers_from > DAY)
     for piece in rest:
@@ -164,7 +165,7 @@ def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str
         .scalar_subquery()
         for n in range(ranges)
     ]
-    return select(sum(sums, literal(0)), text(_ANY_LONG))
+    return select(*sums, text(_ANY_LONG))
 
 
 def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
@@ -180,7 +181,7 @@ def compare(connection: Connection) -> tuple[int, int]:
     groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
     edges = [time for time in connection.execute(_FIRST_AND_LAST).one() if time is not None]
     there = wrong = 0
-    for start in range(min(edges) // DAY * DAY, max(edges) + 1, _MONTH) if edges else ():
+    for start in range(min(edges) // DAY * DAY, max(edges) + DAY, _MONTH) if edges else ():
         sums = {
             (groups[row.group_id], row.size, row.slot): row.micros
             for size in SIZES
@@ -198,7 +199,7 @@ def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, i
     sums: dict[tuple[str, int, int], int] = defaultdict(int)
     about = {"start": start, "end": end}
     for amount, since, until, *tags in connection.execute(_SPENT_WITHIN, about, execution_options={"yield_per": 5_000}):
-        key = json.dumps(tags, separators=(",", ":"))
+        key = _as_key(tags)
         for size in SIZES:
             for slot, micros in slots(amount, since, until, size):
                 if start <= slot * size < end:
@@ -209,17 +210,16 @@ def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, i
 def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
     """The same, added up from all entries: what the kept sums are proven by."""
     left, right = to_micros(start), to_micros(end)
-    return Money(_one_by_one(connection, budget, left, right, ENTRY.c.covers_to >= left))
+    return Money(_one_by_one(connection, budget, left, right))
 
 
-def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, which: ColumnElement[bool]) -> int:
+def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, *which: ColumnElement[bool]) -> int:
     c = ENTRY.c
     query = select(c.micros, c.covers_from, c.covers_to).where(
         c.account == Account.SPENT.value,
         one_of(c.money, budget.counts),
         *in_scope(connection, ENTRY.c, budget),
-        which,
-        or_(c.covers_to > left, c.covers_from >= left),
+        *which,
         c.covers_to >= left,
         c.covers_from < right,
     )
@@ -260,23 +260,30 @@ def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) ->
     return conditions
 
 
-def _tags(entry: Entry) -> Sequence[str | None]:
+def _tags(entry: Entry) -> Mapping[str, str | None]:
+    """What an entry is counted by, by column."""
     tags = entry.tags
-    return entry.money.value, tags.user, tags.team, tags.project, tags.workload, tags.environment
+    return {
+        "money": entry.money.value,
+        "user_name": tags.user,
+        "team": tags.team,
+        "project": tags.project,
+        "workload": tags.workload,
+        "environment": tags.environment,
+    }
 
 
-def _key(entry: Entry) -> str:
-    return json.dumps(_tags(entry), separators=(",", ":"))
+def _as_key(tags: Iterable[str | None]) -> str:
+    return json.dumps([*tags], separators=(",", ":"))
 
 
 _BY_KEY = select(GROUP.c.id).where(GROUP.c.key == bindparam("key"))
 
 
-def _group(connection: Connection, key: str, entry: Entry) -> int:
+def _group(connection: Connection, key: str, tags: Mapping[str, str | None]) -> int:
     known = connection.scalar(_BY_KEY, {"key": key})
     if known is not None:
         return int(known)
-    names = ("money", "user_name", "team", "project", "workload", "environment")
-    made = connection.execute(GROUP.insert().values(key=key, **dict(zip(names, _tags(entry), strict=True))))
+    made = connection.execute(GROUP.insert().values(key=key, **tags))
     assert made.inserted_primary_key is not None
     return int(made.inserted_primary_key[0])

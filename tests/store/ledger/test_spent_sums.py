@@ -130,6 +130,7 @@ def test_all_that_is_kept_is_compared_however_many_months_there_are(store: Store
         spend(96, at_edge - 1, at_edge + 23),  # a whole day of quarters, 2 of them there: 94
         spend(6, 1900, 1900.25),  # in May: 2
         spend(7, 0, 30),  # more than a day: none
+        spend(3, at_edge, at_edge),  # no time at all, where a portion begins: in sums that are there
     )
     post(store, *movements)
     with store.reading() as look:
@@ -145,12 +146,12 @@ def test_all_that_is_kept_is_compared_however_many_months_there_are(store: Store
     assert store.prove() == Proof(0, [], 103, 0)
 
 
-@pytest.mark.parametrize("years", [-3, 3])
-def test_a_sum_far_from_all_entries_is_found(store: Store, years: int) -> None:
+@pytest.mark.parametrize("slot", [(TODAY - 1095) * 96, (TODAY + 1095) * 96])
+def test_a_sum_far_from_all_entries_is_found(store: Store, slot: int) -> None:
+    """Three years before or after."""
     post(store, spend(10, 0, 0.25))
     with store._database.writing() as connection:
         [group] = connection.scalars(GROUP.select().with_only_columns(GROUP.c.id)).all()
-        slot = (TODAY + 365 * years) * 96
         connection.execute(SUM.insert().values(size=QUARTER, group_id=group, slot=slot, micros=1))
     assert store.prove() == Proof(0, [], 3, 1)
     assert store.prove() == Proof(0, [], 2, 0)
@@ -163,6 +164,29 @@ def test_sums_that_were_lost_are_found_and_made_anew_however_far_apart(store: St
         connection.execute(SUM.delete())
     assert store.prove() == Proof(0, [], 0, 4)
     assert store.prove() == Proof(0, [], 4, 0)
+
+
+def test_the_last_moment_is_compared_too(store: Store) -> None:
+    """What lasts no time, where the second portion begins, on April 1."""
+    post(store, spend(10, 0, 0.25), spend(20, 30 * 24 - 12, 30 * 24 - 12))
+    with store._database.writing() as connection:
+        connection.execute(SUM.delete())
+    assert store.prove() == Proof(0, [], 0, 4)
+
+
+def test_groups_are_made_anew_with_the_sums(store: Store) -> None:
+    post(store, spend(10, 0, 0.25, team="nlp"))
+    with store._database.writing() as connection:
+        connection.execute(SUM.delete())
+        connection.execute(GROUP.update().values(team="vision"))
+    assert store.prove() == Proof(0, [], 0, 2)
+    assert spent(store, MIDNIGHT, MIDNIGHT + ONE_DAY, teams=("nlp",)) == (10, 10)
+
+
+def test_a_quarter_of_an_hour_in_1970_is_not_taken_for_the_day_of_that_number(store: Store) -> None:
+    then = (datetime(1970, 1, 1, tzinfo=UTC) + TODAY * HOUR / 4 - T) / HOUR
+    post(store, spend(10, 0, 0.25), spend(7, then, then + 0.25))
+    assert spent(store, MIDNIGHT, MIDNIGHT + ONE_DAY) == (10, 10)
 
 
 def test_without_entries_there_is_nothing_to_compare(store: Store) -> None:
@@ -188,5 +212,5 @@ def test_only_what_counts_under_a_budget_is_counted_however_long_it_lasts(store:
 
 
 def test_names_are_patterns_only_where_they_have_a_sign_of_one(store: Store) -> None:
-    assert not spent_sums.has_patterns(budget(teams=("nlp",), users=("ada",)))
+    assert not spent_sums.has_patterns(budget(teams=("nlp",), users=("ada", "X")))
     assert spent_sums.has_patterns(budget(teams=("nlp",), users=("bob", "a*")))
