@@ -55,24 +55,31 @@ PAID = {
 
 @dataclass
 class SameAnswerPolicy(OpenPolicy):
-    """Answers the same to everything, and keeps what it was asked."""
+    """Answers the same to everything, and keeps what it was asked. ``warning``: rules that only warn, which do."""
 
     answers: tuple[Answer, ...] = (Answer.ALLOW,)
     asked: list[tuple[Action, Facts]] = field(default_factory=list)
     specs: tuple[BudgetSpec, ...] = ()
     rules: tuple[Any, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
+    warning: tuple[str, ...] = ()
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         self.asked.append((action, facts))
         return [
             Verdict(answer, "limit", f"rule {number}", f"reason {number}", Source("team.yaml", number))
             for number, answer in enumerate(self.answers, 1)
+        ] + [
+            Verdict(Answer.ALLOW, "limit", "warns", "only warns", Source("team.yaml", 9), name, warns=True)
+            for name in self.warning
         ]
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         assert (job.name, user) == ("train", "ann")
         return self.specs
+
+    def warns(self, rule: str) -> bool:
+        return rule in self.warning
 
     def when(self, name: str) -> str:
         return self.conditions.get(name, "")
@@ -85,10 +92,13 @@ class OneJobJournal:
     job_now: JobView | None
     recorded: list[Any] = field(default_factory=list)
     appended: list[Any] = field(default_factory=list)
+    times: int = 0
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
+        self.times += 1
         yield SimpleNamespace(
+            decisions=lambda job_id: [one for one in self.recorded if one.job_id == job_id],
             job=lambda job_id: self.job_now if job_id == "train" else None,
             record=self.recorded.append,
             append=lambda *what: self.appended.append(what),
@@ -98,10 +108,12 @@ class OneJobJournal:
 class OneRunGate:
     """The gate over one running job, on a clock of the test's own."""
 
-    def __init__(self, policy: SameAnswerPolicy | None = None, **more: Any) -> None:
+    def __init__(
+        self, policy: SameAnswerPolicy | None = None, journal: OneJobJournal | None = None, **more: Any
+    ) -> None:
         self.view = life(closed=False)
         self.policy, self.unreadable, self.reads = policy or SameAnswerPolicy(), "", 0
-        self.clock, self.journal = ManualClock(NOW), OneJobJournal(self.view)
+        self.clock, self.journal = ManualClock(NOW), journal or OneJobJournal(self.view)
         self.gate = Enforcement(self.journal, self._read, self.clock.now, **more)  # type: ignore[arg-type]  # a double
         self._asking = Asking(self.gate, self.clock.now)
 
@@ -297,6 +309,64 @@ class Idle:
     def idle_limit(self, action: Action) -> IdleLimit | None:
         self.actions.append(action)
         return self.limit
+
+
+class TestWarnings:
+    """What rules that only warn would have stopped is put on record once an attempt."""
+
+    def noted(self, judge: OneRunGate) -> list[tuple[object, ...]]:
+        return [
+            (one.action, one.job_id, one.attempt, one.policy_version, *(v.name for v in one.verdicts if v.warns))
+            for one in judge.journal.recorded
+        ]
+
+    def test_once_for_the_same_rules(self) -> None:
+        judge = OneRunGate(SameAnswerPolicy(warning=("a",)))
+        for _ in range(3):
+            judge.look(HOUR)
+        first = ActionKind.CONTINUE, "train", 1, "test", "a"
+        assert self.noted(judge) == [first]
+        assert judge.journal.times == 1, "nobody writes, nor reads what was written, with each look"
+        judge.policy = replace(judge.policy, warning=("a", "b"))
+        judge.look(HOUR)
+        assert self.noted(judge) == [first, (*first, "b")]
+        judge.policy = replace(judge.policy, warning=("a",))
+        judge.look(HOUR)
+        assert len(self.noted(judge)) == 2, "that is on record"
+        judge.look(HOUR, view=attempted(judge.view, number=2))
+        assert self.noted(judge)[2:] == [(ActionKind.CONTINUE, "train", 2, "test", "a")]
+
+    def test_what_an_earlier_process_noted_stands_and_what_was_judged_before_the_start_is_something_else(self) -> None:
+        judge = OneRunGate(SameAnswerPolicy(warning=("a",)))
+        judge.look(HOUR)
+        later = OneRunGate(SameAnswerPolicy(warning=("a",)), judge.journal)
+        later.look(HOUR)
+        assert len(self.noted(judge)) == 1
+        judge.journal.recorded[:] = [replace(one, action=ActionKind.LAUNCH) for one in judge.journal.recorded]
+        again = OneRunGate(SameAnswerPolicy(warning=("a",)), judge.journal)
+        again.look(HOUR)
+        assert len(self.noted(judge)) == 2
+
+    def test_what_is_forgotten_is_looked_for_on_record(self) -> None:
+        judge = OneRunGate(SameAnswerPolicy(warning=("a",)))
+        judge.look(HOUR)
+        judge.gate.forget("nobody")
+        judge.journal.recorded.clear()
+        judge.look(HOUR)
+        assert self.noted(judge) == []
+        judge.gate.forget("train")
+        judge.look(HOUR)
+        assert len(self.noted(judge)) == 1
+
+    def test_where_no_rule_warns_nothing_is_noted(self) -> None:
+        judge = OneRunGate()
+        judge.look(HOUR)
+        assert judge.journal.times == 0
+
+    def test_a_rule_that_only_warns_is_not_left_to_the_node(self) -> None:
+        rules = (Idle("a", TOO_IDLE), Idle("b", VERY_IDLE))
+        judge = OneRunGate(SameAnswerPolicy(rules=rules, warning=("a",)))
+        assert judge.gate.idle_limits(judge.view) == (VERY_IDLE,)
 
 
 TOO_IDLE, VERY_IDLE = IdleLimit(5.0, HOUR, "an hour"), IdleLimit(1.0, 2 * HOUR, "two hours")
