@@ -9,13 +9,14 @@ from collections import Counter
 
 import pytest
 
-from tests.mutants.__main__ import score
+from tests.mutants.__main__ import score, verdict
 from tests.mutants.children import ChildTask, allow, in_children
 from tests.mutants.known import known_mutants
 from tests.mutants.mutant import Mutant, diff, mutants_of
 from tests.mutants.named import named_mutants
 from tests.mutants.planting import loaded_functions, plant
 from tests.mutants.rooms import ROOT, modules
+from tests.mutants.running import MutantOutcome
 
 
 def after(source: str) -> set[str]:
@@ -129,6 +130,37 @@ def test_children_that_hang_or_die_are_told_from_those_that_end() -> None:
 def test_what_hangs_counts_as_killed_and_what_was_not_tried_counts_nothing() -> None:
     counts = Counter({"killed": 17, "timed out": 2, "survived": 1, "untried": 80})
     assert score(counts) == 95.0
+
+
+@pytest.mark.parametrize(
+    ("killed", "survived", "named", "untried", "all_lines", "changed_lines"),
+    [
+        (95, 5, 0, 0, 0, 0),
+        (94, 6, 0, 0, 1, 1),
+        (1, 2, 0, 0, 1, 0),  # two of three: too few to tell
+        (0, 3, 0, 0, 1, 1),
+        (57, 3, 0, 0, 0, 0),
+        (56, 3, 0, 0, 1, 1),
+        (90, 0, 10, 0, 1, 0),  # each has its reason, and the file too many of them
+        (0, 0, 0, 100, 0, 0),
+    ],
+)
+def test_when_too_many_survive(
+    killed: int, survived: int, named: int, untried: int, all_lines: int, changed_lines: int
+) -> None:
+    states = ["killed"] * killed + ["survived"] * (survived + named) + ["untried"] * untried
+    mutants = [Mutant("m.py", "f", 1, 1, range(1, 2), "a", str(n), "", (0, n, "")) for n in range(len(states))]
+    known = {mutant.key: "no difference" for mutant in mutants[killed : killed + named]}
+    of_all = [MutantOutcome(mutant, state) for mutant, state in zip(mutants, states, strict=True)]
+    tried = [outcome for outcome in of_all if outcome.mutant.key not in known]
+    for outcomes in (of_all, tried):  # with --known and without
+        assert verdict(mutants, outcomes, known, 95.0) == all_lines
+        assert verdict(mutants, outcomes, known, 95.0, spared=2) == changed_lines
+
+
+def test_a_known_survivor_that_is_killed_is_a_failure() -> None:
+    (mutant,) = [Mutant("m.py", "f", 1, 1, range(1, 2), "a", "b", "", (0, 1, ""))]
+    assert verdict([mutant], [MutantOutcome(mutant, "killed")], {mutant.key: "equal"}, 95.0) == 1
 
 
 def test_the_known_survivors_are_mutants_that_can_be_made() -> None:

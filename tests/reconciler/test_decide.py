@@ -15,6 +15,7 @@ from broker.core.events.wait_reasons import (
     Cancelled,
     Completed,
     EarlierWords,
+    HoldEnded,
     LaunchesFailed,
     MaxDurationUsed,
     MoneyEnded,
@@ -111,6 +112,7 @@ def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
     step = only(life(*UP, max_hours=1), billed=timedelta(hours=1))
     assert isinstance(step, decide.Stop)
     assert (step.attempt.number, step.cause) == (1, Cause.MAX_DURATION)
+    assert step.reason == MaxDurationUsed(limit_seconds=3600)
 
 
 @pytest.mark.parametrize(
@@ -385,6 +387,7 @@ def test_the_money_of_a_running_attempt_ends_at_its_moment() -> None:
     step = at(NOW + timedelta(hours=1))
     assert isinstance(step, decide.Stop)
     assert (step.attempt.number, step.cause) == (1, Cause.PAID_UNTIL)
+    assert step.reason == HoldEnded(at=NOW + timedelta(hours=1))
     assert isinstance(at(NOW + timedelta(hours=1, microseconds=1)), decide.Observe)
     assert isinstance(at(None), decide.Observe)
 
