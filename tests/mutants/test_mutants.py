@@ -174,6 +174,7 @@ def test_the_known_survivors_are_mutants_that_can_be_made() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.timeout(900)  # a minute of a processor, which a busy machine may not give in two
 def test_every_mistake_with_a_name_is_noticed() -> None:
     command = [sys.executable, "-m", "tests.mutants", "--named", "--jobs", "1"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

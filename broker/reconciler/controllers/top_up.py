@@ -102,8 +102,8 @@ def need_of(
     if view.max_cost is not None:
         amount = min(amount, max(view.max_cost - committed, Money.ZERO))
     # Money that the attempt cannot use in its remaining time is released, not dated.
-    with_it = replace(funds, left=funds.left + amount, judged_until=None, edges=())
-    whole = held + amount - (Money.ZERO if amount else min(with_it.to_spare(ends_at), held))
+    with_it = replace(funds, left=funds.left + amount)
+    whole = held + amount - min(with_it.to_spare(ends_at), held)
     longest = ends_at - now + billed_at_a_stroke(funds.billing) + STOP_GRACE
     burn = burn_of(whole, funds.rate, funds.egress, now, longest)
     until = replace(with_it, judged_until=burn.end).paid_until or now

@@ -97,6 +97,7 @@ def test_who_may_answer_a_request_of_alice(approvers: tuple[str, ...], own: bool
 
 def test_nobody_is_an_approver_of_a_question_that_does_not_say_so() -> None:
     question = Question(rule="dear")
+    assert question.model_dump(mode="json")["own_requests"] is False
     assert not question.may_answer("alice", "alice")
     assert (question.approvers, question.because, question.source) == ((), "", "")
 

@@ -33,7 +33,12 @@ def lives_on(minutes: float, **more: Any) -> Funds:
 
 
 def needed(
-    funds: Funds, *, left: float = 360, committed: float = 50, max_cost: float | None = None, held: Money | None = None
+    funds: Funds,
+    *,
+    left: float = 360,
+    committed: float = 50,
+    max_cost: int | str | None = None,
+    held: Money | None = None,
 ) -> Need | None:
     """``left``: of the job's time, in minutes; ``committed``, ``max_cost``: in dollars."""
     limit = None if max_cost is None else Money.usd(max_cost)
@@ -76,12 +81,18 @@ def test_no_more_is_asked_for_than_the_job_may_cost() -> None:
     assert needed(lives_on(12), max_cost=50) is None
     assert needed(lives_on(12), max_cost=49) is None
     assert needed(lives_on(12), max_cost=62) == needed(lives_on(12))
+    little = needed(lives_on(12), max_cost="50.1")
+    assert little is not None, "ten cents are half a minute, and all that it may have"
+    assert (little.amount, little.until) == (Money.usd("0.1"), NOW + 10.5 * MINUTE)
 
 
 def test_what_has_run_on_without_money_is_paid_for_too() -> None:
     """An hour ago there was nothing left: that hour, another, and the time to stop."""
     late = lives_on(0, start=NOW - HOUR)
     assert needed(late) == Need(for_minutes(122), burning(122), NOW + HOUR, HoldTrigger.ENDS)
+    little = needed(late, max_cost=51)
+    assert little is not None
+    assert (little.amount, little.until) == (Money.usd(1), NOW), "not five minutes after the end, which is over"
 
 
 def test_what_costs_nothing_needs_nothing() -> None:

@@ -265,6 +265,21 @@ def test_policies_that_changed_meanwhile_are_asked_anew(job: TopUpSteps) -> None
     assert (job.said(), job.decided()) == ([], [])
 
 
+def test_what_was_topped_up_meanwhile_rests_until_it_is_near_its_end(job: TopUpSteps) -> None:
+    job.runs(burning(12))
+    view = job.view
+
+    def topped_up() -> Any:
+        with job.store.writing() as tx:
+            tx.post(hold_entries(Tags("j-1", "ann"), {CASH: for_minutes(12)}, {CASH: burning(72)}, Movement.TOP_UP, 1))
+        return Says()
+
+    once = [topped_up, Says]
+    found = TopUp(job.store, lambda: once.pop(0)()).reconcile(JobContext(view, NOW))
+    assert found == AtRest(NOW + 5 * MINUTE)
+    assert (job.held()[0], job.said(), job.decided()) == (for_minutes(72), [], [])
+
+
 def test_nothing_is_done_by_a_view_that_is_out_of_date(job: TopUpSteps) -> None:
     job.runs(burning(12))
     before = job.view

@@ -160,8 +160,11 @@ def test_what_is_kept_of_some_jobs_is_made_anew_without_the_others(store: Store,
         assert look.spent(BudgetSpec("b", "day", "UTC", frozenset({"cash"})), T - 12 * HOUR, T + 12 * HOUR) == Money(9)
 
 
-def test_entries_are_read_in_portions_without_leaving_any_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_AT_ONCE", 4)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_entries_are_read_in_portions_without_leaving_any_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(ledger, "_AT_ONCE", at_once)
     for number in range(5):
         post(store, moved(Movement.HOLD, 10, job=f"j{number}"), moved(Movement.SETTLE, number + 1, job=f"j{number}"))
     with store.reading() as look:

@@ -167,8 +167,8 @@ def test_sums_that_were_lost_are_found_and_made_anew_however_far_apart(store: St
 
 
 def test_the_last_moment_is_compared_too(store: Store) -> None:
-    """What lasts no time, where the second portion begins, on April 1."""
-    post(store, spend(10, 0, 0.25), spend(20, 30 * 24 - 12, 30 * 24 - 12))
+    """What lasts no time, where the second portion begins, on April 2."""
+    post(store, spend(10, 0, 0.25), spend(20, 31 * 24 - 12, 31 * 24 - 12))
     with store._database.writing() as connection:
         connection.execute(SUM.delete())
     assert store.prove() == Proof(0, [], 0, 4)
