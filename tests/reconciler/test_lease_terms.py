@@ -190,6 +190,18 @@ def test_what_has_ended_is_told_to_stop_whatever_it_was_granted(stage: Stage, te
     assert stage.mailbox.leases["j-1-7"] == [LeaseGrant(stop=Cause.EXIT_STATUS)], "it had ended by itself"
 
 
+def test_the_word_to_stop_is_written_for_its_own_job(
+    stage: Stage, terms: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(stage)
+    view, now, written = terms.look(), stage.clock.now(), list[object]()
+    over = replace(view.attempts[0], state=AttemptState.FAILED, cause=Cause.EXIT_STATUS)
+    after = replace(view, attempts=(over,))
+    monkeypatch.setattr(stage.mailbox, "write_lease", lambda *about: written.append(about))
+    terms.leases.keep(after, over, now)
+    assert written == [(after, over, LeaseGrant(stop=Cause.EXIT_STATUS))]
+
+
 @pytest.mark.parametrize(
     ("there", "longest", "reads", "writes"),
     [
