@@ -137,6 +137,14 @@ def test_policies_that_change_before_the_transaction_judge_at_the_next_look(stag
     assert stage.money()[0] == Money.usd(100)
 
 
+def test_a_place_that_is_gone_is_not_exchanged_for_another_at_the_same_price(stage: Stage) -> None:
+    stage.clock.advance(MINUTE + SECOND)
+    stage.offers = [replace(one, instance_type="other") for one in stage.offers]
+    found = check_of(stage)(*requested(stage))
+    assert isinstance(found, Objection)
+    assert found.cause is Cause.REQUEST_EXPIRED
+
+
 def test_the_market_is_that_of_the_job(stage: Stage) -> None:
     markets: list[Job] = []
 
