@@ -47,7 +47,7 @@ def find(broker: Broker, reference: str) -> JobView:
         named = look.jobs(name=reference, limit=1)
         if named:
             return named[0]
-        begun = look.jobs(id_prefix=reference, limit=2) if reference else []
+        begun = look.jobs_begun(reference, limit=2) if reference else []
         if len(begun) == 1 and not look.unreadable:
             return begun[0]
         if not begun and look.unreadable:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, literal_column, select
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -115,7 +115,6 @@ class StoreReading:
         self,
         *,
         name: str | None = None,
-        id_prefix: str = "",
         states: Sequence[str] = (),
         user: str | None = None,
         team: str | None = None,
@@ -125,13 +124,19 @@ class StoreReading:
         query = select(*quarantine.COLUMNS).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
         wanted = {"name": name, "user_name": user, "team": team}
         query = query.where(*(JOB.c[column] == value for column, value in wanted.items() if value is not None))
-        if id_prefix:
-            # A range in the order of the characters. PostgreSQL has its own operators and an index for that order, as
-            # its usual one depends on the language.
-            not_before, before = (">=", "<") if self._connection.dialect.name == "sqlite" else ("~>=~", "~<~")
-            query = query.where(JOB.c.id.op(not_before)(id_prefix), JOB.c.id.op(before)(id_prefix + _LAST))
         if states:
             query = query.where(JOB.c.state.in_(states))
+        return self._quarantine.views(self._connection.execute(query))
+
+    def jobs_begun(self, prefix: str, *, limit: int) -> Sequence[JobView]:
+        """Jobs whose ids begin with that, in the order of their ids."""
+        # A range in the order of the characters. PostgreSQL has its own operators and an index for that order, as its
+        # usual one depends on the language. In any other order it may read all jobs instead of that range.
+        sqlite = self._connection.dialect.name == "sqlite"
+        not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
+        order = JOB.c.id if sqlite else JOB.c.id.op("USING")(literal_column("~<~"))
+        query = select(*quarantine.COLUMNS).order_by(order).limit(limit)
+        query = query.where(JOB.c.id.op(not_before)(prefix), JOB.c.id.op(before)(prefix + _LAST))
         return self._quarantine.views(self._connection.execute(query))
 
     def job_page(self, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:

@@ -115,8 +115,9 @@ def test_jobs_are_found_by_what_people_know(store: Store) -> None:
         assert [v.id for v in journal.jobs()] == ["a%2", "ab2", "ab1"]
         assert [v.id for v in journal.jobs(limit=1)] == ["a%2"]
         assert [v.id for v in journal.jobs(name="llama")] == ["a%2", "ab1"]
-        assert [v.id for v in journal.jobs(id_prefix="ab")] == ["ab2", "ab1"]
-        assert [v.id for v in journal.jobs(id_prefix="a%")] == ["a%2"]
+        assert [v.id for v in journal.jobs_begun("ab", limit=9)] == ["ab1", "ab2"]
+        assert [v.id for v in journal.jobs_begun("ab", limit=1)] == ["ab1"]
+        assert [v.id for v in journal.jobs_begun("a%", limit=9)] == ["a%2"]
         assert [v.id for v in journal.jobs(states=["failed"])] == ["ab1"]
         assert [v.id for v in journal.jobs(user="ada", team="vision")] == []
 
