@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from broker.store import Store
 
 # How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
-settings.register_profile("quick", deadline=None, max_examples=25)
-settings.register_profile("full", deadline=None, max_examples=300)
+settings.register_profile("quick", deadline=None, max_examples=15)
+settings.register_profile("full", deadline=None, max_examples=200)
 settings.load_profile("full" if FULL else "quick")
 
 

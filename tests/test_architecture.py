@@ -20,6 +20,8 @@ import pytest
 
 from broker.core.registry import Registry, load
 
+pytestmark = pytest.mark.xdist_group("architecture")  # every file is parsed once
+
 TESTS = Path(__file__).parent
 CODE = ("broker", "providers", "policies", "tests", "examples")
 
@@ -48,13 +50,19 @@ def registry_of(kind: str) -> Registry:
 
 
 @cache
+def classes(file: Path) -> tuple[ast.ClassDef, ...]:
+    """All classes of a file; read once for all tests here."""
+    return tuple(node for node in ast.walk(ast.parse(file.read_bytes(), str(file))) if isinstance(node, ast.ClassDef))
+
+
+@cache
 def held_to(suite: str) -> frozenset[str]:
     """The names that test classes deriving from the suite say they are about."""
     return frozenset(
         name
         for file in TESTS.rglob("test_*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8"), str(file)))
-        if isinstance(node, ast.ClassDef) and node.name.startswith("Test") and suite in _bases(node)
+        for node in classes(file)
+        if node.name.startswith("Test") and suite in _bases(node)
         for name in _plugins(node)
     )
 
@@ -95,8 +103,7 @@ def test_what_is_registered_is_there_and_in_its_room(kind: str) -> None:
 def test_a_class_name_stands_once() -> None:
     places: dict[str, list[str]] = {}
     for file in sorted(file for room in CODE for file in (TESTS.parent / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"), str(file))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{file.relative_to(TESTS.parent)}:{node.lineno}")
+        for node in classes(file):
+            places.setdefault(node.name, []).append(f"{file.relative_to(TESTS.parent)}:{node.lineno}")
     twice = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
     assert not twice, "name each for what it is:\n" + "\n".join(twice)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,14 @@ def has_sdk() -> bool:
     return find_spec("boto3") is not None
 
 
+@cache
+def _descriptions(path: str | None) -> Any:
+    """The descriptions of AWS's services, read once for all logins: several megabytes of JSON."""
+    from botocore.loaders import create_loader  # type: ignore[import-untyped]  # ships no types
+
+    return create_loader(path)
+
+
 class AwsLogin:
     """Clients of one account; safe to share between threads. ``sign``: where the login was found."""
 
@@ -96,6 +105,7 @@ class AwsLogin:
 
         with _translated(f"{NAME}: {sign}"):
             core = Session(profile=settings.profile)
+            core.register_component("data_loader", _descriptions(core.get_config_variable("data_path")))
             core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_or_none)
             session = boto3.Session(botocore_session=core)
             credentials = session.get_credentials()

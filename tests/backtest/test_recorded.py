@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("family", ["aws-2022-10-26", "gcp-h100-2025-10"])
+@pytest.mark.parametrize("family", ["aws-2022-10-26", pytest.param("gcp-h100-2025-10", marks=pytest.mark.system)])
 def test_beats_uniform_progress_on_every_deadline_and_never_misses(family: str) -> None:
     request = PlacementReplay(
         [DATA / family],

@@ -104,7 +104,7 @@ def label(period: str, day: date) -> tuple[int, int]:
 
 
 @given(periods, zones, recent)
-@settings(max_examples=400 if FULL else 100)
+@settings(max_examples=400 if FULL else 40)
 def test_a_period_is_the_longest_time_with_one_label_on_the_local_calendar(
     period: str, timezone: str, at: datetime
 ) -> None:

@@ -97,7 +97,7 @@ BILLING = st.sampled_from(
 )
 
 
-@settings(max_examples=400 if FULL else 100, deadline=None)
+@settings(max_examples=400 if FULL else 40, deadline=None)
 @given(
     steps=STEPS,
     billing=BILLING,

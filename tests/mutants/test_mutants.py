@@ -56,6 +56,7 @@ def test_a_guard_is_forced_both_ways_and_each_case_forgotten() -> None:
     }
 
 
+@pytest.mark.system
 def test_every_mutant_of_the_ledger_is_another_program_and_can_be_planted() -> None:
     files = [module for module in modules() if module.startswith("broker/ledger/")]
     functions = loaded_functions(files)

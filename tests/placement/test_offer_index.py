@@ -129,7 +129,7 @@ def test_the_markets_are_worth_the_ranking(make: Make) -> None:
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=150 if FULL else 40, deadline=None)
+@settings(max_examples=150 if FULL else 15, deadline=None)
 def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
     chance = random.Random(seed)
     offers, job = market(make, chance, 120), jobs(make, chance)

@@ -217,7 +217,7 @@ _JOB = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150 if FULL else 40, deadline=None)
+@settings(max_examples=150 if FULL else 15, deadline=None)
 @given(job_is=_JOB, offers_are=st.lists(_OFFER, max_size=12), seed=st.integers(0, 99))
 def test_counts_add_up_and_order_of_offers_does_not_matter(
     make: Make, job_is: dict[str, Any], offers_are: list[dict[str, Any]], seed: int
@@ -238,7 +238,7 @@ def test_counts_add_up_and_order_of_offers_does_not_matter(
     assert again.notes == plan.notes
 
 
-@settings(max_examples=100 if FULL else 40, deadline=None)
+@settings(max_examples=100 if FULL else 15, deadline=None)
 @given(job_is=_JOB, offers_are=st.lists(_OFFER, min_size=1, max_size=10), extra=_OFFER)
 def test_an_infeasible_offer_never_changes_the_ranking(
     make: Make, job_is: dict[str, Any], offers_are: list[dict[str, Any]], extra: dict[str, Any]
@@ -249,7 +249,7 @@ def test_an_infeasible_offer_never_changes_the_ranking(
     assert make.plan([infeasible, *offers], job).placements == make.plan(offers, job).placements
 
 
-@settings(max_examples=150 if FULL else 40, deadline=None)
+@settings(max_examples=150 if FULL else 15, deadline=None)
 @given(
     job_is=_JOB,
     offers_are=st.lists(_OFFER, min_size=2, max_size=10),
@@ -270,7 +270,7 @@ def test_a_cheaper_price_never_ranks_a_pool_worse(
     assert ids(after).index(chosen.id) <= ids(before).index(chosen.id)
 
 
-@settings(max_examples=150 if FULL else 40, deadline=None)
+@settings(max_examples=150 if FULL else 15, deadline=None)
 @given(offer_is=_OFFER, hours=st.floats(0, 200), more=st.floats(0, 50), job_is=_JOB)
 def test_more_work_left_never_costs_less_nor_ends_sooner(
     make: Make, offer_is: dict[str, Any], hours: float, more: float, job_is: dict[str, Any]

@@ -87,20 +87,20 @@ def check(text: str) -> None:
 
 
 @given(mutated())
-@settings(max_examples=200 if FULL else 50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200 if FULL else 20, suppress_health_check=[HealthCheck.too_slow])
 def test_a_mutated_file_is_refused_or_still_holds(text: str) -> None:
     check(text)
 
 
 @pytest.mark.system
 @given(mutated())
-@settings(max_examples=8000 if FULL else 1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8000 if FULL else 400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_thousands_of_mutated_files_are_refused_or_still_hold(text: str) -> None:
     check(text)
 
 
 @given(st.text(alphabet=string.printable, max_size=60) | st.text(max_size=20))
-@settings(max_examples=300 if FULL else 75)
+@settings(max_examples=300 if FULL else 30)
 def test_any_condition_at_all_is_refused_with_its_place_or_can_be_asked(text: str) -> None:
     entry = {"name": "g", "max_concurrent_gpus": 1, "when": text}
     try:

@@ -17,8 +17,9 @@ from tests.fakes.aws_cloud import AwsFault
 from tests.procurement.conftest import TOTAL, Shop
 from tests.procurement.crashes import BuyerKilled, Reaper, mortal
 
-# More than any run has; `test_the_buyer_is_killed_everywhere` counts them.
+# More than any run has; `test_the_buyer_is_killed_everywhere` counts them. The quick run tries every third.
 MOMENTS = 24
+AT = [pytest.param(at, marks=() if at % 3 == 1 else pytest.mark.system) for at in range(1, MOMENTS)]
 
 
 def well(shop: Shop) -> None:
@@ -69,7 +70,7 @@ def carry_on(shop: Shop, purchase: Purchase, times: int = 8) -> Purchase:
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)  # what is killed is the buyer; minutes on PostgreSQL
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("at", range(1, MOMENTS))
+@pytest.mark.parametrize("at", AT)
 def test_the_buyer_is_killed_everywhere(shop: Shop, world: Callable[[Shop], None], at: int) -> None:
     asked, reaper = shop.approved(), Reaper(at)
     world(shop)
@@ -106,7 +107,7 @@ def test_the_moments_are_all_there(shop: Shop) -> None:
     assert len(reaper.moments) < MOMENTS
 
 
-@pytest.mark.parametrize("at", range(1, MOMENTS))
+@pytest.mark.parametrize("at", AT)
 def test_two_brokers_buy_once(shop: Shop, new_broker: Callable[[], Broker], at: int) -> None:
     """One is stopped at a moment, another looks after the purchase meanwhile, and the first one goes on."""
     asked = shop.approved()

@@ -187,7 +187,9 @@ def with_history(store: Store, clock: ManualClock, settlements: int, capacity: C
             post_due(tx, [view], clock.now())
 
 
-@pytest.mark.parametrize("capacity", [CapacityType.ON_DEMAND, CapacityType.SPOT])
+@pytest.mark.parametrize(
+    "capacity", [CapacityType.ON_DEMAND, pytest.param(CapacityType.SPOT, marks=pytest.mark.system)]
+)
 def test_a_settlement_costs_the_same_after_a_long_history(
     clock: ManualClock, tmp_path: Path, capacity: CapacityType
 ) -> None:

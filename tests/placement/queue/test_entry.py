@@ -103,7 +103,7 @@ def test_at_most_eight_limited_pools(make: Make) -> None:
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=600 if FULL else 40, deadline=None)
+@settings(max_examples=400 if FULL else 15, deadline=None)
 def test_alone_in_the_queue_a_job_gets_what_its_plan_has_first(make: Make, seed: int) -> None:
     """Whatever it and the policies say of time, orders, machines and deadlines, and for the same money."""
     chance = random.Random(seed)

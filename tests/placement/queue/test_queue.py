@@ -155,7 +155,7 @@ class TestByHand:
 
 class TestRules:
     @given(queues())
-    @settings(max_examples=300 if FULL else 40, deadline=None)
+    @settings(max_examples=200 if FULL else 12, deadline=None)
     def test_rounds_can_be_kept(self, known: tuple[list[QueueEntry], dict[str, Free]]) -> None:
         entries, free = known
         turns = place(entries, free, effort=2_000)
@@ -164,7 +164,7 @@ class TestRules:
         check_capacity(turns, free)
 
     @given(queues(), st.sampled_from(TIERS))
-    @settings(max_examples=300 if FULL else 40, deadline=None)
+    @settings(max_examples=200 if FULL else 12, deadline=None)
     def test_lower_priorities_change_nothing_for_higher_ones(
         self, known: tuple[list[QueueEntry], dict[str, Free]], tier: Priority
     ) -> None:
@@ -174,7 +174,7 @@ class TestRules:
         assert alone == [turn for turn in among if turn.entry in high]
 
     @given(queues())
-    @settings(max_examples=300 if FULL else 40, deadline=None)
+    @settings(max_examples=200 if FULL else 12, deadline=None)
     def test_who_can_be_in_time_is(self, known: tuple[list[QueueEntry], dict[str, Free]]) -> None:
         entries, free = known
         for turn in place(entries, free, effort=2_000):
@@ -183,7 +183,7 @@ class TestRules:
                 assert not turn.late
 
     @given(queues(), st.integers(0, 99))
-    @settings(max_examples=60 if FULL else 15, deadline=None)
+    @settings(max_examples=60 if FULL else 5, deadline=None)
     def test_the_same_whatever_the_order_it_is_told_in(
         self, known: tuple[list[QueueEntry], dict[str, Free]], seed: int
     ) -> None:

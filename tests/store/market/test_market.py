@@ -23,7 +23,7 @@ T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LATE = T + timedelta(days=999)  # after everything that is drawn
 SHARED = settings(
-    max_examples=40 if FULL else 20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

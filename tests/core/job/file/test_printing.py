@@ -170,7 +170,7 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-@settings(max_examples=200 if FULL else 40)
+@settings(max_examples=200 if FULL else 15)
 @given(jobs())
 def test_parsing_a_printed_job_gives_the_same_job(job: Job) -> None:
     assert parse_job(print_job(job), file="any.yaml", now=NOW) == job
