@@ -46,6 +46,12 @@ def micros(text: str) -> int:
     return round(Fraction(at.timestamp()) * 1_000_000)
 
 
+def known(moment: int | None) -> int:
+    """A time that the store has to have of a machine that ran."""
+    assert moment is not None, "the store lacks a time"
+    return moment
+
+
 class Recount:
     """Everything the store of a demo says, and what follows from it."""
 
@@ -119,31 +125,33 @@ class Recount:
         behind: dict[str | None, Fraction] = {None: Fraction(0)}
         for one in self.ran():
             for checkpoint, at in one.saved:
-                behind[checkpoint] = behind[one.resumed_from] + max(at - one.running, 0) * one.throughput
+                behind[checkpoint] = behind[one.resumed_from] + max(at - known(one.running), 0) * one.throughput
         last = self.tries[-1]
         assert last.cause == "completed"
-        return behind[last.resumed_from] + (last.ended - last.running) * last.throughput
+        return behind[last.resumed_from] + (known(last.ended) - known(last.running)) * last.throughput
 
     def on_demand_cost(self) -> int:
         """Micro-dollars: the same work, one start and one removal, on the cheapest on-demand machine."""
+        assert self.baseline is not None, "the job was submitted without an on-demand price to compare with"
         rate, throughput = self.baseline
         first, last = self.ran()[0], self.ran()[-1]
-        time = self.work_done() / throughput + max(first.running - first.up, 0) + max(last.gone - last.ended, 0)
-        return round(rate * 1_000_000 * time / HOUR)
+        start = max(known(first.running) - known(first.up), 0)
+        removal = max(known(last.gone) - known(last.ended), 0)
+        return round(rate * 1_000_000 * (self.work_done() / throughput + start + removal) / HOUR)
 
     def machine_cost(self, one: Try) -> int:
         """Micro-dollars of one attempt: each second at the price that was in force, in whole billing steps."""
         if one.up is None:
             return 0
-        offer = one.offer
+        offer, gone = one.offer, known(one.gone)
         step, least = (round(offer["billing"][name] * 1_000_000) for name in ("granularity", "minimum"))
-        billed_to = one.up + -(-max(one.gone - one.up, least) // step) * step
+        billed_to = one.up + -(-max(gone - one.up, least) // step) * step
         if offer["capacity_type"] != "spot":
             series = [(0, round(Fraction(offer["price"]) * 1_000_000))]
         else:
             series = self._prices[offer["zone"], offer["instance_type"], "spot", offer["source"]]
         times = [at for at, _ in series]
-        edges = [one.up, *(at for at in times if one.up < at < one.gone), billed_to]
+        edges = [one.up, *(at for at in times if one.up < at < gone), billed_to]
         total = Fraction(0)
         for since, until in pairwise(edges):
             price = series[max(bisect_right(times, since) - 1, 0)][1]
@@ -166,7 +174,7 @@ class Recount:
 
     def interruptions(self) -> list[tuple[str, int]]:
         """Where and when (microseconds after submission) capacity was taken away."""
-        return [(one.offer["zone"], one.ended - self.began) for one in self.tries if one.cause in TAKEN_AWAY]
+        return [(one.offer["zone"], known(one.ended) - self.began) for one in self.tries if one.cause in TAKEN_AWAY]
 
     def figures(self) -> dict[str, Any]:
         """As `gpubroker demo --json` gives them."""

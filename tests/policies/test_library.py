@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,12 @@ def test_each_guardrail_of_each_file_is_the_reason_of_some_case() -> None:
 
 
 def test_startup() -> None:
-    policies = read("policies/library/startup.yaml")
-    mine = {"user": "ann", "job": job(team=None)}
+    mine = partial(codes, read("policies/library/startup.yaml"), "100", user="ann", job=job(team=None))
 
-    assert codes(policies, "100", **mine) == set()
-    assert codes(policies, "100", spent="2950", **mine) == {"over_budget"}
-    assert "price_above_limit" in codes(policies, "100", placement=placement("80"), **mine)
-    assert "too_many_gpus" in codes(policies, "100", running=12, **mine)
+    assert mine() == set()
+    assert mine(spent="2950") == {"over_budget"}
+    assert "price_above_limit" in mine(placement=placement("80"))
+    assert "too_many_gpus" in mine(running=12)
 
 
 def test_research_lab() -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -206,12 +207,11 @@ def test_a_module_that_cannot_be_imported_is_one_cloud_less(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As gpuhunt.providers.gcp in 0.1.34, whose data file is not in the wheel."""
-    real = gpuhunt_clouds.import_module
 
     def partly(name: str) -> Any:
         if name.endswith(".vultr"):
             raise FileNotFoundError("some-data.json")
-        return real(name)
+        return import_module(name)
 
     monkeypatch.setattr(gpuhunt_clouds, "import_module", partly)
     found, error = until_error(gpuhunt(server.url, ManualClock(NOW), "vultr", "lium"))

@@ -21,7 +21,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
 from tests.fakes.oci import Localization, OciChoice, OciMarket, OciPart, OciPrice, OciShape, Product, gpu_shape, product
-from tests.fakes.server import FakeServer, Fault, Market
+from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 
 SHAPES = [
     gpu_shape("BM.GPU.H100.8", 8, 640, "B98415", 112, 2048),
@@ -220,7 +220,12 @@ def test_a_second_document_of_another_shape_is_malformed(fault: Fault) -> None:
     with FakeServer(market) as server:
         clock = ManualClock(NOW)
         answers = oci(server.url, clock).offers(OfferQuery())
-        server.market = lambda request: (server.order(fault), market(request))[1]  # the next one, products.json
+
+        def shapes_first(request: HttpRequest) -> HttpAnswer:
+            server.order(fault)  # for the next one, products.json
+            return market(request)
+
+        server.market = shapes_first
         with pytest.raises(Malformed):
             list(answers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,6 +16,7 @@ from providers.owned import Owned, OwnedSettings
 from tests.contracts.provider_contract import NOW, ProviderContract
 
 GIB = 2**30
+Told = TypeVar("Told")
 
 
 class NVMLError(Exception):
@@ -39,7 +40,7 @@ class FakeNvml:
     calls: list[str] = field(default_factory=list)
     NVMLError = NVMLError
 
-    def _answer(self, call: str, value: Any) -> Any:
+    def _answer(self, call: str, value: Told) -> Told:
         self.calls.append(call)
         if call in self.broken:
             raise NVMLError(f"{call} failed")

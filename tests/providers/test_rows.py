@@ -31,7 +31,8 @@ from providers.rows import (
 from providers.runpod import Runpod
 from tests.contracts.provider_contract import NOW
 from tests.fakes.mutate import check_mutants
-from tests.providers.test_runpod import H100, RTX4090, RunpodMarket, answer_of, runpod
+from tests.fakes.runpod import RunpodMarket
+from tests.providers.test_runpod import H100, RTX4090, answer_of, runpod
 
 
 @given(st.decimals("0.001", "10000", places=6))

@@ -11,7 +11,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 def rule(config: Any, **scope: tuple[str, ...]) -> AllowedAccelerators:
     made: Any = AllowedAccelerators.Config.model_validate(config)
-    return AllowedAccelerators("small", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return AllowedAccelerators("small", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestAllowedAccelerators(RuleContract):

@@ -19,7 +19,7 @@ EVERYBODY = Scope()
 CASH = MoneyKind.CASH
 
 
-def budget(scope: Scope = EVERYBODY, **terms: Any) -> Budget:
+def budget(scope: Scope = EVERYBODY, /, **terms: Any) -> Budget:
     said = {"amount": "$500", "period": "month", "timezone": "Europe/Berlin"} | terms
     return Budget("nlp-monthly", BudgetTerms.model_validate(said), scope, Source("team.yaml", 4))
 

@@ -12,7 +12,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 def rule(config: Any, **scope: tuple[str, ...]) -> CapacityTypes:
     made: Any = CapacityTypes.Config.model_validate(config)
-    return CapacityTypes("owned-only", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return CapacityTypes("owned-only", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestCapacityTypes(RuleContract):

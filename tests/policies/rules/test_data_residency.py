@@ -13,7 +13,7 @@ EUROPEAN = job(data=Data(location="aws/eu-west-1"))
 
 def rule(config: Any, **scope: tuple[str, ...]) -> DataResidency:
     made: Any = DataResidency.Config.model_validate(config)
-    return DataResidency("in-europe", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return DataResidency("in-europe", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestDataResidency(RuleContract):

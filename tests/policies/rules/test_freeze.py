@@ -12,7 +12,7 @@ from tests.contracts.rule_contract import TEAM, Case, RuleContract, action
 
 def rule(config: Any, **scope: tuple[str, ...]) -> Freeze:
     made: Any = Freeze.Config.model_validate(config)
-    return Freeze("new-year", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return Freeze("new-year", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestFreeze(RuleContract):

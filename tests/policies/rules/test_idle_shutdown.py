@@ -19,7 +19,7 @@ def seen(*looks: tuple[float, float]) -> tuple[Usage, ...]:
 
 def rule(config: Any, **scope: tuple[str, ...]) -> IdleShutdown:
     made: Any = IdleShutdown.Config.model_validate(config)
-    return IdleShutdown("idle", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return IdleShutdown("idle", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestIdleShutdown(RuleContract):

@@ -10,7 +10,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 
 def rule(limit: int, **scope: tuple[str, ...]) -> MaxConcurrentGpus:
-    return MaxConcurrentGpus("few", Gpus(limit), Scope.model_construct(**scope), Source("team.yaml", 5))
+    return MaxConcurrentGpus("few", Gpus(limit), Scope(**scope), Source("team.yaml", 5))
 
 
 def answer(limit: int, running: list[LiveAttempt], *, scope: Any = None, **asked: Any) -> Answer:

@@ -11,7 +11,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 def rule(config: Any, **scope: tuple[str, ...]) -> MaxConcurrentJobs:
     made: Any = MaxConcurrentJobs.Config.model_validate(config)
-    return MaxConcurrentJobs("few", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return MaxConcurrentJobs("few", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestMaxConcurrentJobs(RuleContract):

@@ -12,7 +12,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 
 def rule(config: Any, **scope: tuple[str, ...]) -> MaxJobCost:
     made: Any = MaxJobCost.Config.model_validate(config)
-    return MaxJobCost("cheap", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return MaxJobCost("cheap", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestMaxJobCost(RuleContract):

@@ -12,7 +12,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 
 def rule(config: Any, **scope: tuple[str, ...]) -> MaxJobDuration:
     made: Any = MaxJobDuration.Config.model_validate(config)
-    return MaxJobDuration("short", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return MaxJobDuration("short", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestMaxJobDuration(RuleContract):

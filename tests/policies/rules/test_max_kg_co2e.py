@@ -16,7 +16,7 @@ FACTS = Facts(NOW)
 
 
 def rule(limit: object, **scope: tuple[str, ...]) -> MaxKgCo2e:
-    return MaxKgCo2e("green", Emissions.model_validate(limit), Scope.model_construct(**scope), Source("team.yaml", 4))
+    return MaxKgCo2e("green", Emissions.model_validate(limit), Scope(**scope), Source("team.yaml", 4))
 
 
 def emitting(kg_per_hour: float | None, hours: float | None = 10, **changes: Any) -> Placement:

@@ -12,7 +12,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 def rule(config: Any, **scope: tuple[str, ...]) -> MaxPriceAge:
     made: Any = MaxPriceAge.Config.model_validate(config)
-    return MaxPriceAge("fresh", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return MaxPriceAge("fresh", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestMaxPriceAge(RuleContract):

@@ -11,7 +11,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 def rule(config: Any, **scope: tuple[str, ...]) -> MinInterconnect:
     made: Any = MinInterconnect.Config.model_validate(config)
-    return MinInterconnect("nvlink", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return MinInterconnect("nvlink", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestMinInterconnect(RuleContract):

@@ -10,7 +10,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action,
 
 def rule(config: Any, **scope: tuple[str, ...]) -> ReferencePrices:
     made: Any = ReferencePrices.Config.model_validate(config)
-    return ReferencePrices("live-only", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return ReferencePrices("live-only", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestReferencePrices(RuleContract):

@@ -12,7 +12,7 @@ from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 
 def rule(config: Any, **scope: tuple[str, ...]) -> RunawayLimit:
     made: Any = RunawayLimit.Config.model_validate(config)
-    return RunawayLimit("experiments", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return RunawayLimit("experiments", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestRunawayLimit(RuleContract):

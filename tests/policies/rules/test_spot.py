@@ -17,7 +17,7 @@ SAVING = job(checkpoint=CheckpointPlan(every=timedelta(minutes=10)))
 
 def rule(config: Any, **scope: tuple[str, ...]) -> Spot:
     made: Any = Spot.Config.model_validate(config)
-    return Spot("spot", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return Spot("spot", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestSpot(RuleContract):

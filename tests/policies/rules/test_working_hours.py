@@ -17,7 +17,7 @@ def at(moment: str, timezone: str = "Europe/Berlin") -> datetime:
 
 def rule(config: Any, **scope: tuple[str, ...]) -> WorkingHours:
     made: Any = WorkingHours.Config.model_validate(config)
-    return WorkingHours("office", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+    return WorkingHours("office", made, Scope(**scope), Source("team.yaml", 3))
 
 
 class TestWorkingHours(RuleContract):

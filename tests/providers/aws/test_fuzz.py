@@ -19,6 +19,7 @@ from broker.core.values.money import Money
 from providers.aws import price_list as reader
 from providers.aws import products
 from providers.aws.provider import Aws
+from providers.rows import decimal_text
 from tests.fakes.aws_files import COLUMNS, FileAnswer, Files, advisor, price_list
 from tests.fakes.mutate import damaged_bytes
 from tests.providers.aws.conftest import market
@@ -169,9 +170,8 @@ def test_thousands_of_damaged_pieces_of_advice(make: Make, files: Files) -> None
 
 def test_planted_bugs_are_caught(make: Make, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three slips that a parser could have; the fuzz has to see each."""
-    good = products.decimal_text
     with monkeypatch.context() as patch:
-        patch.setattr(products, "decimal_text", lambda value: good(value or "0.00001"))
+        patch.setattr(products, "decimal_text", lambda value: decimal_text(value or "0.00001"))
         patch.setattr(products, "price", lambda value, *_, **__: Money.usd(value or 0))
         with pytest.raises(AssertionError):
             check_lists(make, files, 400)

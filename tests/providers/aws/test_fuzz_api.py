@@ -130,7 +130,7 @@ def check_products(number: int) -> None:
             readable += 1
         except ValueError:
             pass
-        prices = {}
+        prices: dict[tuple[str, int | None], Money] = {}
         for row in read_products([text, other], ("us-east-1",), NOW):
             if isinstance(row, Offer):
                 assert row.price is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,20 +46,23 @@ def clock() -> ManualClock:
 def meters() -> list[RetailItem]:
     """H100 machines in two regions on demand, as spot and for a year; a T4 in one of them."""
     found = []
+    h100s = partial(RetailItem, armSkuName=H100, productName="Virtual Machines NDsr H100 v5 Series")
     for region in ("eastus", "westeurope"):
-        h100 = {"armSkuName": H100, "productName": "Virtual Machines NDsr H100 v5 Series", "armRegionName": region}
+        h100 = partial(h100s, armRegionName=region)
         plain, spot = "ND96isrH100v5", "ND96isrH100v5 Spot"
         found += [
-            RetailItem(**h100, meterName=plain, skuName=plain, retailPrice=Decimal("98.32")),
-            RetailItem(**h100, meterName=spot, skuName=spot, retailPrice=Decimal("18.169536")),
-            RetailItem(
-                **h100, meterName=plain, skuName=plain, retailPrice=Decimal("551155.0"), type="Reservation",
+            h100(meterName=plain, skuName=plain, retailPrice=Decimal("98.32")),
+            h100(meterName=spot, skuName=spot, retailPrice=Decimal("18.169536")),
+            h100(
+                meterName=plain, skuName=plain, retailPrice=Decimal("551155.0"), type="Reservation",
                 reservationTerm="1 Year",
             ),
         ]  # fmt: skip
-    t4 = {"armSkuName": T4, "productName": "Virtual Machines NCasT4_v3 Series", "armRegionName": "eastus"}
-    found.append(RetailItem(**t4, meterName="NC4as T4 v3", skuName="NC4as T4 v3", retailPrice=Decimal("0.526")))
-    return found
+    t4 = RetailItem(
+        armSkuName=T4, productName="Virtual Machines NCasT4_v3 Series", armRegionName="eastus",
+        meterName="NC4as T4 v3", skuName="NC4as T4 v3", retailPrice=Decimal("0.526"),
+    )  # fmt: skip
+    return [*found, t4]
 
 
 @pytest.fixture(scope="session")

@@ -247,10 +247,10 @@ def test_a_link_to_the_address_that_is_set_may_name_another_path() -> None:
     def answer(request: HttpRequest) -> HttpAnswer:
         link = pages[request.path]
         region = changed(armRegionName=request.path.replace("/", ""))
-        return HttpAnswer(200, {"Items": [region.item()], "NextPageLink": link and f"{server.url}{link}"})
+        return HttpAnswer(200, {"Items": [region.item()], "NextPageLink": link and f"{pages_of.url}{link}"})
 
-    with FakeServer(answer) as server:
-        settings = AzureSettings(retail_prices_url=f"{server.url}/list", attempts=1)
+    with FakeServer(answer) as pages_of:
+        settings = AzureSettings(retail_prices_url=f"{pages_of.url}/list", attempts=1)
         found = [*Azure(clock=ManualClock(NOW), settings=settings).offers(OfferQuery())]
     assert sorted(row.region for row in found if isinstance(row, Offer)) == ["list", "more2", "more3"]
 

@@ -31,8 +31,8 @@ def test_what_it_can_do_and_what_it_cannot(make: Make) -> None:
     provider = make()
     for ability in (HasQuotas, HasReservations, RunsInstances):
         assert isinstance(provider, ability)
-    for ability in (SellsReservations, HasCharges):
-        assert not isinstance(provider, ability)
+    for lacking in (SellsReservations, HasCharges):
+        assert not isinstance(provider, lacking)
 
 
 # Quotas.

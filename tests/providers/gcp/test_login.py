@@ -153,7 +153,8 @@ def user(token_url: str) -> Any:
     """What `gcloud auth application-default login` leaves, renewing its tokens at ``token_url``."""
     from google.oauth2.credentials import Credentials
 
-    return Credentials(None, refresh_token="r", token_uri=token_url, client_id="c", client_secret="s")
+    made: Any = Credentials  # google-auth leaves its constructor untyped
+    return made(None, refresh_token="r", token_uri=token_url, client_id="c", client_secret="s")
 
 
 @pytest.mark.parametrize("answer", [
