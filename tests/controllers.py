@@ -39,6 +39,16 @@ class AskedAlways(Controller):
         return DecideAnew() if self._does(about.view) else NextLook()
 
 
+def noted(asked: list[str]) -> Callable[[JobView], bool]:
+    """Notes the job that it is asked about, and changes nothing."""
+
+    def note(view: JobView) -> bool:
+        asked.append(view.id)
+        return False
+
+    return note
+
+
 @dataclass
 class FixedLimits:
     """What nodes limit by themselves, as the test says."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from broker.core.errors import BrokerError, GiveUp
 from broker.core.events import events as ev
@@ -18,8 +19,8 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job, Retry, Work
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
-from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults, Rule
+from broker.core.policy.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Usage, Verdict
+from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults, PolicySet, Rule
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -184,6 +185,11 @@ class OpenPolicy:
     counts_live: bool = True
     asks: bool = True
     rules: tuple[Rule, ...] = ()
+    teams: frozenset[str] = frozenset()
+    uncertain_names: tuple[tuple[str, str, Source], ...] = ()
+    said_at: Mapping[str, Source] = field(default_factory=dict)
+    order_exceptions: tuple[tuple[Any, tuple[str, ...], Source], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         return ()
@@ -191,8 +197,20 @@ class OpenPolicy:
     def capacity_order(self, job: Job) -> tuple[str, ...]:
         return ()
 
+    def when(self, rule: str) -> str:
+        return ""
+
     def warns(self, rule: str) -> bool:
         return False
+
+    def written(self, rule: str) -> Mapping[str, Any]:
+        return {}
+
+    def approvers(self, rule: str) -> tuple[str, ...]:
+        return ()
+
+    def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
+        raise AssertionError("no cases are tried on the stage")
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         answer = Answer.DENY if action.kind.value in self.denied else Answer.ALLOW
@@ -214,7 +232,8 @@ class Stage:
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
-        self.engine, self.mailbox, self.policy = StageEngine(clock), StageMailbox(clock), OpenPolicy()
+        self.engine, self.mailbox = StageEngine(clock), StageMailbox(clock)
+        self.policy: PolicySet = OpenPolicy()
         self.usage: list[Usage] = []
         self.offers = [offer(clock.now(), "spot-a", CapacityType.SPOT, "1"), offer(clock.now(), "od", price="3")]
         self.restart()
@@ -302,6 +321,12 @@ class Stage:
             view = look.job("j-1")
         assert view is not None
         return view
+
+    def attempt(self, number: int) -> AttemptView:
+        """The job's attempt of that number, which there has to be."""
+        attempt = self.view.attempt(number)
+        assert attempt is not None, f"no attempt {number}"
+        return attempt
 
     def money(self, kind: MoneyKind = MoneyKind.CASH) -> tuple[Money, Money]:
         """Held and spent."""

@@ -44,6 +44,7 @@ def life(*bodies: EventBody | tuple[int, EventBody], job: Job | None = None, max
     view = advance(None, Event("j-1", 1, NOW, None, submitted))
     for index, item in enumerate(bodies, 1):
         at = NOW + timedelta(minutes=index)
+        number: int | None
         if isinstance(item, tuple):
             number, body = item
         else:

@@ -73,7 +73,7 @@ class CostlyStage(Stage):
         self.apply(policy())
 
     def apply(self, text: str) -> None:
-        self.policy = load({"t.yaml": text})  # type: ignore[assignment]  # the real one in place of the stage's
+        self.policy = load({"t.yaml": text})
 
     def requested(self) -> None:
         job = Job(name="j", run="x", work=Work(duration=timedelta(hours=1)), max_duration=timedelta(hours=1))
@@ -180,7 +180,7 @@ def test_a_price_that_rose_is_judged_and_held(market: CostlyStage, delay: Delay)
     delay.end(market)
     assert market.causes == [Cause.REQUEST_EXPIRED, None]
     assert market.engine.submitted == ["j-1-2"]
-    assert market.view.attempts[1].placement.rate == Money.usd(300)
+    assert market.attempt(2).placement.rate == Money.usd(300)
     assert market.money()[0] >= Money.usd(300)
 
 
@@ -281,7 +281,7 @@ def test_a_secret_that_was_missing_does_not_keep_an_old_judgement(market: Costly
     missing[0] = False
     market.pass_time(timedelta(seconds=5), times=4)
     assert market.engine.submitted == ["j-1-2"]
-    assert market.view.attempts[1].placement.rate == Money.usd(300)
+    assert market.attempt(2).placement.rate == Money.usd(300)
 
 
 def test_an_engine_that_asks_to_come_later_is_given_what_is_judged_at_that_moment(market: CostlyStage) -> None:

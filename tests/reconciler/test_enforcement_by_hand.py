@@ -271,7 +271,7 @@ class TestJudgeRunning:
         return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
 
     def test_what_the_rules_are_told(self) -> None:
-        policy, grant = SameAnswerPolicy(), Grant("bob", ("limit",), Money.usd(9), 8)
+        policy, grant = SameAnswerPolicy(), Grant("bob", ("limit",), Money.usd(9), gpus=8)
         view = replace(life(closed=False), grants=(grant,), folded=2)
         assert self.decided(policy, view) is None
         ((action, facts),) = policy.asked

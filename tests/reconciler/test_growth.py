@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from broker.core.errors import NoCapacity, QuotaExceeded
+from broker.core.errors import BrokerError, NoCapacity, QuotaExceeded
 from broker.core.events import events as ev
+from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import LaunchesFailed
 from broker.core.job.jobs import Job, Retry
@@ -28,13 +29,13 @@ def stage(store: Store, clock: ManualClock) -> Stage:
     return Stage(store, clock)
 
 
-class SoldOut(list[Exception]):
+class SoldOut(list[BrokerError]):
     """Refusals without end."""
 
     def __bool__(self) -> bool:
         return True
 
-    def pop(self, index: object = -1) -> Exception:  # type: ignore[override]  # as the stage asks
+    def pop(self, index: object = -1) -> BrokerError:
         return NoCapacity("sold out: " + "no machine of that kind in this zone for the moment; " * 5)
 
 
@@ -54,8 +55,9 @@ def test_refusals_leave_a_row_of_the_same_size_however_many_they_are(stage: Stag
         stage.clock.advance(5 * MINUTE)
         requested = ev.LaunchRequested(key=f"j-1-{number}", engine="stage", placement=placed)
         ended = ev.AttemptEnded(cause=Cause.NO_CAPACITY, evidence="sold out " * 50)
+        bodies: list[EventBody] = [ended] if number == 1 else [requested, ended]
         with stage.store.writing() as tx:
-            tx.append("j-1", [(number, requested), (number, ended)][number == 1 :], stage.clock.now())
+            tx.append("j-1", [(number, body) for body in bodies], stage.clock.now())
         sizes.append(stored(stage))
     assert stage.view.attempt_count == 120
     assert max(sizes) < 24_000

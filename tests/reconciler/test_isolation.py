@@ -18,7 +18,7 @@ from broker.core.values.money import Money
 from broker.ledger.journal import append_if
 from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store
-from tests.controllers import AskedAlways
+from tests.controllers import AskedAlways, noted
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running, settled_and_closed
 
 HOUR = timedelta(hours=1)
@@ -173,7 +173,7 @@ def test_a_judge_that_fails_keeps_no_other_from_judging(stage: Stage) -> None:
         raise RuntimeError("a defect")
 
     asked: list[str] = []
-    stage.begin(stage.place, AskedAlways(broken), AskedAlways(lambda view: bool(asked.append(view.id))))
+    stage.begin(stage.place, AskedAlways(broken), AskedAlways(noted(asked)))
     stage.pass_time()
     assert asked == ["j-1"]
 

@@ -18,7 +18,7 @@ from broker.reconciler.worklist import Worklist
 from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store
 from tests.controllers import FixedLimits
-from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running
+from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, retrying, running
 
 HOUR = timedelta(hours=1)
 
@@ -29,7 +29,7 @@ def stage(store: Store, clock: ManualClock) -> Stage:
 
 
 def test_rented_machines_hear_in_time_that_somebody_looks_after_them(stage: Stage) -> None:
-    stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, max_unattended=HOUR))
+    stage.policy = OpenPolicy(defaults=replace(stage.policy.defaults, max_unattended=HOUR))
     stage.restart()
     job = retrying(0).model_copy(update={"max_unattended": 2 * HOUR})
     stage.submit(job)

@@ -17,7 +17,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.progress import billed_time, on_demand_cost, work_done
 from broker.store import Store
-from tests.reconciler.rehearsal import MINUTE, Stage, finish, retrying, running, settled_and_closed
+from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, finish, retrying, running, settled_and_closed
 
 HOUR = timedelta(hours=1)
 
@@ -168,7 +168,7 @@ def test_money_that_ran_out_pauses_the_job_and_gives_back_what_is_left(stage: St
     stage.pass_time()
     stage.mailbox.starts("j-1-1")
     stage.pass_time(61 * MINUTE)
-    stage.policy.denied = frozenset({"extend"})
+    stage.policy = OpenPolicy(denied=frozenset({"extend"}))
     finish(stage, "j-1-1", Cause.PAID_UNTIL)
     assert stage.view.state is JobState.PAUSED_BUDGET
     assert stage.money() == (Money.ZERO, Money.usd("1").for_duration(61 * MINUTE))
@@ -181,7 +181,7 @@ def test_a_dearer_place_is_taken_only_if_the_policies_allow_the_top_up(stage: St
     stage.mailbox.starts("j-1-1")
     stage.pass_time(HOUR)
     stage.offers = [replace(stage.offers[1], zone="dear", price=Money.usd("5"))]
-    stage.policy.denied = frozenset({"extend"})
+    stage.policy = OpenPolicy(denied=frozenset({"extend"}))
     stage.engine.take_back("j-1-1")
     stage.pass_time()
     stage.pass_time()

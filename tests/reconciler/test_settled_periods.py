@@ -61,8 +61,8 @@ def gone(store: Store, clock: ManualClock, at: datetime | None = None) -> JobVie
         view = tx.job("j-0")
         assert view is not None
         if at is not None:
-            ended = [(1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=at))]
-            view = tx.append("j-0", ended, clock.now())
+            over = ev.AttemptEnded(cause=Cause.PREEMPTED), ev.MachineGone(gone_at=at)
+            view = tx.append("j-0", [(1, body) for body in over], clock.now())
         post_due(tx, [view], clock.now())
     return view
 

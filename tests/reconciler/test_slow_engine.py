@@ -21,7 +21,7 @@ from broker.core.values.money import Money
 from broker.reconciler.engine_calls import EngineCalls, Purpose
 from broker.store import Store
 from policies.loader import load
-from tests.controllers import AskedAlways
+from tests.controllers import AskedAlways, noted
 from tests.reconciler.rehearsal import MINUTE, Stage, StageEngine, offer
 
 SOON = 20.0  # seconds of the wall clock that a thread may take to get going on a busy machine
@@ -147,7 +147,7 @@ def two_jobs_of_which_one_hangs(stage: Beside, call: str = "submit") -> None:
 def test_a_launch_that_hangs_delays_nothing_of_another_job(stage: Beside, call: str, launched: list[str]) -> None:
     """Its launch, its bill, what judges and tops up what runs, and its cancellation."""
     judged: list[str] = []
-    stage.begin(stage.place, AskedAlways(lambda view: bool(judged.append(view.id))))
+    stage.begin(stage.place, AskedAlways(noted(judged)))
     two_jobs_of_which_one_hangs(stage, call)
     stage.mailbox.starts("j-2-1")
     stage.clock.advance(30 * MINUTE)
@@ -253,7 +253,7 @@ def test_an_engine_that_does_not_answer_delays_the_jobs_of_no_other_engine(two: 
 
 def test_while_its_engine_does_not_answer_a_job_is_still_judged_and_told_to_stop(two: TwoEngines) -> None:
     judged: list[str] = []
-    two.begin(two.place, AskedAlways(lambda view: bool(judged.append(view.id))))
+    two.begin(two.place, AskedAlways(noted(judged)))
     two.says_nothing()
     two.until(two.engine.begun["observe", "j-1-1"].is_set)
     judged.clear()
@@ -338,7 +338,7 @@ def test_a_launch_that_was_judged_is_not_made_where_that_no_longer_holds(stage: 
             if not judged.is_set():
                 judged.set()
                 if change == "frozen":
-                    stage.policy = load({"t.yaml": FREEZE})  # type: ignore[assignment]  # the real one instead
+                    stage.policy = load({"t.yaml": FREEZE})
                 elif change == "late":
                     stage.clock.advance(2 * MINUTE)
                 else:

@@ -8,14 +8,16 @@ import pytest
 
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
+from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement, Tags, move
 from broker.reconciler.settlement.settlement import release, release_of, settle
+from broker.runfolder.node_state import NodeState
 from broker.store import Store
 from tests.billing import one_by_one
-from tests.reconciler.rehearsal import MINUTE, Stage, running
+from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
 from tests.reconciler.settlement.test_batch import never_asked, nothing_posted
 from tests.reconciler.settlement.test_charges import UP, life
 
@@ -37,11 +39,11 @@ def test_news_of_an_attempt_is_not_recorded_once_the_job_has_moved_on(
     stage.mailbox.says(key, ev.CheckpointSaved(checkpoint="0001-1", step=1))
     read = stage.mailbox.read
 
-    def cancelled_meanwhile(*about):
+    def cancelled_meanwhile(view: JobView, attempt: AttemptView) -> NodeState:
         monkeypatch.undo()
         with stage.store.writing() as tx:
             tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
-        return read(*about)
+        return read(view, attempt)
 
     monkeypatch.setattr(stage.mailbox, "read", cancelled_meanwhile)
     with stage.store.reading() as look:
@@ -72,7 +74,7 @@ def test_what_is_not_held_is_not_drawn() -> None:
 
 def test_the_hold_stays_while_a_machine_of_a_paused_job_may_be_there(stage: Stage) -> None:
     key = running(stage)
-    stage.policy.denied = frozenset({"re_place", "extend"})
+    stage.policy = OpenPolicy(denied=frozenset({"re_place", "extend"}))
     machine = stage.engine.machines[key]
     stage.mailbox.exits(key, Cause.MONEY_REFUSED)
     stage.engine.cancel = lambda handle: None  # type: ignore[method-assign]  # it does not go away

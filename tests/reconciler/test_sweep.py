@@ -67,8 +67,8 @@ def found(
     return leftovers(machines, listed, jobs or {}, seen or {}, holds, store=OURS, now=now, grace=GRACE)
 
 
-def standings(*machines: FoundMachine, **more: object) -> list[LeftoverState]:
-    return [one.standing for one in found(*machines, **more)]
+def standings(of: list[Leftover]) -> list[LeftoverState]:
+    return [one.standing for one in of]
 
 
 # Machines.
@@ -89,32 +89,32 @@ def test_a_machine_of_an_attempt_that_was_taken_for_gone_is_an_orphan(bodies: tu
 
 def test_one_that_was_taken_for_gone_a_moment_ago_may_still_be_on_its_way_out() -> None:
     at = NOW - 2 * HOUR + GRACE
-    assert standings(machine(), jobs=job(*OVER), now=at - timedelta(seconds=1)) == [LeftoverState.TOO_YOUNG]
-    assert standings(machine(), jobs=job(*OVER), now=at) == [LeftoverState.ORPHAN]
+    assert standings(found(machine(), jobs=job(*OVER), now=at - timedelta(seconds=1))) == [LeftoverState.TOO_YOUNG]
+    assert standings(found(machine(), jobs=job(*OVER), now=at)) == [LeftoverState.ORPHAN]
 
 
 def test_an_old_machine_without_a_store_tag_is_ours_where_we_know_its_attempt() -> None:
-    assert standings(machine(store=""), jobs=job(*CLOSED)) == [LeftoverState.ORPHAN]
+    assert standings(found(machine(store=""), jobs=job(*CLOSED))) == [LeftoverState.ORPHAN]
 
 
 def test_a_machine_that_this_store_asked_for_and_does_not_know_is_an_orphan_once_it_is_old() -> None:
-    assert standings(machine()) == [LeftoverState.ORPHAN]
-    assert standings(machine(since=NOW - GRACE + timedelta(seconds=1))) == [LeftoverState.TOO_YOUNG]
-    assert standings(machine(since=None)) == [LeftoverState.TOO_YOUNG], "nobody knows how old it is"
+    assert standings(found(machine())) == [LeftoverState.ORPHAN]
+    assert standings(found(machine(since=NOW - GRACE + timedelta(seconds=1)))) == [LeftoverState.TOO_YOUNG]
+    assert standings(found(machine(since=None))) == [LeftoverState.TOO_YOUNG], "nobody knows how old it is"
 
 
 def test_another_stores_machine_is_told_and_never_an_orphan() -> None:
     for jobs in ({}, job(*OVER), job(*CLOSED)):
-        assert standings(machine(store=THEIRS), jobs=jobs) == [LeftoverState.ANOTHER_STORE]
+        assert standings(found(machine(store=THEIRS), jobs=jobs)) == [LeftoverState.ANOTHER_STORE]
 
 
 def test_a_tagged_machine_of_nobody_knows_whom_is_told_and_left_alone() -> None:
-    assert standings(machine(store="")) == [LeftoverState.UNKNOWN_OWNER]
+    assert standings(found(machine(store=""))) == [LeftoverState.UNKNOWN_OWNER]
 
 
 def test_a_mere_name_that_looks_like_a_key_is_somebodys() -> None:
     assert found(machine(store="", tagged=False, by_engine=True, place="skypilot")) == []
-    assert standings(machine(store="", tagged=False), jobs=job(*CLOSED)) == [LeftoverState.ORPHAN], (
+    assert standings(found(machine(store="", tagged=False), jobs=job(*CLOSED))) == [LeftoverState.ORPHAN], (
         "but a known one is ours"
     )
 
@@ -155,15 +155,17 @@ def test_one_that_has_not_ended_is_the_reconcilers_however_old(
 
 def test_one_that_ran_and_that_the_engine_forgot_may_still_speak() -> None:
     bodies = (*UP, ev.Claimed(host="n"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
-    assert standings(jobs=job(*bodies), seen={"train-1": LOST}) == [LeftoverState.RECONCILER]
-    assert standings(jobs=job(*bodies), seen={"train-1": GONE}) == [LeftoverState.ORPHAN]
+    assert standings(found(jobs=job(*bodies), seen={"train-1": LOST})) == [LeftoverState.RECONCILER]
+    assert standings(found(jobs=job(*bodies), seen={"train-1": GONE})) == [LeftoverState.ORPHAN]
 
 
 def test_an_attempts_age_counts_from_its_end() -> None:
     ended = NOW - 10 * HOUR
     seen = {"train-1": GONE}
-    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE - timedelta(seconds=1)) == [LeftoverState.TOO_YOUNG]
-    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE) == [LeftoverState.ORPHAN]
+    assert standings(found(jobs=job(*ENDED), seen=seen, now=ended + GRACE - timedelta(seconds=1))) == [
+        LeftoverState.TOO_YOUNG
+    ]
+    assert standings(found(jobs=job(*ENDED), seen=seen, now=ended + GRACE)) == [LeftoverState.ORPHAN]
 
 
 @pytest.mark.parametrize("state", [EngineState.UP, EngineState.PENDING, EngineState.ELSEWHERE])

@@ -34,7 +34,7 @@ def test_a_node_that_calls_its_own_end_an_interruption_is_billed(stage: Stage) -
     stage.mailbox.exits(key, Cause.PREEMPTED)
     stage.engine.cancel(key)  # its own agent ended it; the provider took nothing
     stage.pass_time()
-    assert stage.view.attempt(1).gone
+    assert stage.attempt(1).gone
     assert stage.money()[1] == BILLED
 
 
@@ -48,7 +48,7 @@ def test_what_the_provider_took_back_is_free_also_after_it_was_told_to_stop(stag
     stage.clock.advance(30 * MINUTE)
     stage.engine.take_back(key)
     stage.pass_time()
-    assert stage.view.attempt(1).gone
+    assert stage.attempt(1).gone
     assert stage.money()[1] == FREE
 
 
@@ -65,5 +65,5 @@ def test_a_machine_that_never_existed_is_free_also_after_it_was_told_to_stop(sta
             tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
     stage.engine.lies["j-1-1"] = Observation(EngineState.GONE, begun, stage.clock.now(), no_capacity=True)
     stage.pass_time(MINUTE)
-    assert stage.view.attempt(1).gone
+    assert stage.attempt(1).gone
     assert stage.money()[1] == FREE

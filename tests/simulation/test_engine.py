@@ -142,9 +142,9 @@ def test_a_notice_leaves_time_to_save(bench: SandboxBench) -> None:
     assert gone.gone_at < fate, "it had nothing more to do"
     runs = RunFolder(bench.runs_url, launch.key.removesuffix("-1"))
     state = runs.read_state(1)
-    notice = next(entry for entry in state.journal if isinstance(entry.body, NoticeReceived))
-    assert (notice.body.source, notice.body.terminates_at) == ("sandbox", fate)
-    assert notice.at < fate
+    at, notice = next((entry.at, entry.body) for entry in state.journal if isinstance(entry.body, NoticeReceived))
+    assert (notice.source, notice.terminates_at) == ("sandbox", fate)
+    assert at < fate
     assert [(c.step, runs.verify(c.id)) for c in runs.checkpoints()] == [(7, None)]
     assert state.exit is not None
     assert state.exit.cause is Cause.PREEMPTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
+from typing import Unpack
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,32 +13,30 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.market.retention import Uses
 from broker.store.records import PrunedPrices
+from tests.store.fields import OfferFields, PollFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def offer(price: int | None = 100, day: float = 0, **more: object) -> Offer:
-    about = {"zone": None, "accelerator": "H100", "count": 8, "capacity_type": CapacityType.SPOT, "source": "api"}
-    about |= {"availability": Availability.AVAILABLE, "provider": "aws", "region": "us-east-1", "instance_type": "p5"}
-    about |= {"as_of": T + day * DAY, "price": None if price is None else Money(price)}
-    return Offer(**{**about, **more})
+def offer(price: int | None = 100, day: float = 0, instance_type: str = "p5", **more: Unpack[OfferFields]) -> Offer:
+    return spot_offer(instance_type, None if price is None else Money(price), T + day * DAY, **more)
 
 
-def poll(store: Store, day: float, *offers: Offer, provider: str = "aws", **more: object) -> None:
+def poll(store: Store, day: float, *offers: Offer, provider: str = "aws", **more: Unpack[PollFields]) -> None:
     at = T + day * DAY
     store.record_poll(provider, started=at, finished=at, offers=offers, **more)
 
 
 def prices(store: Store, of: Offer | None = None) -> list[int | None]:
     points = store.market.price_series(of or offer(), T - 99 * DAY, T + 9999 * DAY)
-    return [point.price and point.price.micros for point in points]
+    return [micros_of(point.price) for point in points]
 
 
 def attempt(store: Store, name: str, day: float, until: float | None) -> None:
@@ -156,7 +155,9 @@ _sources = count()
     history=st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(1, 3)), max_size=8),
     cut=st.integers(-1, 9),
 )
-def test_nothing_after_the_cut_off_answers_differently(store: Store, history: list[dict], cut: int) -> None:
+def test_nothing_after_the_cut_off_answers_differently(
+    store: Store, history: list[dict[str, int | None]], cut: int
+) -> None:
     source = f"s{next(_sources)}"
     for day, told in enumerate(history):
         offers = [offer(price, day, instance_type=name, source=source) for name, price in told.items()]

@@ -108,8 +108,8 @@ def test_threads_of_one_process_take_turns(store: Store) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(cancel, range(24)))
-    with store.reading() as journal:
-        events = journal.events("j1")
+    with store.reading() as look:
+        events = look.events("j1")
     assert [event.seq for event in events] == list(range(1, 26))
     assert len({e.body.by for e in events[1:] if isinstance(e.body, CancelRequested)}) == 24
 

@@ -59,6 +59,7 @@ def test_whatever_differs_is_found_once_and_mended(filled: Store) -> None:
     with filled._database.writing() as connection:
         state = JOB.c.view
         text = connection.scalar(JOB.select().with_only_columns(state).where(JOB.c.id == viewed))
+        assert text is not None
         changed = text.replace('"user":"', '"user":"x')
         connection.execute(JOB.update().where(JOB.c.id == viewed).values(view=changed))
         connection.execute(BALANCE.update().where(BALANCE.c.job_id == balanced).values(spent=BALANCE.c.spent + 1))

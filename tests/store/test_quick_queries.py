@@ -136,8 +136,8 @@ def test_what_had_gone_by_then_is_left_out(url: str) -> None:
     gone = NOW + timedelta(hours=3)
     store = open_store(url, clock=ManualClock(NOW))
     with store.writing() as journal:
-        ended = [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))]
-        journal.append("j-nlp-cash", ended, gone)
+        over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=gone)
+        journal.append("j-nlp-cash", [(1, body) for body in over], gone)
     store.close()
     assert ran(url, gone) == (AttemptUse("nlp", "H100", 16, NOW, gone),)
     assert ran(url, gone + timedelta(seconds=1)) == ()

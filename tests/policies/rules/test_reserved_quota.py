@@ -13,7 +13,7 @@ RESERVED = placement(capacity_type=CapacityType.RESERVED, money=MoneyKind.AMORTI
 
 def rule(scope: tuple[str, ...] = (), **config: Any) -> ReservedQuota:
     made: Any = ReservedQuota.Config.model_validate({"gpus": {TEAM: 16}} | config)
-    return ReservedQuota("shares", made, Scope(team=scope), Source("team.yaml", 3))
+    return ReservedQuota("shares", made, Scope.model_construct(team=scope), Source("team.yaml", 3))
 
 
 def used(gpus: int, **changes: Any) -> LiveAttempt:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.core.events import events as ev
+from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import ApprovalEnded
@@ -189,7 +190,7 @@ def test_a_job_that_never_ran_ends_with_the_answer_and_gives_all_back(store: Sto
     assert balance == {CASH: Balance()}
 
 
-UP = [
+UP: list[tuple[int | None, EventBody]] = [
     (1, ev.LaunchRequested(key="j-1-1", engine="stage", placement=PLACE)),
     (1, ev.Launched(handle="h")),
     (1, ev.MachineUp(since=NOW)),

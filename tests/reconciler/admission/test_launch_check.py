@@ -17,7 +17,7 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling, Validity
-from broker.reconciler.controllers.placement import launch_request
+from broker.reconciler.controllers.placement import PlanInputs, launch_request
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage
 
@@ -148,11 +148,11 @@ def test_a_place_that_is_gone_is_not_exchanged_for_another_at_the_same_price(sta
 def test_the_market_is_that_of_the_job(stage: Stage) -> None:
     markets: list[Job] = []
 
-    def market(job: Job) -> object:
+    def market(job: Job) -> PlanInputs:
         markets.append(job)
         return stage._market()
 
-    check = Rejudging(stage.store, market, lambda: stage.policy, stage.clock.now)  # type: ignore[arg-type]  # it is one
+    check = Rejudging(stage.store, market, lambda: stage.policy, stage.clock.now)
     stage.clock.advance(2 * MINUTE)
     assert check(*requested(stage)) is Ruling.LAUNCH
     assert markets == [stage.view.job]

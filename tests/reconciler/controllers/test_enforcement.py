@@ -107,13 +107,13 @@ def test_where_the_policy_cannot_be_read_what_runs_goes_on(stage: Stage) -> None
 
 
 def test_rules_that_need_it_are_told_how_busy_it_is(stage: Stage) -> None:
-    stage.policy = LimitPolicy(most=Money.usd(99))
+    stage.policy = unconcerned = LimitPolicy(most=Money.usd(99))
     stage.usage = [Usage(stage.clock.now(), 3.0)]
     running(stage)
-    assert stage.policy.seen == (), "nobody needs it"
-    stage.policy = LimitPolicy(most=Money.usd(99), needs_usage=True, version="2")
+    assert unconcerned.seen == (), "nobody needs it"
+    stage.policy = told = LimitPolicy(most=Money.usd(99), needs_usage=True, version="2")
     stage.pass_time(MINUTE)
-    assert stage.policy.seen == tuple(stage.usage)
+    assert told.seen == tuple(stage.usage)
 
 
 def test_what_cannot_be_seen_stops_nothing(stage: Stage) -> None:

@@ -31,7 +31,7 @@ from broker.core.market.offers import Availability, Billing, CapacityType, Money
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision, inputs_of
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
-from broker.core.ports import BudgetSpec, PolicyDefaults
+from broker.core.ports import PolicyDefaults
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
@@ -51,6 +51,7 @@ from broker.reconciler.controllers.placement import (
     moving_on,
 )
 from broker.store import Store
+from tests.reconciler.rehearsal import OpenPolicy
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -102,7 +103,7 @@ def test_a_hold_becomes_what_was_judged() -> None:
 
 
 @dataclass
-class Says:
+class Says(OpenPolicy):
     """A policy set that says what the test wants about each zone, and remembers what it judged."""
 
     says: dict[str, Answer] = field(default_factory=dict)
@@ -110,12 +111,8 @@ class Says:
     judged: list[Action] = field(default_factory=list)
     version: str = "v1"
     defaults: PolicyDefaults = field(default_factory=PolicyDefaults)
-    counts_live: bool = True
     asks: bool = False
     whole_only: bool = True
-
-    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
-        return ()
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if action.placement is None or (self.whole_only and action.hold is None):
@@ -353,7 +350,7 @@ def test_where_nothing_fits_it_is_said_why_not(scene: Scene) -> None:
 
 
 def test_what_single_places_are_denied_by_is_said_in_the_rules_words(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.DENY}, whole_only=False)
+    scene.policy = Says(says={"a": Answer.DENY}, whole_only=False)
     scene.offers = scene.offers[:1]
     scene.submit()
     objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
@@ -449,7 +446,7 @@ def test_the_wait_is_reckoned_from_the_end_of_the_last_attempt(scene: Scene) -> 
 
 
 def test_where_it_asks_the_money_is_held_and_people_are_asked(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
     scene.submit(hold="30")
     assert scene.place() == ANEW
     (asked,) = scene.said()
@@ -463,7 +460,7 @@ def test_where_it_asks_the_money_is_held_and_people_are_asked(scene: Scene) -> N
 
 @pytest.mark.parametrize("rule", ["budget", "budget_required"])
 def test_refused_money_pauses_the_job(scene: Scene, rule: str) -> None:
-    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY}, rule)
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, rule=rule)
     scene.submit(hold="30")
     assert scene.place() == ANEW
     (paused,) = scene.said()
@@ -476,7 +473,7 @@ def test_refused_money_pauses_the_job(scene: Scene, rule: str) -> None:
 
 
 def test_money_that_is_there_already_may_be_refused_too(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY}, "budget")
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, rule="budget")
     scene.submit(hold="200")
     scene.place()
     (paused,) = scene.said()
@@ -486,7 +483,7 @@ def test_money_that_is_there_already_may_be_refused_too(scene: Scene) -> None:
 
 
 def test_what_other_rules_refuse_is_waited_out_and_recorded_once(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY})
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY})
     scene.submit()
     objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
     waits_once(scene, PolicyDenies(objections=(objection,)))
@@ -544,7 +541,7 @@ def test_time_that_a_machine_still_costs_counts_when_the_job_moves(scene: Scene)
 
 
 def test_nobody_is_asked_twice(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
     scene.submit()
     scene.append((None, ev.ApprovalAsked(extension=True)))
     assert scene.place() == LATER
@@ -552,7 +549,7 @@ def test_nobody_is_asked_twice(scene: Scene) -> None:
 
 
 def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
     limit = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("0.50"))
     scene.submit(job=limit)
     assert scene.place() == LATER
@@ -575,7 +572,7 @@ def test_what_a_standing_grant_lets_through_is_given_before_the_launch_and_count
 
 def test_a_rule_about_money_that_refuses_what_costs_nothing_is_waited_out(scene: Scene) -> None:
     scene.offers = [sold("own", "0", capacity=CapacityType.OWNED)]
-    scene.policy = Says({"own": Answer.DENY}, "budget")
+    scene.policy = Says(says={"own": Answer.DENY}, rule="budget")
     scene.submit()
     assert scene.place() == LATER
     (note,) = scene.said()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -297,8 +296,7 @@ guardrails: [{name: quiet, freeze: {from: 2026-03-01, to: 2026-04-01, running: R
 @pytest.mark.parametrize(("running", "stop"), [("go_on", None), ("stop", Cause.STOPPED_BY_POLICY)])
 def test_in_a_freeze_what_may_go_on_gets_the_money_for_it(stage: Stage, running: str, stop: Cause | None) -> None:
     job = watched(stage)
-    frozen: Any = load({"freeze.yaml": FREEZE.replace("RUNNING", running)})
-    stage.policy = frozen
+    stage.policy = load({"freeze.yaml": FREEZE.replace("RUNNING", running)})
     latest = job.pass_time(5 * MINUTE, times=70).latest
     assert latest is not None
     assert latest.stop_requested is stop

@@ -156,7 +156,7 @@ def test_near_its_end_an_hour_more_is_held(job: TopUpSteps) -> None:
 def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end(
     job: TopUpSteps, minutes: float, rests: timedelta
 ) -> None:
-    job.policy = Says({"a": Answer.DENY})
+    job.policy = Says(says={"a": Answer.DENY})
     job.runs(burning(minutes))
     assert job.looked() == (DecideAnew(NOW + rests) if minutes <= 3 else AtRest(NOW + rests))
     assert bool(job.said()) is (minutes <= 3)
@@ -165,7 +165,7 @@ def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end
 
 
 def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: TopUpSteps) -> None:
-    job.policy = Says({"a": Answer.DENY})
+    job.policy = Says(says={"a": Answer.DENY})
     job.runs(burning(3))
     job.looked()
     objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
@@ -177,7 +177,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: TopUpSteps)
 def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(
     job: TopUpSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.policy = Says({"a": Answer.ASK})
+    job.policy = Says(says={"a": Answer.ASK})
     job.runs(burning(12))
     assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
     (asked,) = job.said()
@@ -203,7 +203,7 @@ def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job
 
 
 def test_where_a_rule_asks_about_dates_alone_nothing_is_dated_before_the_answer(job: TopUpSteps) -> None:
-    job.policy = Says({"a": Answer.ASK})
+    job.policy = Says(says={"a": Answer.ASK})
     job.runs(burning(12, money=120))
     job.looked()
     assert job.held() == (for_minutes(120), burning(12, money=120))
@@ -340,7 +340,7 @@ def test_machines_for_which_nothing_is_held_are_stopped_where_nothing_may_be(job
 def test_what_is_settled_by_its_meter_counts_as_spent_of_what_is_held(job: TopUpSteps) -> None:
     """Ten of twenty-two minutes are settled."""
     job.runs(burning(22))
-    job.policy = Says({"a": Answer.DENY})
+    job.policy = Says(says={"a": Answer.DENY})
     later = NOW + 10 * MINUTE
     with job.store.writing() as tx:
         post_due(tx, [job.view], later)

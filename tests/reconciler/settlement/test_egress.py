@@ -44,7 +44,7 @@ def starts(stage: Stage) -> Money:
     """A job that reads 100 GB from elsewhere at each start, on spot machines; what one start costs."""
     stage.submit(Job(name="j", run="x", work=Work(duration=timedelta(hours=20)), data=DATA))
     stage.pass_time()
-    (term,) = (term for term in stage.view.attempt(1).placement.terms if term.name == "data egress")
+    (term,) = (term for term in stage.attempt(1).placement.terms if term.name == "data egress")
     assert term.per_start is not None
     assert term.per_start < term.amount, "interruptions are expected, and each makes another start"
     return term.per_start
@@ -58,7 +58,7 @@ def test_it_is_spent_when_the_machine_is_up_and_once_for_each_start(stage: Stage
     held, spent = stage.money()
     assert (held, spent) == (Money.usd("100") - amount, amount)
     (entry,) = moved(stage)
-    assert entry.covers_from == entry.covers_to == stage.view.attempt(1).up_since
+    assert entry.covers_from == entry.covers_to == stage.attempt(1).up_since
     assert (entry.tags.attempt, entry.tags.provider, entry.note) == (1, "stage", "data egress")
     stage.restart()
     stage.pass_time(HOUR, times=2)
@@ -132,7 +132,7 @@ def test_a_launch_that_brings_up_no_machine_moves_nothing(stage: Stage) -> None:
     stage.engine.refuse.append(TryAnotherOffer("no capacity"))
     stage.submit(Job(name="j", run="x", work=Work(duration=timedelta(hours=20)), data=DATA))
     stage.pass_time()
-    assert stage.view.attempt(1).up_since is None
+    assert stage.attempt(1).up_since is None
     assert 1 not in [entry.tags.attempt for entry in moved(stage)]
 
 
@@ -145,7 +145,7 @@ def test_what_was_spent_on_egress_does_not_pay_for_machine_time(stage: Stage) ->
     stage.pass_time(HOUR, times=2)
     (egress,) = moved(stage)
     paid_until = stage.mailbox.leases["j-1-1"][-1].paid_until
-    up_since = stage.view.attempt(1).up_since
+    up_since = stage.attempt(1).up_since
     assert paid_until is not None
     assert up_since is not None
     assert (Money.usd("60") - egress.amount).lasts(Money.usd("3")) - 3 * MINUTE < paid_until - up_since

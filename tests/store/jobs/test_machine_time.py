@@ -10,6 +10,7 @@ import pytest
 
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
+from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -42,17 +43,17 @@ def test_machine_time_begins_when_machines_come_up_and_ends_when_they_are_gone(s
         assert (one.gpus, one.accelerator, one.price) == (8, "H100", Money.usd("10"))
         assert one.price_per_gpu == Money.usd("1.25")
     gone = NOW + 2 * HOUR
-    ended = [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))]
+    over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=gone)
     with store.writing() as tx:
-        tx.append(job_id, ended, gone + HOUR)
+        tx.append(job_id, [(1, body) for body in over], gone + HOUR)
     with store.reading() as look:
         assert [one.until for one in look.machine_time(since=gone)] == [gone]
         assert look.machine_time(since=gone + timedelta(microseconds=1)) == []
         assert [one.job_id for one in look.machine_time(job_ids=[job_id, "waits"])] == [job_id]
 
 
-def started_job() -> ev.Job:
-    return ev.Job(name="waits", run="x")
+def started_job() -> Job:
+    return Job(name="waits", run="x")
 
 
 def test_machine_time_made_anew_is_what_was_kept(store: Store) -> None:

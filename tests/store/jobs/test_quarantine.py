@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,6 +14,7 @@ from broker.core.errors import StoreProblem, UnreadableJob
 from broker.core.events import events as ev
 from broker.core.events import record_format
 from broker.core.events.events import body_from_json
+from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
@@ -25,6 +26,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.reconciler.controllers.placement import hold_entries, launch_request
 from broker.store import Store
+from broker.store.jobs.journal import StoreReading
 from broker.store.tables import EVENT, JOB
 from tests.reconciler.rehearsal import offer
 from tests.unreadable import DAMAGES, add_newer_event, damage_view
@@ -59,12 +61,13 @@ def test_one_unreadable_job_is_left_out_and_told_and_the_others_are_read(
     three: Store, how: Callable[[str], str]
 ) -> None:
     damage_view(three, "b", how)
-    for read in (
+    reads: list[Callable[[StoreReading], Iterable[JobView]]] = [
         lambda look: look.unclosed(),
         lambda look: look.views(["a", "b", "c"]),
         lambda look: look.jobs(),
         lambda look: look.undecided(),
-    ):
+    ]
+    for read in reads:
         with three.reading() as look:
             assert sorted(view.id for view in read(look)) == ["a", "c"]
             (told,) = look.unreadable
@@ -89,6 +92,7 @@ def test_its_money_and_its_machines_count_all_the_same(three: Store, how: Callab
 def test_machines_of_a_kind_that_only_a_newer_version_knows_are_counted(three: Store) -> None:
     with three._database.writing() as connection:
         text = connection.scalar(select(JOB.c.live).where(JOB.c.id == "b"))
+        assert text is not None
         newer = [
             [*("barter" if value == "cash" else value for value in one), "a new field"] for one in json.loads(text)
         ]

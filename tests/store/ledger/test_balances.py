@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Unpack
 
 import pytest
 
@@ -21,6 +23,7 @@ from broker.store.jobs.journal import StoreWriting
 from broker.store.ledger import ledger
 from broker.store.ledger.tables import SUM
 from broker.store.tables import BALANCE
+from tests.store.fields import TagFields
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -35,7 +38,7 @@ def moved(
     job: str = "j1",
     rate: int | None = None,
     money: MoneyKind = MoneyKind.CASH,
-    **tags: str,
+    **tags: Unpack[TagFields],
 ) -> tuple[Entry, ...]:
     """A movement whose time is told in hours from T, at a rate of so many micro-dollars an hour."""
     return move(
@@ -121,12 +124,16 @@ def test_kinds_of_money_are_kept_apart(store: Store) -> None:
 
 
 def test_holds_are_counted_by_each_tag_of_their_job(store: Store) -> None:
-    tags = {"team": "nlp", "project": "p", "workload": "training", "environment": "prod"}
-    for number, name in enumerate(tags):
-        post(store, moved(Movement.HOLD, 10**number, (0, 2), job=f"j{number}", rate=9, **{name: tags[name]}))
-    for number, scope in enumerate(("teams", "projects", "workloads", "environments")):
-        name = ("team", "project", "workload", "environment")[number]
-        spec = BudgetSpec("b", "month", "UTC", frozenset({"cash"}), **{scope: (tags[name],)})
+    budget = partial(BudgetSpec, "b", "month", "UTC", frozenset({"cash"}))
+    tagged: list[tuple[TagFields, BudgetSpec]] = [
+        ({"team": "nlp"}, budget(teams=("nlp",))),
+        ({"project": "p"}, budget(projects=("p",))),
+        ({"workload": "training"}, budget(workloads=("training",))),
+        ({"environment": "prod"}, budget(environments=("prod",))),
+    ]
+    for number, (tags, _) in enumerate(tagged):
+        post(store, moved(Movement.HOLD, 10**number, (0, 2), job=f"j{number}", rate=9, **tags))
+    for number, (_, spec) in enumerate(tagged):
         with store.reading() as look:
             [hold] = look.open_holds(spec)
             assert hold == OpenHold(f"j{number}", MoneyKind.CASH, between(10**number, 0, 2, 9))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Unpack
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +24,7 @@ from broker.store import Store, open_store
 from broker.store.ledger import spent_sums
 from broker.store.ledger.tables import GROUP, SUM
 from tests.counts import FULL
+from tests.store.fields import TagFields
 from tests.store.older import take_back
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -38,7 +42,7 @@ def moved(
     job: str = "j1",
     money: MoneyKind = MoneyKind.CASH,
     covers: tuple[datetime, datetime] = (T, T + HOUR),
-    **tags: object,
+    **tags: Unpack[TagFields],
 ) -> tuple[Entry, ...]:
     return move(
         movement,
@@ -47,7 +51,7 @@ def moved(
         money=money,
         at=T,
         covers=covers,
-        tags=Tags(job, "ada", **{"team": "nlp", **tags}),
+        tags=replace(Tags(job, "ada", team="nlp"), **tags),
     )
 
 
@@ -113,7 +117,9 @@ def test_posting_nothing_is_fine(store: Store) -> None:
         max_size=5,
     )
 )
-def test_the_kept_sums_are_the_full_sums(store: Store, batches: list[list[tuple]]) -> None:
+def test_the_kept_sums_are_the_full_sums(
+    store: Store, batches: list[list[tuple[Movement, int, str, MoneyKind]]]
+) -> None:
     for batch in batches:
         post(store, [e for m, micros, job, kind in batch for e in moved(m, micros, job=job, money=kind)])
     with store.reading() as journal:
@@ -163,8 +169,8 @@ def test_a_budget_counts_its_kinds_of_money_and_its_scope(store: Store) -> None:
     for number, (money, team, environment) in enumerate(
         [(MoneyKind.CASH, "nlp", "prod"), (MoneyKind.AMORTISED, "nlp", None), (MoneyKind.CASH, "vision", "dev")]
     ):
-        about = {"job": f"j{number}", "money": money, "team": team, "environment": environment}
-        post(store, moved(Movement.HOLD, 10 ** (number + 1), **about), moved(Movement.SETTLE, number + 1, **about))
+        its = partial(moved, job=f"j{number}", money=money, team=team, environment=environment)
+        post(store, its(Movement.HOLD, 10 ** (number + 1)), its(Movement.SETTLE, number + 1))
 
     def both(counted: BudgetSpec) -> tuple[int, list[str]]:
         with store.reading() as journal:
@@ -235,18 +241,19 @@ MINUTE = timedelta(minutes=1)
     odd=st.integers(0, 10**9),
 )
 def test_the_kept_sums_of_spend_are_the_full_sums(
-    store: Store, posted: list[tuple], edges: tuple[int, int], odd: int
+    store: Store, posted: list[tuple[int, int, int, str | None, MoneyKind]], edges: tuple[int, int], odd: int
 ) -> None:
     project = f"p{next(_ids)}"
     movements = []
     for micros, begins, length, team, money in posted:
         start = T + begins * MINUTE + timedelta(microseconds=odd % 7)
-        about = {"money": money, "team": team, "project": project, "covers": (start, start + length * MINUTE)}
-        movements.append(moved(Movement.ADJUST, micros, **about))
+        covers = (start, start + length * MINUTE)
+        movements.append(moved(Movement.ADJUST, micros, money=money, covers=covers, team=team, project=project))
     post(store, *movements)
     left, right = sorted(T + edge * timedelta(minutes=15) for edge in edges)
-    scopes = [{}, {"teams": ("nlp",)}, {"teams": ("*",)}, {"teams": ("v*", "x")}]
-    budgets = [budget(*c, projects=(project,), **s) for s in scopes for c in (("cash",), ("cash", "amortised"))]
+    scopes: list[tuple[str, ...]] = [(), ("nlp",), ("*",), ("v*", "x")]
+    kinds = [("cash",), ("cash", "amortised")]
+    budgets = [budget(*counts, projects=(project,), teams=teams) for teams in scopes for counts in kinds]
     times = [(left, right), (left, right + timedelta(microseconds=odd))]
 
     def sums() -> list[Money]:
@@ -275,12 +282,12 @@ def test_sums_of_a_store_from_before_they_were_kept_are_made_by_its_upgrade(url:
         moved(Movement.ADJUST, 13, covers=(T, T), money=MoneyKind.SANDBOX),
     )
 
-    def rows() -> list[list[tuple]]:
+    def rows() -> tuple[list[object], list[tuple[int, int, int, int]]]:
         with store.reading() as journal:
             groups = {row.id: row.key for row in journal._connection.execute(GROUP.select())}
             sums = journal._connection.execute(SUM.select())
             kept = sorted((row.size, groups[row.group_id], row.slot, row.micros) for row in sums)
-        return [sorted(groups.values()), kept]
+        return sorted(groups.values()), kept
 
     before = rows()
     with store._database.writing() as connection:

@@ -24,6 +24,7 @@ T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 _ids = itertools.count()
 
+Moved = tuple[Movement, int, str, int | None, MoneyKind, int, int]
 MOVED = st.tuples(
     st.sampled_from(Movement),
     st.integers(1, 10**12),
@@ -35,7 +36,9 @@ MOVED = st.tuples(
 )
 
 
-def entries_of(kind: Movement, micros: int, job: str, attempt: int | None, money: MoneyKind, start: int, at: int):
+def entries_of(
+    kind: Movement, micros: int, job: str, attempt: int | None, money: MoneyKind, start: int, at: int
+) -> tuple[Entry, ...]:
     covers = (T + start * HOUR, T + (start + 1) * HOUR)
     amount = Money(0 if kind is Movement.DATE else micros)
     return move(
@@ -88,12 +91,18 @@ def test_sums_of_many_jobs_are_read_in_portions(store: Store, monkeypatch: pytes
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(MOVED, max_size=8), max_size=6))
-def test_sums_are_what_the_entries_come_to(store: Store, batches: list[list[tuple]]) -> None:
+def test_sums_are_what_the_entries_come_to(store: Store, batches: list[list[Moved]]) -> None:
     number = next(_ids)
     jobs = [f"{name}-{number}" for name in "ab"]
     for batch in batches:
         with store.writing() as tx:
-            tx.post([entry for k, m, job, *rest in batch for entry in entries_of(k, m, f"{job}-{number}", *rest)])
+            tx.post(
+                [
+                    entry
+                    for kind, micros, job, attempt, money, start, at in batch
+                    for entry in entries_of(kind, micros, f"{job}-{number}", attempt, money, start, at)
+                ]
+            )
 
     def check() -> None:
         with store.reading() as look:

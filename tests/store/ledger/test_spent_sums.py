@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from typing import Unpack
 
 import pytest
 
@@ -16,6 +17,7 @@ from broker.store import Store
 from broker.store.ledger import spent_sums
 from broker.store.ledger.tables import GROUP, SUM
 from broker.store.proof import Proof
+from tests.store.fields import TagFields
 from tests.store.ledger.test_balances import HOUR, T, moved, post
 
 MIDNIGHT = T - 12 * HOUR  # at which the day of T begins
@@ -28,9 +30,10 @@ def budget(*counts: str, **scope: tuple[str, ...]) -> BudgetSpec:
     return BudgetSpec("b", "month", "UTC", frozenset(counts or ("cash",)), **scope)
 
 
-def spend(micros: int, first: float, after: float, **about: str) -> tuple[Entry, ...]:
+def spend(
+    micros: int, first: float, after: float, money: MoneyKind = MoneyKind.CASH, **about: Unpack[TagFields]
+) -> tuple[Entry, ...]:
     """Spent from so many hours after T on."""
-    money = MoneyKind(about.pop("money", "cash"))
     return moved(Movement.ADJUST, micros, (first, after), money=money, **about)
 
 
@@ -50,7 +53,7 @@ def daily(store: Store, since: datetime, until: datetime, spec: BudgetSpec) -> l
 
 
 def test_each_day_has_what_was_spent_on_it(store: Store) -> None:
-    about = {"workload": "training", "team": "nlp"}
+    about: TagFields = {"workload": "training", "team": "nlp"}
     post(
         store,
         spend(120, 6, 18, **about),  # half before midnight, half after
@@ -58,7 +61,7 @@ def test_each_day_has_what_was_spent_on_it(store: Store) -> None:
         spend(7, 40, 41, workload="training", team="vision"),
         spend(1000, 0, 1),  # a purchase: nobody works on it
         spend(500, 0, 25, **about),  # more than a day
-        spend(3, 0, 1, money="sandbox", **about),
+        spend(3, 0, 1, money=MoneyKind.SANDBOX, **about),
     )
     before, after = MIDNIGHT - ONE_DAY, MIDNIGHT + 3 * ONE_DAY
     assert daily(store, before, after, budget()) == [0, 60, 84, 7]
@@ -85,7 +88,7 @@ def test_nothing_is_spent_after_the_last_quarter_of_an_hour_or_what_lasts_longes
 
 
 def test_sums_are_kept_by_tags_and_slot(store: Store) -> None:
-    tags = {"team": "t", "project": "p", "workload": "w", "environment": "e"}
+    tags: TagFields = {"team": "t", "project": "p", "workload": "w", "environment": "e"}
     post(store, spend(10, 0, 0.5, **tags), moved(Movement.HOLD, 99), spend(5, 1, 1), spend(-5, 1, 1), spend(1, 0, 25))
     quarter = TODAY * 96 + 48
     key, other = '["cash","ada","t","p","w","e"]', '["cash","ada",null,null,null,null]'
@@ -197,7 +200,11 @@ def test_only_what_counts_under_a_budget_is_counted_however_long_it_lasts(store:
     """An hour, a day and a half, and five minutes at the edge of what is asked for; of other teams, in other money."""
     for first, after in ((1, 2), (-6, 30), (0, 1 / 12)):
         post(store, spend(360, first, after, team="nlp"))
-        post(store, spend(3600, first, after, team="vision"), spend(36_000, first, after, team="nlp", money="sandbox"))
+        post(
+            store,
+            spend(3600, first, after, team="vision"),
+            spend(36_000, first, after, team="nlp", money=MoneyKind.SANDBOX),
+        )
     end = T + 6 * HOUR + HOUR / 24
     # All of the hour, six hours of thirty-six, and half of the five minutes.
     assert spent(store, T + HOUR / 24, end, teams=("nlp",)) == (360 + 60 + 180, 360 + 60 + 180)
@@ -205,7 +212,7 @@ def test_only_what_counts_under_a_budget_is_counted_however_long_it_lasts(store:
     with store.reading() as look:
         assert look.spent(budget("sandbox", teams=("nlp",)), T + HOUR / 24, end) == Money(60_000)
         assert look.spent_until(budget("amortised", teams=("nlp",))) == T + 30 * HOUR
-    post(store, spend(5, 90, 91, money="amortised", team="nlp"))
+    post(store, spend(5, 90, 91, money=MoneyKind.AMORTISED, team="nlp"))
     with store.reading() as look:
         assert look.spent_until(budget(teams=("nlp", "else"))) == T + 30 * HOUR
         assert look.spent_until(budget("amortised", teams=("nlp", "else"))) == T + 91 * HOUR

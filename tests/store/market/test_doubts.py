@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Unpack
 
 import pytest
 from sqlalchemy import text
 
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
+from broker.core.market.offers import Doubt, Offer
 from broker.core.values.money import Money
 from broker.market.suspicion import Suspicion
 from broker.store import PollRun, Store
 from broker.store.records import PollStatus
+from tests.store.fields import OfferFields, PollFields, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def offer(name: str, usd: str = "20", at: int = 0, **more: object) -> Offer:
-    about = {"zone": None, "accelerator": "H100", "count": 8, "capacity_type": CapacityType.SPOT, "source": "api"}
-    about |= {"availability": Availability.AVAILABLE, "provider": "aws", "region": "us-east-1"}
-    return Offer(instance_type=name, price=Money.usd(usd), as_of=T + at * MINUTE, **{**about, **more})  # type: ignore[arg-type]  # fields by name
+def offer(name: str, usd: str = "20", at: int = 0, **more: Unpack[OfferFields]) -> Offer:
+    return spot_offer(name, Money.usd(usd), T + at * MINUTE, **more)
 
 
-def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: object) -> PollRun:
+def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: Unpack[PollFields]) -> PollRun:
     start = T + at * MINUTE
     return store.record_poll(
         provider,
@@ -33,7 +33,7 @@ def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: o
         finished=start + MINUTE / 2,
         offers=offers,
         judge=Suspicion(),
-        **more,  # type: ignore[arg-type]  # as named
+        **more,
     )
 
 
@@ -106,7 +106,7 @@ def test_an_odd_price_is_in_doubt_until_it_is_as_before_or_accepted(store: Store
 
 def test_what_other_providers_ask_says_what_is_odd(store: Store) -> None:
     poll(store, 0, *(offer(name) for name in NAMES))
-    cheap = {"provider": "gcp", "region": "us-central1"}
+    cheap: OfferFields = {"provider": "gcp", "region": "us-central1"}
     poll(store, 10, offer("a", "0.605", 10, **cheap), offer("b", "9", 10, **cheap), provider="gcp")
     assert doubts(store)["a"] is Doubt.TOO_LOW
     assert doubts(store)["b"] is None

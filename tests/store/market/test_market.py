@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import groupby
+from typing import Unpack
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.core.job.reasons import Reason
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
 from tests import strategies
 from tests.counts import FULL
+from tests.store.fields import OfferFields, PollFields, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -27,13 +30,11 @@ SHARED = settings(
 )
 
 
-def offer(name: str = "p5", price: int | None = 100, at: datetime = T, **more: object) -> Offer:
-    about = {"zone": None, "accelerator": "H100", "count": 8, "capacity_type": CapacityType.SPOT, "source": "api"}
-    about |= {"availability": Availability.AVAILABLE, "provider": "aws", "region": "us-east-1"}
-    return Offer(instance_type=name, price=None if price is None else Money(price), as_of=at, **{**about, **more})
+def offer(name: str = "p5", price: int | None = 100, at: datetime = T, **more: Unpack[OfferFields]) -> Offer:
+    return spot_offer(name, None if price is None else Money(price), at, **more)
 
 
-def poll(store: Store, *offers: Offer, at: datetime = T, provider: str = "aws", **more: object) -> int:
+def poll(store: Store, *offers: Offer, at: datetime = T, provider: str = "aws", **more: Unpack[PollFields]) -> int:
     return store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more).changed
 
 
@@ -125,13 +126,12 @@ def test_a_clock_that_was_set_back_does_not_block_polls(store: Store) -> None:
 
 
 def test_what_costs_nothing_by_right_may_be_free(store: Store) -> None:
-    free = {"capacity_type": CapacityType.OWNED, "money": MoneyKind.AMORTISED}
-    poll(store, offer("mine", 0, **free))
+    poll(store, offer("mine", 0, capacity_type=CapacityType.OWNED, money=MoneyKind.AMORTISED))
     assert [o.price for o in store.offers()] == [Money(0)]
 
 
 def test_a_poll_that_breaks_leaves_nothing(store: Store) -> None:
-    def breaks():
+    def breaks() -> Iterator[Offer]:
         yield offer("a")
         raise RuntimeError("the network")
 
@@ -200,11 +200,18 @@ def test_a_series_begins_with_the_price_in_force(store: Store) -> None:
     providers=st.sampled_from([(), ("aws",), ("a*", "gcp")]),
     regions=st.sampled_from([(), ("us-*",), ("us-east-1", "europe-west?"), ("nowhere",)]),
 )
-def test_a_query_keeps_what_matches_and_counts_the_rest(store: Store, told: list[Offer], **wanted: object) -> None:
+def test_a_query_keeps_what_matches_and_counts_the_rest(
+    store: Store,
+    told: list[Offer],
+    accelerators: tuple[str, ...],
+    count: int | None,
+    kinds: tuple[CapacityType, ...],
+    providers: tuple[str, ...],
+    regions: tuple[str, ...],
+) -> None:
     told = [replace(o, reference=False) for o in told]
     poll(store, *told, at=LATE)
-    wanted["capacity_types"] = wanted.pop("kinds")
-    query = OfferQuery(**wanted)
+    query = OfferQuery(accelerators, count, kinds, providers, regions)
 
     def matches(o: Offer) -> bool:
         def any_of(value: str, patterns: tuple[str, ...]) -> bool:
@@ -268,7 +275,9 @@ def test_each_rejection_has_the_reason_of_the_first_condition_that_failed(store:
         max_size=10,
     )
 )
-def test_history_answers_as_full_snapshots_would(store: Store, history: list[tuple]) -> None:
+def test_history_answers_as_full_snapshots_would(
+    store: Store, history: list[tuple[dict[str, int | None], bool]]
+) -> None:
     """Against the simplest model there is: every poll remembered whole."""
     source = f"s{next(_sources)}"  # series of its own in a store that is kept from example to example
     current: dict[str, int | None] = {}

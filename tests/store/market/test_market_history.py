@@ -5,37 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Unpack
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import Availability, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import Store, open_store
 from broker.store.records import PollStatus
+from tests.store.fields import OfferFields, PollFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+EVERYTHING = OfferQuery()
 
 
-def offer(name: str = "p5", price: int | None = 100, minute: float = 0, **more: object) -> Offer:
-    about = {"zone": None, "accelerator": "H100", "count": 8, "capacity_type": CapacityType.SPOT, "source": "api"}
-    about |= {"availability": Availability.AVAILABLE, "provider": "aws", "region": "us-east-1"}
-    about |= {"as_of": T + minute * MINUTE, "price": None if price is None else Money(price)}
-    return Offer(instance_type=name, **{**about, **more})
+def offer(name: str = "p5", price: int | None = 100, minute: float = 0, **more: Unpack[OfferFields]) -> Offer:
+    return spot_offer(name, None if price is None else Money(price), T + minute * MINUTE, **more)
 
 
-def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **more: object) -> None:
+def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **more: Unpack[PollFields]) -> None:
     at = T + minute * MINUTE
     store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more)
 
 
-def at(store: Store, minute: float, known: float | None = None, **query: object) -> dict[str, int | None]:
+def at(
+    store: Store, minute: float, known: float | None = None, query: OfferQuery = EVERYTHING
+) -> dict[str, int | None]:
     """The prices in force so many minutes after noon, by instance type."""
     known_at = None if known is None else T + known * MINUTE
-    found = store.market.offers_at(T + minute * MINUTE, known_at, OfferQuery(**query))
-    return {past.offer.instance_type: past.offer.price and past.offer.price.micros for past in found}
+    found = store.market.offers_at(T + minute * MINUTE, known_at, query)
+    return {past.offer.instance_type: micros_of(past.offer.price) for past in found}
 
 
 def test_a_moment_has_the_offers_of_then(store: Store) -> None:
@@ -47,8 +49,8 @@ def test_a_moment_has_the_offers_of_then(store: Store) -> None:
     assert at(store, 9.99) == {"a": 100, "b": 50}
     assert at(store, 10) == {"a": 110, "b": 50}
     assert at(store, 20) == {"a": 110, "c": None}
-    assert at(store, 0, max_price=Money(99)) == {"b": 50}
-    assert at(store, 0, accelerators=("L4",)) == {}
+    assert at(store, 0, query=OfferQuery(max_price=Money(99))) == {"b": 50}
+    assert at(store, 0, query=OfferQuery(accelerators=("L4",))) == {}
 
 
 def test_what_was_known_then_is_not_what_is_known_now(store: Store) -> None:
@@ -106,10 +108,13 @@ def test_in_an_outage_the_last_word_holds_and_says_how_old_it_is(store: Store) -
 
 
 def test_series_of_price_availability_and_signals(store: Store) -> None:
-    sold_out = {"availability": Availability.UNAVAILABLE, "unavailable_because": "sold out"}
     poll(store, 0, offer(score=0.9, interruption_rate=0.01))
     poll(store, 10, offer(price=120, minute=10, score=0.9, interruption_rate=0.01))
-    poll(store, 20, offer(price=120, minute=20, score=0.2, interruption_rate=0.01, **sold_out))
+    sold_out = offer(
+        price=120, minute=20, score=0.2, interruption_rate=0.01, availability=Availability.UNAVAILABLE,
+        unavailable_because="sold out",
+    )  # fmt: skip
+    poll(store, 20, sold_out)
     poll(store, 30)
     poll(store, 40, offer(price=90, minute=40))
     start, end = T + 5 * MINUTE, T + 60 * MINUTE
@@ -235,9 +240,10 @@ def test_every_past_moment_answers_as_full_snapshots_would(
             offers = [offer(n, price, minute - ago, provider=source) for n, (price, ago) in one.told.items()]
             poll(opened, minute, *offers, provider=source, complete=one.complete, error=error)
             model.poll(minute, one)
+        its_own = OfferQuery(providers=(source,))
         for minute in (*range(-28, 10 * len(polls) + 15, 10), 10**6):  # never in the middle of a poll
-            assert at(store, minute, providers=(source,)) == model.was(minute)
-            assert at(store, minute, minute, providers=(source,)) == model.known_at(minute)
+            assert at(store, minute, query=its_own) == model.was(minute)
+            assert at(store, minute, minute, its_own) == model.known_at(minute)
         for name in "abc":
             points = store.market.price_series(offer(name, provider=source), T - 99 * MINUTE, T + 999 * MINUTE)
             for minute in range(-28, 10 * len(polls) + 15, 5):
@@ -263,7 +269,9 @@ def test_every_past_moment_answers_as_full_snapshots_would(
         max_size=8,
     )
 )
-def test_after_a_clock_was_set_back_history_and_the_current_offers_agree(store: Store, polls: list[tuple]) -> None:
+def test_after_a_clock_was_set_back_history_and_the_current_offers_agree(
+    store: Store, polls: list[tuple[dict[str, int], int, int, bool]]
+) -> None:
     source, minute = f"s{next(_sources)}", 0.0
     query = OfferQuery(providers=(source,))
     for told, later, ahead, complete in polls:
