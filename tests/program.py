@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psutil
@@ -18,6 +19,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 # As its users start it, but for the script, which is tried with the wheel.
 GPUBROKER = (sys.executable, "-P", "-m", "cli")
+NOTHING: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 
@@ -28,11 +30,13 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**inherited, **own, "NO_COLOR": "1", "COLUMNS": "160", **more}
 
 
-def start(*arguments: str, home: Path, cwd: Path | None = None, **more: str) -> subprocess.Popen[str]:
-    """The program, under way, in a session of its own."""
+def start(
+    *arguments: str, home: Path, cwd: Path | None = None, env: Mapping[str, str] = NOTHING, **more: str
+) -> subprocess.Popen[str]:
+    """The program, under way, in a session of its own. ``env`` and ``more``: variables of its environment."""
     return subprocess.Popen(
         [*GPUBROKER, *arguments],
-        env=environment(home, **more),
+        env=environment(home, **env, **more),
         cwd=cwd or home.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -43,10 +47,15 @@ def start(*arguments: str, home: Path, cwd: Path | None = None, **more: str) -> 
 
 
 def run(
-    *arguments: str, home: Path, cwd: Path | None = None, timeout: float = 60.0, **more: str
+    *arguments: str,
+    home: Path,
+    cwd: Path | None = None,
+    timeout: float = 60.0,
+    env: Mapping[str, str] = NOTHING,
+    **more: str,
 ) -> subprocess.CompletedProcess[str]:
     """The program, to its end."""
-    with start(*arguments, home=home, cwd=cwd, **more) as process:
+    with start(*arguments, home=home, cwd=cwd, env=env, **more) as process:
         out, err = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

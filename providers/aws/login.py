@@ -100,7 +100,7 @@ class AwsLogin:
         sign = sign_of_login(settings)
         if not sign or not has_sdk():
             return None
-        import boto3  # type: ignore[import-untyped]  # ships no types
+        import boto3
         from botocore.session import Session  # type: ignore[import-untyped]  # ships no types
 
         with _translated(f"{NAME}: {sign}"):

@@ -127,7 +127,7 @@ class CloudLab:
 @contextmanager
 def running_lab(folder: Path) -> Iterator[CloudLab]:
     """Build the cloud in that folder and start it; end it with all that runs in it."""
-    import boto3  # type: ignore[import-untyped]  # ships no types
+    import boto3
 
     with ExitStack() as stack:
         stack.enter_context(mounted_image(folder / "image"))

@@ -58,7 +58,7 @@ def job_file(tmp_path: Path) -> Path:
 
 def show(home: Path) -> dict[str, Any]:
     """What `gpubroker jobs show` says of the job; like any command, it starts a reconciler that is missing."""
-    done = run("jobs", "show", "character-model", "--json", home=home, **WEAR)
+    done = run("jobs", "show", "character-model", "--json", home=home, env=WEAR)
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document

@@ -92,7 +92,7 @@ class Away:
 
     def cli(self, *words: str) -> str:
         """What the program prints; like any of its commands, this starts a reconciler that is missing."""
-        done = run(*words, home=self.home, **self.variables)
+        done = run(*words, home=self.home, env=self.variables)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

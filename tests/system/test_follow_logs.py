@@ -37,8 +37,8 @@ spot = "0.30"
 class Following:
     """A `jobs logs --follow` under way, and the lines it has printed so far."""
 
-    def __init__(self, job: str, home: Path, **settings: str) -> None:
-        self.process = start("jobs", "logs", job, "--follow", home=home, **settings)
+    def __init__(self, job: str, home: Path, settings: Mapping[str, str]) -> None:
+        self.process = start("jobs", "logs", job, "--follow", home=home, env=settings)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -47,6 +47,9 @@ class Following:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
+
+    def has_begun(self) -> bool:
+        return self.lines == ["one"]
 
     def end(self) -> int:
         status = self.process.wait(PATIENCE)
@@ -75,14 +78,14 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
         for provider in jobs:
             job = tmp_path / f"{provider}.yaml"
             job.write_text(f"name: on-{provider}\nconstraints: {{providers: [{provider}]}}\nrun: |\n  {script}\n")
-            done = run("submit", str(job), "--yes", "--detach", home=home, timeout=PATIENCE, **settings)
+            done = run("submit", str(job), "--yes", "--detach", home=home, timeout=PATIENCE, env=settings)
             assert done.returncode == 0, done.stderr
-        following = [Following(f"on-{provider}", home, **settings) for provider in jobs]
+        following = [Following(f"on-{provider}", home, settings) for provider in jobs]
         for one in following:
-            eventually(lambda one=one: one.lines == ["one"], "the first line comes", PATIENCE)
+            eventually(one.has_begun, "the first line comes", PATIENCE)
             assert one.process.poll() is None
         go.touch()
         assert [one.end() for one in following] == [0] * len(jobs)
         assert [one.lines for one in following] == [["one", "two", "three"]] * len(jobs)
-        tail = run("jobs", "logs", "on-owned", "--follow", "--tail", "1", home=home, timeout=PATIENCE, **settings)
+        tail = run("jobs", "logs", "on-owned", "--follow", "--tail", "1", home=home, timeout=PATIENCE, env=settings)
         assert (tail.returncode, tail.stdout) == (0, "three\n")

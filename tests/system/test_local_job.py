@@ -20,7 +20,7 @@ def test_a_killed_training_program_is_a_failure_that_goes_on_from_its_checkpoint
     home = tmp_path / "home"
     # Long enough that the program still runs when the agent has stored its first checkpoint, however fast the machine.
     job_file.write_text(job_file.read_text().replace("--batch 16", "--batch 40"))
-    cli = start("submit", str(job_file), "--yes", "--json", home=home, **WEAR)
+    cli = start("submit", str(job_file), "--yes", "--json", home=home, env=WEAR)
     eventually(lambda: saved(home), "a checkpoint is saved")
     assert eventually(lambda: kill(processes(home, "command")), "the program is there")
     out, err = cli.communicate(timeout=100)
@@ -44,7 +44,7 @@ def test_killing_the_command_line_and_the_reconciler_loses_nothing(tmp_path: Pat
 def undisturbed(tmp_path: Path, job_file: Path, moment: str, victims: tuple[str, ...]) -> None:
     """Kill these when the first such event (or ``checkpoint``) is there: the job does not even notice."""
     home = tmp_path / "home"
-    cli = start("submit", str(job_file), "--yes", home=home, **WEAR)
+    cli = start("submit", str(job_file), "--yes", home=home, env=WEAR)
     reached = (lambda: saved(home)) if moment == "checkpoint" else counted(home, moment)
     eventually(reached, f"it comes to {moment}")
     if "cli" in victims:
@@ -73,7 +73,7 @@ def test_the_broker_killed_at_any_moment(tmp_path: Path, job_file: Path, moment:
 def test_the_broker_killed_again_and_again(tmp_path: Path, job_file: Path) -> None:
     """A reconciler that lives for a moment at a time still brings the job to its end."""
     home = tmp_path / "home"
-    start("submit", str(job_file), "--yes", "--detach", home=home, **WEAR).communicate(timeout=60)
+    start("submit", str(job_file), "--yes", "--detach", home=home, env=WEAR).communicate(timeout=60)
     for _ in range(12):
         show(home)
         kill(processes(home, "reconciler"))
@@ -85,7 +85,7 @@ def test_the_broker_killed_again_and_again(tmp_path: Path, job_file: Path) -> No
 @pytest.mark.system
 def test_a_killed_agent_is_a_lost_machine_that_is_resumed(tmp_path: Path, job_file: Path) -> None:
     home = tmp_path / "home"
-    cli = start("submit", str(job_file), "--yes", home=home, **WEAR)
+    cli = start("submit", str(job_file), "--yes", home=home, env=WEAR)
     eventually(lambda: saved(home), "a checkpoint is saved")
     assert kill(processes(home, "agent"))
     cli.communicate(timeout=200)
@@ -104,7 +104,7 @@ def test_killed_more_often_than_it_may_be_retried(tmp_path: Path, job_file: Path
     endless = f"--steps {STEPS * 1000}"  # so that it still runs when the broker's store says that it does
     text = job_file.read_text().replace(f"--steps {STEPS}", endless)
     job_file.write_text(text.replace("failures: 2", "failures: 1"))
-    cli = start("submit", str(job_file), "--yes", "--json", home=home, **WEAR)
+    cli = start("submit", str(job_file), "--yes", "--json", home=home, env=WEAR)
     for number in (1, 2):
         eventually(counted(home, "command_started", number), "it runs")
         assert eventually(lambda: kill(processes(home, "command")), "the program is there")

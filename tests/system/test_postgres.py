@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import kill, processes, run, start
-from tests.system.conftest import STEPS, WEAR, eventually, saved, verify_checkpoints
+from tests.program import eventually, kill, processes, run, start
+from tests.system.conftest import STEPS, WEAR, saved, verify_checkpoints
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 def test_the_local_job_on_postgresql(tmp_path: Path, job_file: Path, new_postgres: Callable[[], str]) -> None:
     home, url = tmp_path / "home", new_postgres()
     store = {"GPUBROKER_STORE": url, **WEAR}
-    cli = start("submit", str(job_file), "--yes", "--json", home=home, **store)
+    cli = start("submit", str(job_file), "--yes", "--json", home=home, env=store)
     eventually(lambda: saved(home), "a checkpoint is saved")
     kill(processes(home, "command"))
     kill(processes(home, "reconciler"))
     out, err = cli.communicate(timeout=200)
     assert cli.returncode == 0, err
     assert json.loads(out)["state"] == "succeeded"
-    shown = run("jobs", "show", "character-model", "--json", home=home, **store)
+    shown = run("jobs", "show", "character-model", "--json", home=home, env=store)
     document = json.loads(shown.stdout)
     assert [attempt["cause"] for attempt in document["attempts"]] == ["killed_by_signal", "completed"]
     verify_checkpoints(home)
@@ -40,7 +40,10 @@ def in_database(url: str) -> tuple[int, tuple[int, int]]:
     import psycopg
 
     with psycopg.connect(url) as connection:
-        (events,) = connection.execute("SELECT count(*) FROM attempt_event").fetchone()
+        counted = connection.execute("SELECT count(*) FROM attempt_event").fetchone()
         query = "SELECT coalesce(sum(micros) FILTER (WHERE account = 'held'), 0), sum(micros) FROM ledger_entry"
-        held, total = connection.execute(query).fetchone()
-    return events, (int(held), int(total))
+        sums = connection.execute(query).fetchone()
+    assert counted is not None, "an aggregate is one row"
+    assert sums is not None, "an aggregate is one row"
+    held, total = sums
+    return int(counted[0]), (int(held), int(total))

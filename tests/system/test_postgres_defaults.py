@@ -51,8 +51,9 @@ def ask(url: str, *statements: str, options: str = "") -> Any:
 
     with psycopg.connect(url, autocommit=True, options=options) as connection:
         for statement in statements:
-            found = connection.execute(statement)  # type: ignore[arg-type]  # our own words
-        return found.fetchone()[0] if found.description else None
+            found = connection.execute(statement)
+        row = found.fetchone() if found.description else None
+    return row and row[0]
 
 
 _IDLE = "FROM pg_stat_activity WHERE state = 'idle' AND datname = current_database()"

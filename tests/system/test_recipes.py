@@ -37,7 +37,7 @@ def test_taken_away_and_resumed_it_learns_the_same(recipe: str, tmp_path: Path) 
     program = (TORCHRUN if recipe == "torchrun" else "") + f"train.py --steps {STEPS} --checkpoint-every {EVERY}"
     straight = undisturbed(program, folder, tmp_path / "straight")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    cli = start("submit", str(shortened(folder, program)), "--yes", home=home, PATH=path, **WEAR)
+    cli = start("submit", str(shortened(folder, program)), "--yes", home=home, PATH=path, env=WEAR)
     eventually(lambda: any(home.glob("runs/*/checkpoints/*/manifest.json")), "a checkpoint is saved", 120)
     # The oldest: for a moment between fork and exec there may be another that looks like it.
     min(processes(home, "agent"), key=lambda process: process.create_time()).terminate()
@@ -91,4 +91,5 @@ def said(home: Path) -> str:
 
 def weights(text: str) -> str:
     """The fingerprint of what was learnt in the end."""
-    return re.findall(r"^weights (\w+)", text, re.MULTILINE)[-1]
+    *_, last = re.finditer(r"^weights (\w+)", text, re.MULTILINE)
+    return last[1]

@@ -157,7 +157,7 @@ def test_no_secret_is_kept_printed_or_answered(
     said: list[str] = []
 
     def command(*words: str, code: int | None = 0) -> Any:
-        done = run(*words, home=home, timeout=120, **variables)
+        done = run(*words, home=home, timeout=120, env=variables)
         said.extend([done.stdout, done.stderr])
         assert code is None or done.returncode == code, done.stderr
         return done
@@ -173,12 +173,12 @@ def test_no_secret_is_kept_printed_or_answered(
         eventually(seen.exists, "the command runs and has its secret", 120)
         command("prices", "watch", "add", "--gpu", "H100", "--below", "99", "--name", "cheap", code=None)
         command("prices", "watch", "test", "desk", code=None)
-        for words in (
+        for question in (
             ("prices", "poll", "-p", "vast", "--json"), ("prices", "status"),
             ("doctor", "--verbose"), ("doctor", "--json"), ("doctor", "--sweep", "--json"), ("plan", str(job)),
             ("jobs", "show", name, "--json"), ("jobs", "logs", name), ("report", "billed", "--json"),
         ):  # fmt: skip
-            command(*words, code=None)
+            command(*question, code=None)
         assert in_processes(canary)
         alive = in_processes(secret) + found_in("an answer", answers(listen, secret["page"]), secret)
         go.touch()

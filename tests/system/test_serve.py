@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,13 +69,13 @@ def test_killed_while_it_leads(tmp_path: Path, new_postgres: Callable[[], str]) 
         victim.wait()
         died = time.monotonic()
         (other,) = services
-        eventually(lambda other=other: leads(home, other), "the other takes over", PATIENCE)
+        eventually(partial(leads, home, other), "the other takes over", PATIENCE)
         slowest = max(slowest, time.monotonic() - died)
         services[2 + kill] = service(home, url, 2 + kill)
     ended = eventually(lambda: closed(store), "every job is closed", 240)
     print(f"{KILLS} leaders killed; the slowest take-over took {slowest:.1f} s ({STAND_BY} s once it is up)")
     for number, process in services.items():
-        eventually(lambda number=number: (home / f"serve-{number}.log").read_text(), "it is up")
+        eventually((home / f"serve-{number}.log").read_text, "it is up")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     ran = mark.read_text().split()

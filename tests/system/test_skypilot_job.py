@@ -97,9 +97,9 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
     (tmp_path / "offers.csv").write_text(OFFERS)
     (tmp_path / "policy.yaml").write_text(POLICY)
     for words in (["prices", "import", "offers.csv", "--provider", "lab"], ["policy", "apply", "policy.yaml"]):
-        done = run(*words, home=home, **settings)
+        done = run(*words, home=home, env=settings)
         assert done.returncode == 0, done.stderr
-    cli = start("submit", str(job_file), "--yes", home=home, **settings)
+    cli = start("submit", str(job_file), "--yes", home=home, env=settings)
     try:
         eventually(counted(home, "launched"), "SkyPilot has the launch", 120)
         lap("SkyPilot has the launch")
@@ -126,7 +126,7 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
     assert ended.of("restored")[-1]["step"] > 0
     assert [one["engine"] for one in ended.of("launch_requested")] == ["skypilot"] * 2
     verify_bill(ended)
-    assert "loss" in out + run("jobs", "logs", "character-model", home=home, **settings).stdout
+    assert "loss" in out + run("jobs", "logs", "character-model", home=home, env=settings).stdout
     assert "No existing clusters" in server.sky("status")
     assert not cluster.run("squeue", "--noheader").strip()
     eventually(lambda: not processes(home), "every process of the broker is gone", 30)
@@ -135,7 +135,7 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
 
 
 def told(home: Path, settings: dict[str, str]) -> EndedJob:
-    done = run("jobs", "show", "character-model", "--json", home=home, **settings)
+    done = run("jobs", "show", "character-model", "--json", home=home, env=settings)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["state"] == "succeeded"

@@ -53,7 +53,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(
     tmp_path: Path, job_file: Path, cluster: SlurmCluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
-    cli = start("submit", str(job_file), "--yes", home=home, **settings)
+    cli = start("submit", str(job_file), "--yes", home=home, env=settings)
     eventually(lambda: saved(home), "a checkpoint is saved")
     take_all(cluster)
     _, err = cli.communicate(timeout=200)
@@ -69,7 +69,7 @@ def test_scancel_by_a_stranger_is_an_interruption_and_a_node_that_is_drained_is_
     tmp_path: Path, job_file: Path, cluster: SlurmCluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
-    cli = start("submit", str(job_file), "--yes", home=home, **settings)
+    cli = start("submit", str(job_file), "--yes", home=home, env=settings)
     eventually(lambda: saved(home), "a checkpoint is saved")
     cluster.run("scancel", "--user=root")
     eventually(counted(home, "restored", 2), "it goes on")
@@ -88,7 +88,7 @@ def test_a_controller_that_is_away_for_a_while_costs_nothing(
     tmp_path: Path, job_file: Path, cluster: SlurmCluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
-    cli = start("submit", str(job_file), "--yes", home=home, **settings)
+    cli = start("submit", str(job_file), "--yes", home=home, env=settings)
     eventually(lambda: saved(home), "a checkpoint is saved")
     cluster.stop("slurmctld")
     eventually(lambda: at_step(home, STEPS), "it works on", 120)

@@ -165,7 +165,16 @@ def test_a_program_that_uses_it_passes_strict_type_checks(how: str, request: pyt
     folder.mkdir()
     (folder / "client.py").write_text(CLIENT)
     (folder / "wrong.py").write_text(CLIENT.replace("seen: Preview", "seen: str"))
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", made.python, "--cache-dir", folder / "c"]
+    mypy: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-executable",
+        made.python,
+        "--cache-dir",
+        folder / "c",
+    ]
     for name, code in (("client.py", 0), ("wrong.py", 1)):
         checked = subprocess.run([*mypy, name], cwd=folder, capture_output=True, text=True, timeout=400)
         assert checked.returncode == code, checked.stdout + checked.stderr

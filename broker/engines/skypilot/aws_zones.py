@@ -32,7 +32,7 @@ class AwsZones:
 def _described(region: str) -> list[dict[str, Any]]:
     where = f"aws {region} DescribeAvailabilityZones"
     try:
-        import boto3  # type: ignore[import-untyped]  # ships no types
+        import boto3
         from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
             BotoCoreError,
             ClientError,
