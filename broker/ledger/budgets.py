@@ -8,12 +8,12 @@ pays nothing before or after it.
 
 from __future__ import annotations
 
+import re
 from calendar import month_name
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import translate
 from functools import lru_cache
-from re import compile as compiled
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from broker.core.market.offers import MoneyKind
@@ -185,7 +185,7 @@ def matches(patterns: tuple[str, ...], name: str | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    return compiled("|".join(translate(pattern) for pattern in patterns)).match
+    return re.compile("|".join(translate(pattern) for pattern in patterns)).match
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from broker.agent.store import make_private
 from broker.core.errors import NoCapacity
-from broker.core.market.machines import Machine as Listed
+from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.detached import Slot
@@ -79,7 +79,7 @@ class SandboxEngine:
             slot.cancel()
             slot.enforce(STOP_PATIENCE + timedelta(seconds=5))
 
-    def machines(self) -> Iterator[Listed]:
+    def machines(self) -> Iterator[Machine]:
         return living(self._home, self._handles, "a sandbox machine")
 
     def end(self, handle: str) -> None:

@@ -33,24 +33,24 @@ class NotPermitted(Refused):
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Converts the SDK's exceptions to a `BrokerError`. ``where``: for its message."""
-    from azure.core import exceptions as said
+    from azure.core import exceptions
 
     try:
         yield
     except BrokerError as error:
         error.where = error.where or where
         raise
-    except said.ClientAuthenticationError as error:
+    except exceptions.ClientAuthenticationError as error:
         raise _of_login(error, where) from error
-    except (said.DecodeError, said.DeserializationError, said.SerializationError) as error:
-        if isinstance(error, said.IncompleteReadError):
+    except (exceptions.DecodeError, exceptions.DeserializationError, exceptions.SerializationError) as error:
+        if isinstance(error, exceptions.IncompleteReadError):
             raise Unreachable("the answer was cut short", where=where) from error
         raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
-    except said.HttpResponseError as error:
+    except exceptions.HttpResponseError as error:
         raise _of_service(error, where) from error
-    except (said.ServiceRequestError, said.ServiceResponseError) as error:
+    except (exceptions.ServiceRequestError, exceptions.ServiceResponseError) as error:
         raise _unreachable(error, where) from error
-    except said.AzureError as error:
+    except exceptions.AzureError as error:
         raise Refused(_short(error), where=where) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # The SDK's readers let the errors of their own code through, where an answer has another shape.

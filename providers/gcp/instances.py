@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from broker.core.errors import Refused
 from broker.core.market.capacity import Instance
-from broker.core.market.machines import STORE_TAG
-from broker.core.market.machines import TAG as LABEL
+from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, SkippedRow
 from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
 from providers.gcp.refusals import NotFound
@@ -28,9 +27,9 @@ _ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z0-9]+)/([a-z][-a-z0-9]{0,62})")
 
 def labelled(asking: GcpCaller) -> Iterator[Instance]:
     """Labelled machines of all zones. Raises what `GcpCaller.rows` raises."""
-    rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{LABEL}:*", max_results=_PER_PAGE)
+    rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{TAG}:*", max_results=_PER_PAGE)
     for found in rows:
-        if isinstance(found, SkippedRow) or LABEL not in found.row.labels or not found.row.name:
+        if isinstance(found, SkippedRow) or TAG not in found.row.labels or not found.row.name:
             continue
         row, zone = found.row, found.place
         kind = CapacityType.SPOT if row.scheduling.preemptible else CapacityType.ON_DEMAND
@@ -40,7 +39,7 @@ def labelled(asking: GcpCaller) -> Iterator[Instance]:
             region=region_of(zone),
             zone=zone,
             instance_type=last(row.machine_type),
-            key=row.labels[LABEL],
+            key=row.labels[TAG],
             state=row.status,
             billed=row.status in _BILLED,
             since=utc(row.last_start_timestamp) or utc(row.creation_timestamp),

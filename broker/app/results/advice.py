@@ -4,9 +4,9 @@ measured."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from re import compile as pattern
 from typing import Annotated, Any, Self
 
 from pydantic import PlainSerializer, WithJsonSchema
@@ -204,7 +204,7 @@ class DeployAdvice(Advice):
         return cls.from_parts(found, steps=steps)
 
 
-_USD = pattern(r"(^|_)usd(_|$)")
+_USD = re.compile(r"(^|_)usd(_|$)")
 
 
 def _numbers(figures: Mapping[str, object]) -> dict[str, object]:

@@ -103,7 +103,7 @@ def buy_or_rent(
     Rules of thumb are compared with the arithmetic. Options that are not given count as 0 and are listed.
     """
     from broker.app.results.advice import BuyOrRentAdvice
-    from broker.cli.advise import buy_or_rent_view as view
+    from broker.cli.advise import buy_or_rent_view
     from broker.economics.buy_or_rent import BuyOrRentInputs, monthly_usd
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
     from broker.economics.rules import changed
@@ -160,8 +160,8 @@ def buy_or_rent(
             )
         )
     else:
-        terminal.show(*view.screen(terminal.out, case, found, opinions, notes))
-    draw(terminal, lambda: [view.costs_by_hours(case, found)], chart=chart, picture=picture, force=force)
+        terminal.show(*buy_or_rent_view.screen(terminal.out, case, found, opinions, notes))
+    draw(terminal, lambda: [buy_or_rent_view.costs_by_hours(case, found)], chart=chart, picture=picture, force=force)
 
 
 def _looked_up(

@@ -185,8 +185,7 @@ def _options(
     thumb: RulesOfThumb,
 ) -> tuple[ServingOption, ...]:
     from broker.core.values.accelerators import lookup
-    from broker.economics.serving_options import GpuHourPrices as PerGpu
-    from broker.economics.serving_options import options, simulated
+    from broker.economics.serving_options import GpuHourPrices, options, simulated
     from broker.economics.unit_cost import energy_usd_per_hour
     from broker.economics.units import HOURS_PER_YEAR
 
@@ -202,7 +201,7 @@ def _options(
         power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
         owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None
         rented, reserved = CapacityType.ON_DEMAND, CapacityType.RESERVED
-        prices_of = PerGpu(
+        prices_of = GpuHourPrices(
             owned, per_gpu(card.name, reserved), per_gpu(card.name, rented),
             _machines(prices, card.name, rented), _machines(prices, card.name, reserved),
         )  # fmt: skip

@@ -151,7 +151,7 @@ def placement(
     """
     from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
     from broker.backtest.placement.trace_files import TracePrices
-    from broker.cli.backtest import placement_view as view
+    from broker.cli.backtest import placement_view
 
     terminal = Terminal.of(context)
     given = [*(paths or []), *(traces or [])]
@@ -185,15 +185,15 @@ def placement(
         else:
             about = _of_job(terminal, job, request, days, deadline, told, processes)
             report = about.report
-    draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: placement_view.charts(report), chart=chart, picture=picture, force=force)
     if as_json:
         from broker.app.results.backtests import PlacementBacktest
 
         terminal.answer(PlacementBacktest.of(report, about, per_window=per_window))
     else:
         if about is not None:
-            terminal.show(*view.about_job(about))
-        terminal.show(*view.tables(terminal.out, report))
+            terminal.show(*placement_view.about_job(about))
+        terminal.show(*placement_view.tables(terminal.out, report))
 
 
 def _processors() -> int:

@@ -84,7 +84,7 @@ def reserve(
     whether used or not. Costs are in on-demand unit-hours; the optimum knows the demand in advance.
     """
     from broker.backtest.reserve.reserve import DEFAULT_POLICIES, ReserveReplay, run_reserve_backtest
-    from broker.cli.backtest import reserve_view as view
+    from broker.cli.backtest import reserve_view
 
     terminal = Terminal.of(context)
     request = ReserveReplay(
@@ -99,13 +99,13 @@ def reserve(
     check_picture(picture, force=force)
     with progress(terminal, "measuring") as told:
         report = run_reserve_backtest(request, told)
-    draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: reserve_view.charts(report), chart=chart, picture=picture, force=force)
     if as_json:
         from broker.app.results.backtests import ReserveBacktest
 
         terminal.answer(ReserveBacktest.of(report))
     else:
-        terminal.show(*view.tables(terminal.out, report))
+        terminal.show(*reserve_view.tables(terminal.out, report))
 
 
 def _hours(option: str, text: str) -> int:

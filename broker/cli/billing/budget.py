@@ -31,7 +31,7 @@ def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
 def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
     """List all budgets with their current period."""
-    from broker.cli.billing import budget_view as view
+    from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
     _, found = _budgets(terminal)
@@ -40,7 +40,7 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
 
         terminal.answer(BudgetList(budgets=[BudgetResult.of(line) for line in found]))
     else:
-        terminal.show(*(view.table(terminal.out, found) if found else [_NONE]))
+        terminal.show(*(budget_view.table(terminal.out, found) if found else [_NONE]))
 
 
 @app.command(
@@ -61,7 +61,7 @@ def show(
 ) -> None:
     """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
     from broker.app.billing.budgets import days, notices_about
-    from broker.cli.billing import budget_view as view
+    from broker.cli.billing import budget_view
     from broker.cli.jobs import held_view
 
     terminal = Terminal.of(context)
@@ -70,7 +70,7 @@ def show(
     if budget is not None and not chosen:
         raise UnknownName("budget", budget, [line.spec.id for line in found])
     told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
-    charts = lambda: [view.chart(line, days(broker, line)) for line in chosen]  # noqa: E731  # drawn on demand
+    charts = lambda: [budget_view.chart(line, days(broker, line)) for line in chosen]  # noqa: E731  # drawn on demand
     draw(terminal, charts, chart=chart, picture=picture, force=force)
     if as_json:
         from broker.app.results.budgets import BudgetDetails, BudgetDetailsList
@@ -78,6 +78,6 @@ def show(
         results = [BudgetDetails.told(line, told[line.spec.id]) for line in chosen]
         terminal.answer(BudgetDetailsList(budgets=results) if budget is None else results[0])
         return
-    terminal.show(*(view.table(terminal.out, chosen) if chosen else [_NONE]))
+    terminal.show(*(budget_view.table(terminal.out, chosen) if chosen else [_NONE]))
     for line in chosen:
-        terminal.show(*view.story(line, told[line.spec.id]), *held_view.by_job(terminal.out, line))
+        terminal.show(*budget_view.story(line, told[line.spec.id]), *held_view.by_job(terminal.out, line))

@@ -43,7 +43,7 @@ def list_(
 ) -> None:
     """List capacity: as recorded here, and as reported by providers with a login. Changes nothing."""
     from broker.app.capacity.capacity import capacity as held
-    from broker.cli.capacity import capacity_view as view
+    from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     found = held(terminal.broker(), ask=not offline)
@@ -52,7 +52,7 @@ def list_(
 
         terminal.answer(CapacityList.of(found))
     else:
-        terminal.show(*view.table(terminal.out, found))
+        terminal.show(*capacity_view.table(terminal.out, found))
 
 
 @app.command(
@@ -106,7 +106,7 @@ def add(
     from rich.text import Text
 
     from broker.app.capacity import capacity as use_case
-    from broker.cli.capacity import capacity_view as view
+    from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -129,7 +129,7 @@ def add(
 
         terminal.answer(RecordedCapacity.of(added))
     else:
-        terminal.show(view.sentence(added))
+        terminal.show(capacity_view.sentence(added))
 
 
 @app.command(epilog=examples("gpubroker capacity remove 3"))
@@ -140,7 +140,7 @@ def remove(
 ) -> None:
     """Delete a record that was added by mistake. Cancels nothing at a provider."""
     from broker.app.capacity import capacity as use_case
-    from broker.cli.capacity import capacity_view as view
+    from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     removed = use_case.remove(terminal.broker(), number, by=terminal.actor)
@@ -149,7 +149,7 @@ def remove(
 
         terminal.answer(RecordedCapacity.of(removed))
     else:
-        terminal.show(f"Removed {view.sentence(removed)}")
+        terminal.show(f"Removed {capacity_view.sentence(removed)}")
 
 
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)

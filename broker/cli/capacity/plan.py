@@ -96,7 +96,7 @@ def plan(
     already held is read from the records of `capacity list`.
     """
     from broker.app.capacity import plan as use_case
-    from broker.cli.capacity import plan_view as view
+    from broker.cli.capacity import plan_view
     from broker.cli.capacity.terms import length
 
     terminal = Terminal.of(context)
@@ -123,13 +123,13 @@ def plan(
         spot_share=observed if spot_share is None else spot_share,
         notes=notes,
     )
-    draw(terminal, lambda: view.charts(planned), chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: plan_view.charts(planned), chart=chart, picture=picture, force=force)
     if as_json:
         from broker.app.results.capacity_plan import CapacityPlanList
 
         terminal.answer(CapacityPlanList.of(planned))
     else:
-        terminal.show(*view.tables(terminal.out, planned))
+        terminal.show(*plan_view.tables(terminal.out, planned))
 
 
 def _stated(

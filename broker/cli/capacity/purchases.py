@@ -63,7 +63,7 @@ def quote(
     """
     from broker.app.capacity import purchases as use_case
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view as view
+    from broker.cli.capacity import purchases_view
     from broker.cli.capacity.terms import length
     from broker.core.purchases.quotes import QuoteRequest
 
@@ -87,7 +87,7 @@ def quote(
 
         terminal.answer(QuoteList.of(quoted))
     else:
-        terminal.show(*view.quotes(terminal.out, quoted))
+        terminal.show(*purchases_view.quotes(terminal.out, quoted))
 
 
 def buy(
@@ -113,7 +113,7 @@ def buy(
     """
     from broker.app.capacity import purchases as use_case
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view as view
+    from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -129,7 +129,7 @@ def buy(
 
         terminal.answer(PurchasePreviewResult.of(seen))
     else:
-        terminal.show(*view.preview(seen))
+        terminal.show(*purchases_view.preview(seen))
 
 
 def purchases(
@@ -138,7 +138,7 @@ def purchases(
     as_json: AsJson = False,
 ) -> None:
     """List purchases that wait, were ordered or are held."""
-    from broker.cli.capacity import purchases_view as view
+    from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
     found = terminal.broker().store.purchases(closed=every)
@@ -147,12 +147,12 @@ def purchases(
 
         terminal.answer(PurchaseList.of(found))
     else:
-        terminal.show(*view.purchases(terminal.out, found))
+        terminal.show(*purchases_view.purchases(terminal.out, found))
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
     """Show a purchase: what, for how much, who approved it, and all that happened to it."""
-    from broker.cli.capacity import purchases_view as view
+    from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
     store = terminal.broker().store
@@ -162,7 +162,7 @@ def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> Non
 
         terminal.answer(PurchaseHistory.of(found, events))
     else:
-        terminal.show(*view.history(found, events))
+        terminal.show(*purchases_view.history(found, events))
 
 
 def approve(
@@ -252,11 +252,11 @@ def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
 
 
 def _answer(terminal: Terminal, purchase: Purchase, *, as_json: bool) -> None:
-    from broker.cli.capacity import purchases_view as view
+    from broker.cli.capacity import purchases_view
 
     if as_json:
         from broker.app.results.purchases import PurchaseResult
 
         terminal.answer(PurchaseResult.of(purchase))
     else:
-        terminal.show(*view.purchase(purchase))
+        terminal.show(*purchases_view.purchase(purchase))

@@ -37,7 +37,7 @@ def list_(
     capacity that wait for approval."""
     from broker.app.alerts import approvers
     from broker.app.jobs import approvals
-    from broker.cli.jobs import approvals_view as view
+    from broker.cli.jobs import approvals_view
     from broker.core.purchases.purchases import PurchaseState
 
     terminal = Terminal.of(context)
@@ -64,7 +64,9 @@ def list_(
         purchases = [PurchaseResult.of(one) for one in asking]
         terminal.answer(ApprovalList(requests=requests, standing=grants, purchases=purchases))
     else:
-        terminal.show(*view.listing(terminal.out, found, standing, me, now, told), *view.purchases(asking))
+        terminal.show(
+            *approvals_view.listing(terminal.out, found, standing, me, now, told), *approvals_view.purchases(asking)
+        )
 
 
 @app.command(
@@ -212,11 +214,11 @@ def _standing(
 
 
 def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:
-    from broker.cli.jobs import approvals_view as view
+    from broker.cli.jobs import approvals_view
 
     if as_json:
         from broker.app.results.approvals import StandingGrantResult
 
         terminal.answer(StandingGrantResult.of(grant, broker.clock.now()))
     else:
-        terminal.show(f"{word}: {view.standing_sentence(grant)}")
+        terminal.show(f"{word}: {approvals_view.standing_sentence(grant)}")

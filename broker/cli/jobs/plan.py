@@ -69,7 +69,7 @@ def plan(
     """
     from broker.app.jobs.preview import preview
     from broker.app.policy.policies import check
-    from broker.cli.jobs import plan_view as view
+    from broker.cli.jobs import plan_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -89,8 +89,8 @@ def plan(
 
         terminal.answer(PlanResult.of(seen, chosen, limit=limit))
     else:
-        judged = view.judged_by(broker, what_if)
+        judged = plan_view.judged_by(broker, what_if)
         explained = chosen if explain else None
-        terminal.show(*view.screen(terminal.out, seen, explained=explained, judged=judged, limit=limit))
+        terminal.show(*plan_view.screen(terminal.out, seen, explained=explained, judged=judged, limit=limit))
     if seen.exit_code:
         raise typer.Exit(seen.exit_code)

@@ -107,14 +107,14 @@ def versions(context: typer.Context, as_json: AsJson = False) -> None:
     """List every version of the policy: when it was applied, by whom, and why. The newest is in force."""
     from broker.app.results.policies import Activation
     from broker.app.results.policy_preview import PolicyVersionList
-    from broker.cli.policy import policy_view as view
+    from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
     found = list(terminal.broker().store.policy_history())
     if as_json:
         terminal.answer(PolicyVersionList(versions=[Activation.of(one) for one in found]))
     elif found:
-        terminal.show(view.history_table(terminal.out, found))
+        terminal.show(policy_view.history_table(terminal.out, found))
     else:
         terminal.show("No policy was ever applied. Apply one with `gpubroker policy apply FILES`.")
 
@@ -125,8 +125,7 @@ def _propose(
     from broker.app.policy.preview import LAST_MONTH
     from broker.app.policy.preview import preview as previewed
     from broker.app.results.policy_preview import PolicyPreviewResult
-    from broker.cli.policy import policy_view as view
-    from broker.cli.policy import preview_view
+    from broker.cli.policy import policy_view, preview_view
 
     broker = terminal.broker()
     seen = previewed(broker, proposal.files, LAST_MONTH if past else None)
@@ -134,7 +133,7 @@ def _propose(
         terminal.answer(PolicyPreviewResult.of(seen))
         return
     if diff and seen.changed:
-        terminal.show(*view.difference(seen.difference))
+        terminal.show(*policy_view.difference(seen.difference))
     if seen.changed and (seen.before or dry_run):
         terminal.show(*preview_view.screen(terminal.err if as_json else terminal.out, seen))
     if dry_run:
@@ -164,7 +163,7 @@ def _confirm(terminal: Terminal, seen: PolicyPreview, command: str) -> None:
 def _activate(terminal: Terminal, broker: Broker, proposal: _Proposal, *, as_json: bool) -> None:
     from broker.app.policy import policies
     from broker.app.service import background
-    from broker.cli.policy import policy_view as view
+    from broker.cli.policy import policy_view
 
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.activate(broker, proposal.files, proposal.note, by=terminal.actor)
@@ -182,9 +181,9 @@ def _activate(terminal: Terminal, broker: Broker, proposal: _Proposal, *, as_jso
     if not changed:
         terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
     else:
-        terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
+        terminal.show(*policy_view.rule_table(terminal.out, broker.policy()), policy_view.changes(old, broker.policy()))
         terminal.show(f"Version {version.number} is active.")
-    terminal.say(*view.warnings(warnings), *view.left_out_cases(proposal.left_out))
+    terminal.say(*policy_view.warnings(warnings), *policy_view.left_out_cases(proposal.left_out))
 
 
 def _active(broker: Broker) -> PolicySet | None:

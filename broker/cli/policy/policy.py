@@ -24,7 +24,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     allow nothing.
     """
     from broker.app.policy import policies
-    from broker.cli.policy import policy_view as view
+    from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
     found = policies.check(terminal.broker(), files)
@@ -34,9 +34,10 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
 
         terminal.answer(CheckedPolicy.of(found, warnings, cases))
     else:
-        terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
+        terminal.say(*policy_view.warnings(warnings), *policy_view.left_out_cases(cases))
         terminal.show(
-            *view.rule_table(terminal.out, found), "The files are valid. Activate them with `gpubroker policy apply`."
+            *policy_view.rule_table(terminal.out, found),
+            "The files are valid. Activate them with `gpubroker policy apply`.",
         )
 
 
@@ -52,7 +53,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the active policy: its rules, and time and user of its activation."""
-    from broker.cli.policy import policy_view as view
+    from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -71,11 +72,11 @@ def show(
             "Activate one with `gpubroker policy apply FILES`.",
         )
     elif files:
-        terminal.show(*view.files(active))
+        terminal.show(*policy_view.files(active))
     elif history:
-        terminal.show(view.history_table(terminal.out, versions))
+        terminal.show(policy_view.history_table(terminal.out, versions))
     else:
-        terminal.show(view.heading(active), *view.rule_table(terminal.out, broker.policy()))
+        terminal.show(policy_view.heading(active), *policy_view.rule_table(terminal.out, broker.policy()))
 
 
 @app.command(epilog=examples("gpubroker policy schema", "gpubroker policy schema --json"))
@@ -110,8 +111,7 @@ def explain(
     """
     from broker.app.jobs.job_input import read_job
     from broker.app.policy import policies
-    from broker.cli.policy import policy_view as view
-    from broker.cli.policy import trial_view as trial
+    from broker.cli.policy import policy_view, trial_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -122,7 +122,7 @@ def explain(
 
             terminal.answer(RecordedDecisions.of(decisions))
         else:
-            terminal.show(*trial.recorded(terminal.out, decisions))
+            terminal.show(*trial_view.recorded(terminal.out, decisions))
         return
     wanted = read_job(job, broker.clock.now())
     terminal.adopt()
@@ -135,8 +135,8 @@ def explain(
 
         terminal.answer(PolicyExplanation.of(explained, (what_if or broker.policy()).version))
     else:
-        seen = trial.inputs(explained.admission.action, explained.facts)
-        terminal.show(*seen, *view.explained(terminal.out, explained))
+        seen = trial_view.inputs(explained.admission.action, explained.facts)
+        terminal.show(*seen, *policy_view.explained(terminal.out, explained))
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))
@@ -152,7 +152,7 @@ def try_cases(
     Made for CI: exits with 1 if a case fails. Needs no store.
     """
     from broker.app.policy import policies
-    from broker.cli.policy import trial_view as trial
+    from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
     tried = policies.try_cases(terminal.broker(look_after=False), files)
@@ -161,7 +161,7 @@ def try_cases(
 
         terminal.answer(PolicyTestResult.of(tried))
     else:
-        terminal.show(*trial.tried(tried))
+        terminal.show(*trial_view.tried(tried))
     if any(result.wrong for one in tried for result in one.results):
         raise typer.Exit(1)
 
@@ -184,7 +184,7 @@ def backtest(
     """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
     difference in cost. Changes nothing."""
     from broker.app.policy.backtest import backtest as backtested
-    from broker.cli.policy import trial_view as trial
+    from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -196,7 +196,7 @@ def backtest(
 
         terminal.answer(PolicyBacktest.of(found))
     else:
-        terminal.show(*trial.backtested(terminal.out, found))
+        terminal.show(*trial_view.backtested(terminal.out, found))
 
 
 app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)

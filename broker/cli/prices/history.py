@@ -67,7 +67,7 @@ def history(
     """
     from broker.app.market.price_history import over
     from broker.app.results.price_history import PriceHistoryList
-    from broker.cli.prices import history_view as view
+    from broker.cli.prices import history_view
     from broker.core.market.offers import OfferQuery
 
     terminal = Terminal.of(context)
@@ -89,12 +89,12 @@ def history(
     first, until = _bounds(broker.clock.now(), start, end, last)
     most = limit if as_json else limit or _ROWS
     period = over(broker, query, first, until, lambda offer: filters.fits(offer, machines), most=most)
-    title = view.title(gpu or [], capacity_type or [])
-    draw(terminal, lambda: [view.chart(period, title, _LINES)], chart=chart, picture=picture, force=force)
+    title = history_view.title(gpu or [], capacity_type or [])
+    draw(terminal, lambda: [history_view.chart(period, title, _LINES)], chart=chart, picture=picture, force=force)
     if as_json:
         terminal.answer(PriceHistoryList.of(period))
     elif not chart:
-        terminal.show(*view.table(terminal.out, period))
+        terminal.show(*history_view.table(terminal.out, period))
 
 
 def _show_moment(
@@ -107,7 +107,7 @@ def _show_moment(
 ) -> None:
     from broker.app.market.price_history import at as offered_at
     from broker.app.results.price_history import PastOfferList
-    from broker.cli.prices import history_view as view
+    from broker.cli.prices import history_view
 
     broker = terminal.broker()
     now = broker.clock.now()
@@ -117,7 +117,7 @@ def _show_moment(
     if terminal.as_json:
         terminal.answer(PastOfferList.of(found[:limit], len(found), when, known))
     else:
-        terminal.show(*view.moment_table(terminal.out, found[: limit or _ROWS], len(found), when, known))
+        terminal.show(*history_view.moment_table(terminal.out, found[: limit or _ROWS], len(found), when, known))
 
 
 def _bounds(now: datetime, start: str | None, end: str | None, last: str | None) -> tuple[datetime, datetime]:

@@ -79,8 +79,7 @@ def offers(
     """
     from broker.app.market.market import listing
     from broker.app.market.offer_rows import OfferFilter, wanted_rows
-    from broker.cli.prices import offer_groups
-    from broker.cli.prices import offer_view as view
+    from broker.cli.prices import offer_groups, offer_view
     from broker.core.errors import InvalidInput
     from broker.core.market.offers import CapacityType
 
@@ -133,7 +132,7 @@ def offers(
 
         terminal.answer(OfferList.of(rows, found, shown))
     else:
-        terminal.show(*view.table(terminal.out, rows[:shown], len(rows), found))
+        terminal.show(*offer_view.table(terminal.out, rows[:shown], len(rows), found))
 
 
 def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:

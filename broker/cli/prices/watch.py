@@ -72,22 +72,22 @@ def add(
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
     """
-    from broker.app.alerts import watches as use_case
-    from broker.cli.prices import watch_view as view
+    from broker.app.alerts import watches
+    from broker.cli.prices import watch_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     watch = _watch(terminal, gpu, provider, region, capacity_type, tell, every)
     watch = _waiting_for(watch, below, rises, within, available, stale)
-    watch = replace(watch, name=use_case.name_for(broker, watch) if name is None else name)
-    looked = use_case.add(broker, watch)
+    watch = replace(watch, name=watches.name_for(broker, watch) if name is None else name)
+    looked = watches.add(broker, watch)
     if as_json:
         from broker.app.results.watches import AddedWatch
 
         terminal.answer(AddedWatch.of_look(looked))
     else:
-        terminal.show(*view.added(looked))
-    terminal.say(*view.warnings(broker, watch))
+        terminal.show(*watch_view.added(looked))
+    terminal.say(*watch_view.warnings(broker, watch))
 
 
 def _watch(
@@ -160,7 +160,7 @@ def _part(option: str, text: str) -> float:
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List all watches: condition, state, and delivery of alerts."""
     from broker.app.alerts.watches import listed
-    from broker.cli.prices import watch_view as view
+    from broker.cli.prices import watch_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -170,16 +170,16 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
         terminal.answer(WatchList.of(found, broker.settings.notify))
     else:
-        terminal.show(*view.table(terminal.out, found, broker))
+        terminal.show(*watch_view.table(terminal.out, found, broker))
 
 
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Delete a watch. Queued alerts are still sent."""
-    from broker.app.alerts import watches as use_case
+    from broker.app.alerts import watches
 
     terminal = Terminal.of(context)
-    use_case.remove(terminal.broker(), name)
+    watches.remove(terminal.broker(), name)
     if as_json:
         from broker.app.results.watches import RemovedWatch
 
@@ -191,18 +191,18 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 @app.command(epilog=examples("gpubroker prices watch check", "gpubroker prices watch check --json"))
 def check(context: typer.Context, as_json: AsJson = False) -> None:
     """Check all watches now and send the alerts that are due. Exits with 5 if a delivery failed."""
-    from broker.app.alerts import watches as use_case
-    from broker.cli.prices import watch_view as view
+    from broker.app.alerts import watches
+    from broker.cli.prices import watch_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    checked = use_case.check(broker)
+    checked = watches.check(broker)
     if as_json:
         from broker.app.results.watches import WatchCheckResult
 
         terminal.answer(WatchCheckResult.of(checked))
     else:
-        terminal.show(*view.checked(checked, broker))
+        terminal.show(*watch_view.checked(checked, broker))
     if not all(delivery.ok for delivery in checked.deliveries):
         raise typer.Exit(5)
 
@@ -218,13 +218,13 @@ def trial(
 ) -> None:
     """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
     from broker.app.alerts import notify
-    from broker.cli.prices import watch_view as view
+    from broker.cli.prices import watch_view
     from broker.core.notices import Notice
 
     terminal = Terminal.of(context)
     targets = terminal.settings().notify
     if not targets:
-        raise InvalidInput("the settings name no recipient", hint=view.HOW_TO_TELL)
+        raise InvalidInput("the settings name no recipient", hint=watch_view.HOW_TO_TELL)
     chosen = notify.chosen(targets, [name.lower() for name in target or []])
     body = "If you can read this, gpubroker can send you alerts about prices and budgets."
     sent = notify.try_out(chosen, Notice("test", "gpubroker: test alert", body))
@@ -233,7 +233,7 @@ def trial(
 
         terminal.answer(AlertTest.of(sent))
     else:
-        terminal.show(*(line for one in sent for line in view.delivery(one, targets)))
+        terminal.show(*(line for one in sent for line in watch_view.delivery(one, targets)))
     if not all(one.ok for one in sent):
         raise typer.Exit(5)
 
@@ -241,6 +241,6 @@ def trial(
 def told(what: Looked | Delivery, broker: Broker) -> list[Any]:
     """What `gpubroker serve` prints of an alert or of its delivery."""
     from broker.app.alerts.notify import Delivery
-    from broker.cli.prices import watch_view as view
+    from broker.cli.prices import watch_view
 
-    return view.delivery(what, broker.settings.notify) if isinstance(what, Delivery) else view.noticed(what)
+    return watch_view.delivery(what, broker.settings.notify) if isinstance(what, Delivery) else watch_view.noticed(what)

@@ -11,8 +11,8 @@ from sqlalchemy import select, update
 
 from broker.core.market.watches import Watch, WatchState
 from broker.core.notices import Notice
+from broker.store import outbox
 from broker.store.engine.database import Database
-from broker.store.outbox import add as add_notice
 from broker.store.tables import WATCH
 
 
@@ -61,7 +61,7 @@ class Watches:
             if not connection.execute(update(WATCH).where(*mine).values(state=new)).rowcount:
                 return False
             if notice is not None:
-                add_notice(connection, notice, targets, at)
+                outbox.add(connection, notice, targets, at)
             return True
 
 

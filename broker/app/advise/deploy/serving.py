@@ -17,8 +17,7 @@ from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.memory import Precision
 from broker.economics.rules import RulesOfThumb
 from broker.economics.serving_options import GpuHourPrices, ServingOption
-from broker.economics.sourcing import SourcingNeed as Sourcing
-from broker.economics.sourcing import opinions
+from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
@@ -246,7 +245,7 @@ def _hardware(choices: list[_Choice], best: _Choice) -> PathStep:
 def _where(situation: DeployDemand, best: _Choice, verdict: str, rules: RulesOfThumb) -> PathStep:
     answer = best.answer
     said = opinions(
-        Sourcing(
+        SourcingNeed(
             hours_per_day=situation.hours_per_day,
             months=situation.months,
             gpus=best.gpus,
