@@ -1,8 +1,8 @@
 """From a requested attempt to a machine, or to the record that there is none.
 
-The engine is asked whether it knows the attempt, its run folder is prepared, the launch is judged, and only then made;
-the rules in force are asked once more right before the call. All that may be slow is done beside the loop
-(`EngineCalls`), so each step here either goes on from what has ended meanwhile or leaves the job for a later look.
+The engine is asked whether it knows the attempt, the run folder is prepared, the launch is judged and then made; the
+rules in force are checked again right before the call. Slow calls run outside the loop (`EngineCalls`), so each step
+here continues from finished calls or leaves the job for a later visit.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Secrets = Callable[[JobView], Mapping[str, str]]
 
 
 class Launching(Controller):
-    """Launches the attempt in question, or lets it go. ``secrets``: what a launch of the job takes along. ``patience``:
-    for how long an engine may put a launch off."""
+    """Launches the attempt concerned, or abandons it. ``secrets``: returns the secrets for a launch of the job.
+    ``patience``: how long an engine may postpone a launch, in broker time."""
 
     def __init__(
         self, ports: ReconcilerPorts, leases: Leases, check: LaunchCheck, secrets: Secrets, patience: timedelta
@@ -47,7 +47,7 @@ class Launching(Controller):
         self._let_go: dict[str, tuple[Cause, str]] = {}
 
     def goes_by(self, about: JobContext) -> str | None:
-        """Why the attempt is to be let go, if it is."""
+        """Why the attempt is to be abandoned, if it is."""
         return None if about.attempt is None else str(about.cause)
 
     def reconcile(self, about: JobContext) -> ControllerResult:
@@ -57,8 +57,8 @@ class Launching(Controller):
         return DecideAnew() if changed else NextLook()
 
     def _submit(self, view: JobView, attempt: AttemptView) -> bool:
-        """Find the attempt, or launch it where the rules in force still allow that. An attempt about which its engine
-        cannot be asked does not end here: an earlier process may have launched it already."""
+        """Find the attempt at its engine, or launch it if the rules in force still allow it. If the engine cannot be
+        queried, the attempt does not end: an earlier process may have launched it."""
         if (known := self._let_go.get(attempt.key)) is not None:
             return self._abandon(view, attempt, *known)
         if (launched := self._ports.calls.taken(attempt.key, Purpose.LAUNCH)) is not None:
@@ -83,7 +83,7 @@ class Launching(Controller):
             if prepared.value is not None:
                 return self._append(view, (attempt.number, ev.Launched(handle=prepared.value)))
             secrets = self._secrets(view)
-            ruling = self._check(view, attempt)  # last, so that nothing slow lies between it and the launch
+            ruling = self._check(view, attempt)  # last: nothing slow may come between it and the launch
         except BrokerError as error:
             return self._delayed(view, attempt, error)
         if isinstance(ruling, Objection):
@@ -100,7 +100,8 @@ class Launching(Controller):
         return outcome is not None and self._launched(view, attempt, outcome)
 
     def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
-        """What came of the call. No handle and no error: it was not made, as the judgement did not hold any more."""
+        """Record the outcome of the call. No handle and no error: it was not made, as the judgement was no longer
+        valid."""
         match outcome.error:
             case None if outcome.value is None:
                 return False
@@ -114,16 +115,16 @@ class Launching(Controller):
                 return self._delayed(view, attempt, error)
             case (AskAPerson() | GiveUp()) as error:
                 return self._failed(view, attempt, Cause.LAUNCH_REFUSED, error)
-            case error:  # nothing is known of an error that has no class: the engine may have launched it
+            case error:  # an unclassified error: the engine may have launched it
                 log.error("job %s, attempt %s: its launch", view.id, attempt.number, exc_info=error)
                 return self._abandon(view, attempt, Cause.LAUNCH_FAILED, f"{type(error).__name__}: {error}")
 
     def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause, evidence: str = "never launched") -> bool:
-        """A request that may or may not have reached its engine before a crash: find out, and only then let it go."""
+        """Abandon a request, after checking that it did not reach its engine before a crash."""
         launched = self._ports.calls.taken(attempt.key, Purpose.LAUNCH)
         if launched is not None and launched.value is not None:
             return self._append(view, (attempt.number, ev.Launched(handle=launched.value)))
-        if self._ports.calls.under_way(attempt.key):  # what is being launched cannot be called back, but its node can
+        if self._ports.calls.under_way(attempt.key):  # it cannot be cancelled, but its node can be stopped
             if view.cancel_requested:
                 self._withdraw(view, attempt, cause)
             return False
@@ -140,7 +141,7 @@ class Launching(Controller):
                 raise found.error
         except BrokerError as error:
             self._let_go.pop(attempt.key, None)
-            if view.cancel_requested:  # a machine that an earlier process launched need not wait for its engine
+            if view.cancel_requested:  # a machine of an earlier process stops without its engine
                 self._withdraw(view, attempt, cause)
             return self._delayed(view, attempt, error)
         if found.value is not None:
@@ -153,7 +154,7 @@ class Launching(Controller):
     def _find(self, engine: Engine, view: JobView, attempt: AttemptView, cause: Cause) -> str | None:
         handle = engine.find(attempt.key)
         if handle is None:
-            # Should a machine of it still come up, it finds this and goes away.
+            # If a machine of the attempt still comes up, this tells it to stop.
             with isolated(f"job {view.id}, attempt {attempt.number}: no word could be left for it"):
                 self._ports.mailbox.prepare(view, attempt, LeaseGrant(stop=cause))
         return handle
@@ -163,7 +164,7 @@ class Launching(Controller):
             self._leases.withdraw(view, attempt, self._ports.clock.now(), cause)
 
     def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
-        """Try again with the next look; say why, once."""
+        """Try again with the next tick; record the reason once."""
         because = f"{error} ({error.hint})" if error.hint else str(error)
         log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, because)
         reason = _why_not_launched(error)

@@ -1,5 +1,5 @@
-"""What each node is granted, as its ``lease.json`` should say; written when it changes, and renewed in time where the
-node counts how long nobody looked after it."""
+"""The lease of each node (``lease.json``): written when it changes, and renewed in time if the node limits its time
+without a broker."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from broker.runfolder.mailbox import LeaseGrant, Mailbox
 
 log = logging.getLogger(__name__)
 
-# Far less than the time to stop in that is paid for after ``paid_until``.
+# Far less than the stop grace, which is paid for after ``paid_until``.
 _ROUNDING = timedelta(seconds=5)
-# So many are written with one look for what can wait a few looks: nobody observes anything meanwhile.
+# The number of leases written per tick whose change can wait a few ticks: nothing is observed meanwhile.
 _A_LOOK = 100
 
 
 class NodeLimits(Protocol):
-    """What the policies limit on nodes that no broker looks after for the moment."""
+    """Limits of the policies that nodes enforce without a broker."""
 
     def idle_limits(self, view: JobView) -> Sequence[IdleLimit]:
-        """What of idleness ends a job, as far as its node can see that alone."""
+        """The idleness limits that the job's node can enforce alone."""
         ...
 
     def max_unattended(self, job: Job) -> timedelta | None:
-        """For how long a job's rented machines may go on when no broker looks after them; None: while they are paid."""
+        """The longest time that a job's rented machines may run without a broker; None: their funded time."""
         ...
 
     def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
-        """Where the present periods of the budgets end under which a job's money of that kind counts (UTC)."""
+        """The ends of the current periods (UTC) of the budgets that count this money of the job."""
         ...
 
 
@@ -60,7 +60,7 @@ class NoNodeLimits:
 
 
 class Leases:
-    """``mailbox``: where they are written. ``worklist``: what the jobs hold and spent."""
+    """Computes and writes leases. ``mailbox``: writes them. ``worklist``: the jobs' holds and spend."""
 
     def __init__(self, mailbox: Mailbox, worklist: Worklist, limits: NodeLimits) -> None:
         self._mailbox = mailbox
@@ -72,18 +72,18 @@ class Leases:
         self._turns = _Turns()
 
     def begin_look(self) -> None:
-        """All that is open is looked at from here on."""
+        """Start a tick: all open jobs are visited from here on."""
         self._turns.begin()
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> LeaseGrant:
-        """What the attempt's node is granted now."""
+        """The lease of the attempt's node now."""
         return self._grant(view, attempt, now)[0]
 
     def _grant(self, view: JobView, attempt: AttemptView, now: datetime) -> tuple[LeaseGrant, datetime | None]:
-        """What the attempt's node is granted, and until when its machines are paid."""
+        """The lease of the attempt's node, and until when its machines are paid (UTC)."""
         sums, longest = self._worklist.sums(view.id), self._limits.max_unattended(view.job)
         idle = tuple(self._limits.idle_limits(view))
-        # Once a machine is up at a fixed price, and no other is, time alone changes nothing.
+        # If the only machine that is up has a fixed price, time alone changes nothing.
         fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         steady = fixed and all(other.over for other in view.attempts if other is not attempt)
         meter = self._worklist.meters(view.id).get(attempt.number)
@@ -104,39 +104,39 @@ class Leases:
             lambda: self._limits.edges_ahead(view, kind),
         )
         lease = lease_of(view, attempt, funds, billed_time(view, now), now)
-        # What is not billed may be left alone; idle it shall not be.
+        # Machines that are not billed may run without a broker, but not idle.
         lease = replace(lease, idle=idle, max_unattended=longest if lease.paid_until is not None else None)
         paid = funds.paid_until if lease.paid_until is not None else None
         self._granted[attempt.key] = made_of, lease, paid
         return lease, paid
 
     def paid_until(self, view: JobView, now: datetime) -> datetime | None:
-        """When the money of the running attempt ends. One that uses it up faster than was judged is granted less
-        (`granted`), until the budgets have judged that."""
+        """When the money of the running attempt ends (UTC). The lease (`granted`) of an attempt that uses money faster
+        than was judged ends earlier, until the budgets have judged the new rate."""
         latest = view.latest
         return self._grant(view, latest, now)[1] if latest and not latest.state.final else None
 
     def find(self, view: JobView, attempt: AttemptView) -> None:
-        """Read beforehand what an earlier process wrote, where that will be asked for; from any thread."""
+        """Prefetch the lease that an earlier process wrote, if it will be needed. Thread-safe."""
         if attempt.key not in self._written:
-            with suppress(BrokerError):  # then `keep` asks again, and says so
+            with suppress(BrokerError):  # `keep` reads it again and logs the error
                 self._found[attempt.key] = self._mailbox.lease(view, attempt)
 
     def keep(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
-        """Keep the node's lease as it should be; one of an attempt that has ended tells its machine to stop. What
-        cannot be written is logged, and tried again with the next look."""
+        """Update the node's lease; that of an ended attempt tells its machine to stop. A failed write is logged and
+        repeated with the next tick."""
         if attempt.state.final:
             self.withdraw(view, attempt, now)
         else:
             self._write(view, attempt, self.granted(view, attempt, now), now)
 
     def withdraw(self, view: JobView, attempt: AttemptView, now: datetime, cause: Cause | None = None) -> None:
-        """Tell whatever machine the attempt may have to stop. ``cause``: why, where the attempt has not ended."""
+        """Tell any machine of the attempt to stop. ``cause``: the reason, if the attempt has not ended."""
         self._write(view, attempt, LeaseGrant(stop=attempt.cause or cause or Cause.FENCED), now)
 
     def _write(self, view: JobView, attempt: AttemptView, lease: LeaseGrant, now: datetime) -> None:
         try:
-            # Reading what an earlier process wrote is a fraction of writing it once more; but for its age.
+            # Reading an earlier process's lease is far cheaper than writing it again; it does not show its age.
             if attempt.key not in self._written and not lease.max_unattended:
                 there = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
                 if there is not None and not there.max_unattended:
@@ -148,7 +148,8 @@ class Leases:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
 
     def _is_to_be_written(self, key: str, lease: LeaseGrant, now: datetime) -> bool:
-        """Now: money, time and the word to stop do not wait, nor does a node that would soon stop by itself."""
+        """Whether to write the lease now. Changes of money, time and stop cause do not wait, nor do renewals that are
+        nearly due."""
         if key not in self._written:
             return True
         known, renewed_at = self._written[key]
@@ -158,14 +159,14 @@ class Leases:
         return news and self._turns.take(key)
 
     def forget(self, key: str) -> None:
-        """The attempt's job is closed."""
+        """Drop the state of an attempt: it is over."""
         self._granted.pop(key, None)
         self._written.pop(key, None)
         self._found.pop(key, None)
 
 
 class _Turns:
-    """Who of the many may be written with this look: first those who had to wait, in the order in which they came."""
+    """Limits the writes per tick: first those that had to wait, in their order."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, None] = {}  # a set with an order
@@ -173,7 +174,7 @@ class _Turns:
         self._free = 0
 
     def begin(self) -> None:
-        # Whoever is called and does not come needs nothing any more.
+        # A key that is called but does not come needs no write any more.
         self._called = set(islice(self._waiting, _A_LOOK))
         for key in self._called:
             del self._waiting[key]
@@ -191,7 +192,7 @@ class _Turns:
 
 
 def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
-    """Whether money, time and the word to stop are the same: each settlement rounds the end of the money a little
+    """Whether money, time and stop cause are the same: each settlement rounds the end of the money slightly
     differently."""
     if (one.ends_at, one.stop) != (other.ends_at, other.stop):
         return False
@@ -201,11 +202,11 @@ def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
 
 
 def _limits(lease: LeaseGrant) -> object:
-    """What else makes a difference to the node. Where a rule stands does not, and moves with each edit above it."""
+    """The other limits that matter to the node. The place of a rule does not, and changes with each edit above it."""
     return lease.max_unattended, [(one.below, one.stretch) for one in lease.idle]
 
 
 def _is_due(lease: LeaseGrant, renewed_at: datetime, now: datetime, part: float) -> bool:
-    """Whether the node must hear again that somebody looks after it: well before it would stop, whatever the clock.
-    ``part``: of the time that it waits for that."""
+    """Whether the lease must be renewed before the node stops for lack of a broker, whatever the clock. ``part``: the
+    fraction of ``max_unattended`` after which it is renewed."""
     return lease.max_unattended is not None and abs(now - renewed_at) >= lease.max_unattended * part

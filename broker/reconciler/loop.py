@@ -1,7 +1,7 @@
-"""The reconciler: brings what is, and what should be, together, one job and one step at a time.
+"""The reconciler: brings actual and desired state of jobs together, one job and one step at a time.
 
-Each step is decided by `decide.next_steps` from the stored events alone, taken here, and recorded before the next one
-is decided. So it may be killed anywhere: the next tick, in whatever process, goes on from the events. Intent is
+`decide.next_steps` derives each step from the stored events alone; it is taken here and recorded before the next
+decision. So the process may be killed at any point: the next tick, in any process, continues from the events. Intent is
 written before the effect, and no engine, object store or provider is called inside a transaction.
 """
 
@@ -41,16 +41,16 @@ from broker.runfolder.node_state import Dated
 
 log = logging.getLogger(__name__)
 
-# For how long a look waits for what engines answer, before and after its visits, and the last one for calls under way:
-# seconds of the wall clock.
+# Seconds (wall clock) that a tick waits for answers of engines, before and after its visits, and that `close` waits for
+# running calls.
 _A_MOMENT, _LAST_WAIT = 0.1, 5.0
-# More steps than a job can sensibly take in one tick (launch, end, pause, close …); a guard against a loop.
+# More steps than a job can take in one tick (launch, end, pause, close …); a guard against an endless loop.
 _STEPS_PER_TICK = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long things may take. ``settle_every``, ``patience`` and ``grace`` are in the broker's time."""
+    """Intervals and time limits. ``settle_every``, ``patience`` and ``grace`` are in broker time."""
 
     settle_every: timedelta = timedelta(seconds=60)
     patience: Patience = field(default_factory=Patience)
@@ -58,7 +58,7 @@ class Timing:
     retry_place: timedelta = timedelta(seconds=15)
 
     def scaled(self, factor: float) -> Timing:
-        """For a sandbox that runs faster: silence is caused by processes, and those run in wall-clock time."""
+        """For a sandbox that runs faster: processes, which cause silence, run in wall-clock time."""
         return replace(
             self,
             patience=self.patience.scaled(factor),
@@ -69,7 +69,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one look brought: jobs not closed, of them those that only wait for a person, and steps taken."""
+    """The result of one tick: open jobs, those of them that only wait for a person, and steps taken."""
 
     open: int
     waiting_for_people: int
@@ -82,11 +82,11 @@ class Tick:
 
 
 class Reconciler:
-    """Looks after every job of one store. One at a time per store; a second one would only lose races.
+    """Runs all jobs of one store. One per store at a time; a second one does no harm but loses races.
 
-    ``place``: places jobs. ``check``: judges requested launches again. ``judges``: are asked, in that order, about a
-    job that needs no other step, until one has changed something. ``limits``: what nodes limit by themselves.
-    ``secrets``: what a launch takes along.
+    ``place``: places jobs. ``check``: judges requested launches again. ``judges``: run in this order for a job without
+    another step, until one changes something. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
+    for a launch of a job. ``closing``: called before a job is closed.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class Reconciler:
         self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
 
     def tick(self) -> Tick:
-        """Look at every open job once. One job's trouble is logged and does not keep the others waiting."""
+        """Visit every open job once. An error of one job is logged and does not delay the others. Raises
+        `StoreProblem`."""
         views = self._worklist.look()
         self._leases.begin_look()
         self._signals.ask(views, _A_MOMENT)
@@ -128,8 +129,8 @@ class Reconciler:
         return Tick(len(views), waiting, steps)
 
     def close(self) -> None:
-        """No look follows. Calls of engines that do not end soon are left behind, as they are when the process is
-        killed: whoever looks next asks the engine what came of them."""
+        """End the work of this process. Engine calls that do not end soon are abandoned, as when the process is killed:
+        the next process asks the engine for their results."""
         if left := self._calls.close(_LAST_WAIT):
             log.warning("%d calls of engines are left behind; the next look asks what came of them", left)
 
@@ -139,13 +140,13 @@ class Reconciler:
             return self._advance(view)
         except BrokerError as error:
             log.warning("job %s: %s", view.id, error)
-        except Exception:  # a mistake of ours over one job must not leave all others alone
+        except Exception:  # a bug with one job must not affect the others
             log.exception("job %s: left for the next look", view.id)
         return 0, False
 
     def _work(self) -> tuple[int, int]:
-        """Look at each job in the queue, and at those whose calls of engines end within a moment, as most do; the
-        others are for later looks. How many steps were taken, and how many jobs wait for a person."""
+        """Visit each job in the queue, and those whose engine calls end within a moment, as most do; the others are
+        left for later ticks. Returns the number of steps taken and of jobs that wait for a person."""
         steps, waiting, until = 0, set[str](), 0.0
         while True:
             job_id = self._queue.next()
@@ -162,7 +163,8 @@ class Reconciler:
             self._hear(0.0)
 
     def _hear(self, seconds: float) -> bool:
-        """Put those first whose calls of engines have ended; whether any had. Waits for the first one."""
+        """Move jobs whose engine calls have ended to the front of the queue; returns whether there were any. Waits up
+        to ``seconds`` (wall clock) for the first one."""
         ended = self._calls.ended(seconds)
         for key in ended:
             attempts = self._signals.take(key)
@@ -173,7 +175,7 @@ class Reconciler:
         return bool(ended)
 
     def _advance(self, view: JobView) -> tuple[int, bool]:
-        """Take steps until nothing changes; how many were taken, and whether the job now waits for a person."""
+        """Take steps until nothing changes; returns their number, and whether the job now waits for a person."""
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
@@ -198,7 +200,7 @@ class Reconciler:
         return taken, people
 
     def _act(self, steps: Sequence[decide.Step], about: JobContext) -> bool:
-        """Take the steps, and ask the judges where they changed nothing. Whether to decide anew."""
+        """Take the steps, and run the judges if they changed nothing. Returns whether to decide again."""
         changed = False
         for step in steps:
             changed |= self._tried(partial(self._take, step), about, type(step).__name__.lower())
@@ -207,8 +209,7 @@ class Reconciler:
         return changed
 
     def _tried(self, do: Callable[[JobContext], bool], about: JobContext, what: str) -> bool:
-        """Whether it changed the job, or found it changed: the one place where a view that is no longer current is
-        noticed."""
+        """Whether the call changed the job or found it changed: the one place that handles `NoLongerCurrent`."""
         try:
             with isolated(f"job {about.view.id}: {what}"):
                 return do(about)
@@ -250,18 +251,18 @@ class Reconciler:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _expire(self, view: JobView) -> bool:
-        """Nobody answered in time; unless somebody just did."""
+        """Refuse the expired approval request, unless it was answered meanwhile."""
         with writing_if(self._journal, view) as tx:
             refuse(tx, view, self._clock.now())
         return True
 
     def _watch(self, about: JobContext, attempt: AttemptView, *, remove: bool) -> bool:
-        """Record what is new of the attempt, with its money, and only then end a machine that has no business any
-        more: an engine that fails to end it delays neither the record nor the bill."""
+        """Record new events of the attempt with their money, and then end a machine that is no longer needed: an engine
+        that fails to end it delays neither the record nor the bill."""
         if attempt.handle is None:
             return False
         view, now = about.view, about.now
-        # Also while its engine does not answer: the node waits for our word.
+        # Also while its engine does not answer: the node depends on its lease.
         with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
             self._leases.keep(view, attempt, now)
         signal = self._signals.of(attempt)
@@ -280,14 +281,15 @@ class Reconciler:
             if there and (remove or self._removals.due(attempt, now, self._timing.grace)):
                 self._agenda.ask(self._removals, about)
             if forgotten:
-                # Nobody will look at it again. Should it exist after all, it is ended, or ends itself when it can.
+                # The attempt is not visited again. If its machine still exists, it is ended, or stops itself by its
+                # lease.
                 with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
                     self._leases.withdraw(view, attempt, now)
                 self._agenda.ask(self._removals, about)
 
     def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
-        """Events and the money that follows from them, in one transaction. Where only money is due, it is settled
-        together with that of other jobs."""
+        """Record events with the entries that follow from them, in one transaction. Without events, due entries are
+        settled together with those of other jobs."""
         if not found:
             self._settling.note(view, self._worklist.sums(view.id), self._worklist.meters(view.id), now)
             return False
@@ -299,7 +301,7 @@ class Reconciler:
         return True
 
     def _catch_up(self, view: JobView, now: datetime) -> None:
-        """Whatever settles the job next, in its transaction, need not read all its entries there."""
+        """Settle the job outside of the next transaction if a settlement there would read all its entries."""
         if not is_metered(view, self._worklist.sums(view.id), self._worklist.meters(view.id)):
             catch_up(self._journal, view, now)
 
@@ -310,13 +312,13 @@ class Reconciler:
         return True
 
     def _forget(self, view: JobView) -> None:
-        """The job is closed: nothing about it needs to be remembered."""
+        """The job is closed: drop its state."""
         self._agenda.forget(view.id)
         self._settling.forget(view.id)
         self._forget_attempts(view.attempts)
 
     def _forget_attempts(self, attempts: Iterable[AttemptView]) -> None:
-        """Nobody looks at them again."""
+        """Drop the state of attempts that are not visited again."""
         for attempt in attempts:
             self._leases.forget(attempt.key)
             self._agenda.forget(attempt.key)
@@ -338,6 +340,6 @@ class Reconciler:
 
 
 def release_all(tx: Writing, view: JobView, now: datetime) -> None:
-    """Give back what the job still holds, after all its attempts were settled at the prices that are known now."""
+    """Settle all attempts at the prices known now and release the job's remaining hold."""
     post_due(tx, [view], now, late=timedelta.max)
     tx.post(release(view, tx.sums([view.id]).get(view.id, ()), now))

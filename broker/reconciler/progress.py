@@ -1,7 +1,7 @@
-"""How far a job has come, from its events: useful work behind each checkpoint, what is left, machine time used. Pure.
+"""A job's progress, from its events: useful work at each checkpoint, remaining work, machine time used. Pure.
 
-Work is measured in time on the job's reference machine: an attempt's running time times its throughput. What ran
-after the last durable checkpoint of an attempt that did not finish is lost and does not count.
+Work is measured in time on the job's reference machine: an attempt's running time times its throughput. What ran after
+the last durable checkpoint of an attempt that did not finish is lost and does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.core.values.money import Money
 
 
 def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
-    """Useful work behind each checkpoint, by id."""
+    """Useful work at each checkpoint, by id."""
     done: dict[str, timedelta] = {}
     for attempt in view.attempts:
         if attempt.running_at is None:
@@ -28,7 +28,7 @@ def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
 
 
 def work_done(view: JobView) -> timedelta:
-    """Useful work that would not have to be done again, had everything stopped now: all of it once succeeded."""
+    """Useful work that would survive a stop now; all of it once the job succeeded."""
     done = work_at_checkpoints(view)
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED and latest.running_at and latest.ended_at:
@@ -39,7 +39,7 @@ def work_done(view: JobView) -> timedelta:
 
 
 def remaining_work(view: JobView) -> timedelta | None:
-    """Work left from the last durable checkpoint; None when the job does not say how much there is.
+    """Work left from the last durable checkpoint; None if the job does not state its work.
 
     Never less than a minute: `work` is an estimate, and a job that is not finished has something left.
     """
@@ -72,12 +72,10 @@ def steps_redone(view: JobView) -> int:
 
 
 def on_demand_cost(view: JobView) -> Money | None:
-    """What the work done would have cost on the cheapest on-demand placement of the moment of submission; None if
-    there was none.
+    """The cost of the work done (USD) on the cheapest on-demand placement at submission; None if there was none.
 
-    The same useful work at that placement's throughput, plus one start-up and one removal as this job's own first and
-    last machine took them. Measured, not planned: savings are the difference to what was really paid, and may be
-    negative.
+    The same useful work at that placement's throughput, plus the measured start-up of the job's first and removal of
+    its last machine. Savings are the difference to the actual cost, and may be negative.
     """
     if view.on_demand is None:
         return None

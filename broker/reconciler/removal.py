@@ -1,4 +1,4 @@
-"""Ending machines at their engines: when one is to be ended by force, and what its engine says to that."""
+"""Ends machines by their engines: decides when to use force, and records failures."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 
 class Removals(Controller):
-    """Ends the machine of the attempt in question, and tells in the job's events, once, that its engine fails to."""
+    """Ends the machine of the attempt concerned, and records once in the job's events if its engine fails to."""
 
     def __init__(self, ports: ReconcilerPorts) -> None:
         self._ports = ports
-        self._set_back: dict[str, datetime] = {}  # first looks since the clock showed less than when a stop was asked
+        self._set_back: dict[str, datetime] = {}  # first ticks after the clock fell behind a stop request
 
     def due(self, attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
-        """Whether the attempt's machine is to be ended by force (`must_be_removed`). Where the clock was ahead when the
-        stop was asked, and has been set back since, ``grace`` counts from the first look after that."""
+        """Whether the attempt's machine must be ended by force (`must_be_removed`). If the clock was set back since the
+        stop request, ``grace`` counts from the first tick after that."""
         told = attempt.stop_requested_at
         if told is not None and told > now:
             told = self._set_back[attempt.key] = min(self._set_back.get(attempt.key, now), now)
@@ -51,7 +51,7 @@ class Removals(Controller):
         except BrokerError as error:
             because = f"{error} ({error.hint})" if error.hint else str(error)
             log.warning("attempt %s: its machine cannot be ended: %s", attempt.key, because)
-        except Exception as error:  # a defect of an engine must not stop the billing and the other steps of the job
+        except Exception as error:  # a bug in an engine must not prevent billing and the job's other steps
             because = f"{type(error).__name__}: {error}"
             log.exception("attempt %s: its machine cannot be ended", attempt.key)
         if not attempt.removal_delayed:

@@ -1,5 +1,5 @@
-"""What engines and run folders show, asked beside the loop in as few and as parallel questions as possible: an engine
-that takes long to answer delays the jobs of no other engine."""
+"""Queries engines and run folders outside the loop, with few and parallel calls: a slow engine delays no jobs of other
+engines."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from broker.runfolder.node_state import NodeState
 
 log = logging.getLogger(__name__)
 
-# So many run folders are read at the same time, where there are enough of them to be worth it.
+# Threads that read run folders, and run folders per thread that make a thread worthwhile.
 _READERS, _A_READERS_LOT = 16, 32
-# For so many looks a job is left alone while its engine is asked; then it is looked at without the answer.
+# The number of ticks for which a job waits for its engine's answer before it is visited without it.
 _PATIENT_LOOKS = 3
 
 Wanted = Sequence[tuple[JobView, AttemptView]]
@@ -31,20 +31,20 @@ Wanted = Sequence[tuple[JobView, AttemptView]]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What was seen of an attempt: its engine's word, then its run folder. ``known``: how many of the agent's events
-    were on record before."""
+    """Reports about an attempt: its engine's, then its run folder. ``known``: the number of the agent's events on
+    record before."""
 
     seen: Observation
     node: NodeState
     known: int
 
     def news_for(self, attempt: AttemptView) -> NodeState:
-        """The run folder without what was recorded since it was read."""
+        """The run folder without the journal entries recorded since it was read."""
         return replace(self.node, journal=self.node.journal[max(attempt.agent_events - self.known, 0) :])
 
 
 class Signals:
-    """``leases``: told beforehand which leases will be asked for."""
+    """Collects the reports about all attempts. ``leases``: prefetched along with the run folders."""
 
     def __init__(self, ports: ReconcilerPorts, leases: Leases) -> None:
         self._ports = ports
@@ -53,8 +53,8 @@ class Signals:
         self._unanswered = Counter[str]()  # looks since each engine was asked that has not answered
 
     def ask(self, views: Sequence[JobView], seconds: float) -> None:
-        """Ask each engine once about all machines of these jobs, and read their run folders. Waits for the answers, for
-        at most so many seconds of the wall clock. Raises nothing: who fails tells nothing this time."""
+        """Query each engine once for all machines of these jobs, and read their run folders. Waits for the answers, for
+        at most ``seconds`` (wall clock). Raises nothing: a failing engine has no report this time."""
         self._signals = {}
         by_engine: dict[str, list[tuple[JobView, AttemptView]]] = defaultdict(list)
         for view in views:
@@ -77,7 +77,7 @@ class Signals:
         self._ports.calls.wait(asked, seconds)
 
     def take(self, key: str) -> Collection[str] | None:
-        """The attempts about which a call that has ended tells something; None where it was none of these calls."""
+        """The attempts reported by the finished call with that key; None if it is not a call of this class."""
         name = key.removeprefix(_key(""))
         if name == key:
             return None
@@ -91,7 +91,7 @@ class Signals:
         return found.keys()
 
     def awaits(self, view: JobView) -> bool:
-        """Whether the job had better be looked at when its engine has answered."""
+        """Whether to postpone the visit to the job until its engine has answered."""
         return any(
             0 < self._unanswered[attempt.engine] <= _PATIENT_LOOKS
             for attempt in view.attempts
@@ -99,11 +99,12 @@ class Signals:
         )
 
     def of(self, attempt: AttemptView) -> Signal | None:
-        """What this look has seen of the attempt; None where its engine has not answered."""
+        """The report about the attempt in this tick; None if its engine has not answered."""
         return self._signals.get(attempt.key)
 
     def _look(self, engine: Engine, wanted: Wanted) -> dict[str, Signal]:
-        """Ask the engine, then read the run folders of what it knows: what a dead machine wrote is complete."""
+        """Query the engine, then read the run folders of the machines it knows: so those of dead machines are
+        complete."""
         seen = engine.observe([attempt.handle for _, attempt in wanted if attempt.handle is not None])
         known = [(view, attempt) for view, attempt in wanted if attempt.handle in seen]
         nodes = self._read_all(known)
@@ -114,7 +115,7 @@ class Signals:
         }
 
     def _read_all(self, wanted: Wanted) -> list[NodeState]:
-        """Side by side, as each waits for its object store."""
+        """Read run folders concurrently, as each read waits for its object store."""
         lots = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
         if len(lots) < 2:
             return self._read_lot(wanted)
@@ -129,7 +130,7 @@ class Signals:
         return [self._read(view, attempt) for view, attempt in lot]
 
     def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
-        """The run folder as far as it can be read. One that makes no sense is as good as silent."""
+        """The run folder as far as it can be read. A malformed one counts as silent."""
         try:
             return self._ports.mailbox.read(view, attempt)
         except RetryLater as error:
@@ -138,7 +139,7 @@ class Signals:
         except BrokerError as error:
             log.warning("job %s, attempt %s: %s", view.id, attempt.number, error)
             return NodeState()
-        except Exception:  # a defect in reading one run folder must not keep the others from being read
+        except Exception:  # a bug with one run folder must not affect the others
             log.exception("job %s, attempt %s: its run folder cannot be read", view.id, attempt.number)
             return NodeState(unreachable=True)
 

@@ -1,11 +1,11 @@
-"""What nobody looks after: machines without an attempt, attempts without a machine, money held for neither. Pure.
+"""Finds orphans: machines without an attempt, attempts without a machine, money held for neither. Pure.
 
-Machines must have been listed *before* the jobs were read: a launch is on record before any engine is called, so a
-machine on the list whose attempt is not on record was not just started. Whose machine it is says its store tag; where
-it has none, only a store that knows its attempt may call it its own. What another store asked for is never an orphan.
+Machines must be listed *before* the jobs are read: a launch is recorded before any engine is called, so a listed
+machine without a recorded attempt was not just started. The store tag identifies a machine's owner; a machine without
+one belongs to a store only if that store knows its attempt. Machines of another store are never orphans.
 
-Nor is an attempt that has not ended, or may still speak: its last word may lie in its run folder, which is not read
-here. To take it for lost would run a finished job again; `broker.reconciler.interpret` decides about it.
+An attempt that has not ended, or may still report, is no orphan either: its exit record may be in its run folder, which
+is not read here. Treating it as lost would run a finished job again; `broker.reconciler.interpret` decides about it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.core.values.money import Money
 
 
 class LeftoverKind(StrEnum):
-    """What is left over."""
+    """The kind of leftover."""
 
     MACHINE = "machine_without_attempt"
     ATTEMPT = "attempt_without_machine"
@@ -30,7 +30,7 @@ class LeftoverKind(StrEnum):
 
 
 class LeftoverState(StrEnum):
-    """What may be done about it. Only an ``orphan`` may be ended; of what is the ``reconciler``'s people are told."""
+    """The state of a leftover. Only an ``orphan`` may be ended; those of the ``reconciler`` are only reported."""
 
     ORPHAN = "orphan"
     TOO_YOUNG = "too_young"
@@ -41,10 +41,10 @@ class LeftoverState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundMachine:
-    """A machine that an engine or a provider (``place``) told of, under an attempt's ``key``.
+    """A machine reported by an engine or a provider (``place``), with an attempt's ``key``.
 
-    ``id``: the engine's handle, or the provider's name for it. ``tagged``: its tag proves that it is gpubroker's; a
-    name that only looks like one of our keys proves nothing.
+    ``id``: the engine's handle, or the provider's id. ``tagged``: a tag proves that it is gpubroker's; a name in the
+    form of a key alone proves nothing.
     """
 
     place: str
@@ -69,9 +69,8 @@ class HeldMoney:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One thing that nobody looks after. ``since`` (UTC): when it came to be so, as far as is known. ``machine``,
-    ``attempt`` and ``held``: whichever it is about. ``why``: a sentence for people. ``gone_at`` (UTC): when the machine
-    of an attempt went, where its engine knows."""
+    """One leftover. ``since`` (UTC): its beginning, if known. ``machine``, ``attempt`` or ``held``: the subject.
+    ``why``: a sentence for people. ``gone_at`` (UTC): the end of an attempt's machine, if its engine knows it."""
 
     kind: LeftoverKind
     standing: LeftoverState
@@ -86,14 +85,14 @@ class Leftover:
 
     @property
     def id(self) -> str:
-        """Tells it from every other."""
+        """Unique among leftovers."""
         if self.machine is not None:
             return f"{self.machine.place}/{self.machine.id}"
         return f"{self.job_id}/{self.held.money}" if self.held is not None else self.key
 
 
 def job_of(key: str) -> str:
-    """The job whose attempt has that key."""
+    """The id of the job of an attempt's key."""
     return key.rpartition("-")[0]
 
 
@@ -108,12 +107,11 @@ def leftovers(
     now: datetime,
     grace: timedelta,
 ) -> list[Leftover]:
-    """Everything that nobody looks after, machines first.
+    """All leftovers, machines first.
 
-    ``listed``: the engines that listed their machines, all of them. ``jobs``: those not closed, and those that machines
-    and holds name, as far as the store knows them. ``seen``: what engines answer about running attempts, by key.
-    ``store``: this store's id. What came to be so less than ``grace`` ago is ``too_young``; so is a machine of which
-    nobody knows since when it is there.
+    ``listed``: the engines that listed all their machines. ``jobs``: the open jobs, and those named by machines and
+    holds, if in the store. ``seen``: reports of engines about attempts, by key. ``store``: this store's id. Leftovers
+    younger than ``grace``, and machines of unknown age, are ``too_young``.
     """
     there = list(machines)
     found = [one for machine in there if (one := _machine(machine, jobs, store, now, grace)) is not None]
@@ -129,7 +127,7 @@ def _machine(
     view = jobs.get(job_of(machine.key))
     attempt = next((one for one in view.attempts if one.key == machine.key), None) if view is not None else None
     if attempt is not None and not attempt.over:
-        return None  # looked after, also where it is being ended
+        return None  # in use or being ended
     since = machine.since
     if machine.store and machine.store != store:
         standing, why = LeftoverState.ANOTHER_STORE, f"store {machine.store} asked for it; that one's sweep looks at it"
@@ -142,7 +140,7 @@ def _machine(
     elif machine.tagged:
         standing, why = LeftoverState.UNKNOWN_OWNER, "no tag says which store asked for it, and this one did not"
     else:
-        return None  # somebody's, whose name looks like a key
+        return None  # a foreign machine with a name in the form of a key
     return Leftover(LeftoverKind.MACHINE, standing, job_of(machine.key), machine.key, since, why, machine=machine)
 
 
@@ -154,8 +152,8 @@ def _attempts(
     now: datetime,
     grace: timedelta,
 ) -> Iterator[Leftover]:
-    """Attempts whose engine lists its machines, and theirs is not among them, nor with any provider; and the engine
-    itself says that there is none (a machine of another place it would call elsewhere)."""
+    """Attempts whose machine is neither listed by their engine nor by any provider, and of which the engine reports
+    that it does not exist."""
     for view in jobs:
         for attempt in view.attempts:
             if attempt.over or attempt.launched_at is None or attempt.engine not in listed or attempt.key in keys:
@@ -168,7 +166,7 @@ def _attempts(
             if not attempt.state.final:
                 standing, why = LeftoverState.RECONCILER, f"{why}; the reconciler reads its last word and decides"
             elif look.state is EngineState.LOST and attempt.claimed_at is not None:
-                # Engines forget, too; only the heartbeat tells whether it still speaks.
+                # Engines forget machines; only the heartbeat shows whether it still runs.
                 standing, why = (
                     LeftoverState.RECONCILER,
                     f"{why}; the reconciler decides once its heartbeat stands still",
@@ -186,8 +184,8 @@ def _attempts(
 
 
 def _hold(held: HeldMoney, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:
-    """Money of a job that is not on record, closed, or ended with all its machines gone. What waits for a person, a
-    place or the next attempt is held rightly."""
+    """Money held for a job that is not on record, closed, or ended with all machines gone. Holds of waiting jobs are
+    legitimate."""
     if view is None:
         why, since = "no such job is on record", held.since
     elif view.closed:

@@ -1,5 +1,5 @@
-"""Whose turn it is: in which order open jobs are looked at (what runs first, as its end frees capacity, then who waits
-in turn), and what the placing of the whole queue means for one job in it."""
+"""The order in which open jobs are visited (running ones first, as their end frees capacity, then waiting ones in queue
+order), and the result of placing the whole queue for one job in it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 def lot_of(
     job_id: str, turns: Sequence[Turn], free: Mapping[str, Free], waited: timedelta, longest: timedelta | None
 ) -> Lot:
-    """The lot of a job in a round (`broker.placement.queue.queue.place`) that was placed on ``free``.
+    """A job's result of a round (`broker.placement.queue.queue.place`) over the capacity ``free``.
 
-    It waits for its turn on a limited pool where nothing else would do, or where its policy lets it wait as long as
-    that: ``longest`` from when it began to wait, ``waited`` ago. Machines that are free now are left to others where
-    it would keep them past the start of somebody's turn.
+    The job waits for its turn on a limited pool if no other option exists, or if its policy allows the wait:
+    ``longest`` in total, of which ``waited`` has passed. Machines that are free now are reserved for others if the job
+    would occupy them beyond the start of another job's turn.
     """
     mine = next((turn for turn in turns if turn.entry.id == job_id), None)
     if mine is None or mine.option is None:
@@ -52,20 +52,20 @@ def lot_of(
 
 
 def lot_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> Lot:
-    """The lot of a job that the round was placed without: machines that are free as long as it may run."""
+    """The result for a job outside the round: it may use machines that stay free as long as it may run."""
     others, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
     return Lot(taken=frozenset(pool for pool in free if not _spare(free[pool], _promised(pool, others, needs), view)))
 
 
 def _spare(free: Free, promised: Sequence[Amount], view: JobView) -> bool:
-    """Whether a job is left its machines. Of a divided machine it is left nothing where somebody waits for a part: how
-    much it would take itself is not known here."""
+    """Whether enough machines remain for the job. Of a shared machine, nothing remains if another job waits for a part:
+    the job's own part is not known here."""
     now = free.steps[0][1]
     return not promised if isinstance(now, MachineShare) else _less(now, promised) >= view.job.num_nodes
 
 
 def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
-    """Whether enough of the pool's free machines are nobody's turn for as long as the job would need them."""
+    """Whether enough free machines of the pool are reserved for nobody for as long as the job needs them."""
     options = [option for option in mine.entry.options if option.pool == pool]
     needs = max((option.hours for option in options), default=mine.entry.needs)
     others = (turn for turn in turns if turn is not mine)
@@ -75,7 +75,7 @@ def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool
 
 
 def _promised(pool: str, turns: Iterable[Turn], hours: float) -> list[Amount]:
-    """What of the pool becomes somebody's turn within so many hours."""
+    """The amounts of the pool that become another job's turn within that many hours."""
     return [
         turn.option.takes(turn.entry.nodes)
         for turn in turns
@@ -88,17 +88,17 @@ def _less(now: Any, promised: Iterable[Amount]) -> Any:
 
 
 def waits(view: JobView) -> bool:
-    """Whether the job waits for a machine, and for nothing else."""
+    """Whether the job waits only for a machine."""
     return view.state in _WAITING and not view.cancel_requested and all(attempt.over for attempt in view.attempts)
 
 
 def running_by_team(views: Iterable[JobView]) -> Counter[str]:
-    """How many jobs of each team have a machine."""
+    """The number of jobs with a machine, by team."""
     return Counter(view.job.team or "" for view in views if any(not attempt.over for attempt in view.attempts))
 
 
 def in_turn(views: Iterable[JobView], now: datetime) -> list[JobView]:
-    """The jobs in the order in which they are to be looked at: see `broker.placement.queue.queue.in_turn`."""
+    """The jobs in the order of visits: see `broker.placement.queue.queue.in_turn`."""
     views = list(views)
     waiting = {view.id: view for view in views if waits(view)}
     ordered = entries_in_turn([_entry(view, now) for view in waiting.values()], running_by_team(views))

@@ -1,7 +1,7 @@
-"""The open jobs as the reconciler knows them, kept from look to look so that only news is read, and which is next.
+"""The open jobs, cached between ticks so that only changes are read, and the queue of visits.
 
-Nothing in here is a truth of its own: a view is known by the number of its job's last event, what a job holds and spent
-by its balance, and what no longer agrees with the store is read anew.
+The cache is validated against the store: a view by the number of its job's last event, holds and spend by the balance.
+Stale values are read again.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _NONE: Mapping[MoneyKind, Balance] = {}
 
 
 class WorkQueue:
-    """The jobs that are to be looked at, by id; each is in it once. For one thread, so that a job is never looked at
-    twice at the same time."""
+    """The ids of the jobs to visit, each once. For one thread, so a job is never visited twice at a time."""
 
     def __init__(self) -> None:
         self._jobs = OrderedDict[str, None]()
 
     def add(self, job_ids: Iterable[str]) -> None:
-        """More jobs, in that order; those that are in it keep their place."""
+        """Append jobs in that order; those in the queue keep their place."""
         self._jobs |= dict.fromkeys(job_ids)
 
     def news(self, job_id: str) -> None:
-        """There is news of the job: it comes before all others."""
+        """Move the job to the front: there is news of it."""
         self._jobs[job_id] = None
         self._jobs.move_to_end(job_id, last=False)
 
     def next(self) -> str | None:
-        """The job to be looked at now, which leaves the queue; None where there is none."""
+        """Remove and return the first job; None if the queue is empty."""
         return self._jobs.popitem(last=False)[0] if self._jobs else None
 
 
 class Worklist:
-    """``journal``: the store. Belongs to one thread. A job that this version cannot read is left out, and logged."""
+    """The cache of open jobs. ``journal``: the store. For one thread. A job that this version cannot read is omitted
+    and logged."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -76,7 +76,7 @@ class Worklist:
         return list(self._views.values())
 
     def _tell(self, unreadable: Sequence[UnreadableJob]) -> None:
-        """Log each job that cannot be read, once as long as the reason stays the same."""
+        """Log each unreadable job, once per reason."""
         for one in unreadable:
             if self._told.get(one.job_id) != one.because:
                 log.error("%s; it is left alone (%s)", one, one.hint)
@@ -86,11 +86,11 @@ class Worklist:
         return balances(self._sums[job_id]) == self._balances.get(job_id, _NONE)
 
     def view(self, job_id: str) -> JobView | None:
-        """The job at the last look at it; None when it was closed then."""
+        """The cached view of the job; None if it was closed."""
         return self._views.get(job_id)
 
     def again(self, job_id: str) -> JobView | None:
-        """The job as it is now; None when it is closed. Raises `StoreProblem`."""
+        """Read the job again; None if it is closed. Raises `StoreProblem` and `UnreadableJob`."""
         with self._journal.reading() as look:
             view = look.job(job_id)
             if view is None or view.closed:
@@ -105,19 +105,19 @@ class Worklist:
         return view
 
     def sums(self, job_id: str) -> Sequence[Sum]:
-        """What the job's entries come to, as `Reading.sums`, at the last look at it."""
+        """The cached sums of the job's entries (`Reading.sums`)."""
         return self._sums.get(job_id, ())
 
     def meters(self, job_id: str) -> Mapping[int, Meter]:
-        """How far the job's attempts are settled, as `Reading.meters`, at the last look at it."""
+        """The cached meters of the job's attempts (`Reading.meters`)."""
         return self._meters.get(job_id, {})
 
     def burn(self, job_id: str, kind: MoneyKind) -> Burn | None:
-        """What the job holds of that kind of money, with the time for which it was judged, at the last look at it."""
+        """The job's cached hold of that kind of money, with the time for which it was judged; None without a hold."""
         return self._balances.get(job_id, _NONE).get(kind, Balance()).burn
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
-        """As `Reading.price_series`. The price of a moment is that of the first one asked for since `look`."""
+        """As `Reading.price_series`. The price at one moment is cached for the tick, whatever the moment."""
         known = self._prices.get(offer.id) if start == end else None
         if known is None:
             with self._journal.reading() as look:

@@ -20,7 +20,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Each name from its module when it is first asked for: `broker.store.quick_queries` needs no SQLAlchemy."""
+    """Import each name from its module on first use: `broker.store.quick_queries` needs no SQLAlchemy."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

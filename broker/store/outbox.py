@@ -1,4 +1,4 @@
-"""Notices on their way: what is to be told to whom, what was, and what could not be yet."""
+"""The outbox: notices to deliver, delivered and failed ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from broker.store.tables import NOTICE
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One notice to one target, the name of a setting (times UTC). ``tries``: how often it was tried, or is being.
-    ``next_try``: None when it was delivered or given up; ``error``: why the last try failed."""
+    """One notice to one target, the name of a setting. Times are UTC. ``tries``: the number of tries, including a
+    present one; ``next_try``: None if it was delivered or given up; ``error``: why the last try failed."""
 
     notice: Notice
     target: str
@@ -30,7 +30,7 @@ class Dispatch:
 
     @property
     def given_up(self) -> bool:
-        """Whether nobody will try again."""
+        """Whether it will not be tried again."""
         return self.delivered_at is None and self.next_try is None
 
 
@@ -41,15 +41,15 @@ class Outbox:
         self._database = database
 
     def add(self, notice: Notice, targets: Iterable[str], at: datetime) -> int:
-        """Put a notice on its way to those targets; returns to how many it was new. What is there under the same key
-        and target stays as it is, sent or not."""
+        """Queue a notice for those targets; returns the number of targets for which it is new. Idempotent by key and
+        target: an existing notice stays unchanged, sent or not."""
         with self._database.writing() as connection:
             return add(connection, notice, targets, at)
 
     def claim(self, targets: Sequence[str], now: datetime, hold: timedelta) -> Dispatch | None:
-        """The notice to one of the targets that has been due longest, for the caller to send; None when nothing is due.
-        Nobody else gets it for so long, nor after `delivered` or `failed`; a caller that dies leaves it to be sent
-        again."""
+        """Claim the longest-due notice to one of the targets for sending; None if none is due. It is not claimed again
+        before ``hold`` has passed, unless `failed` schedules it earlier; so a notice claimed by a process that died is
+        sent again."""
         with self._database.writing() as connection:
             due = select(NOTICE).where(NOTICE.c.next_try <= to_micros(now), NOTICE.c.target.in_(targets))
             row = connection.execute(due.order_by(NOTICE.c.next_try, NOTICE.c.key).limit(1)).first()
@@ -64,7 +64,7 @@ class Outbox:
         self._settle(dispatch, {"delivered_at": to_micros(at), "next_try": None, "error": ""})
 
     def failed(self, dispatch: Dispatch, error: str, next_try: datetime | None) -> None:
-        """It could not be sent: to be tried again then, or given up."""
+        """Sending failed: retry at ``next_try`` (UTC); None: give up."""
         self._settle(dispatch, {"error": error, "next_try": None if next_try is None else to_micros(next_try)})
 
     def _settle(self, dispatch: Dispatch, values: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class Outbox:
             connection.execute(update(NOTICE).where(*mine).values(**values))
 
     def under(self, prefix: str) -> list[Dispatch]:
-        """The notices whose keys begin so, newest first."""
+        """The notices whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
             mine = select(NOTICE).where(NOTICE.c.key.startswith(prefix, autoescape=True))
             rows = connection.execute(mine.order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target))
@@ -81,7 +81,7 @@ class Outbox:
 
 
 def add(connection: Connection, notice: Notice, targets: Iterable[str], at: datetime) -> int:
-    """See `Outbox.add`; for callers that have a transaction, so that the notice and its cause are kept together."""
+    """`Outbox.add` within the caller's transaction, so that a notice and its cause are stored together."""
     there = set(connection.scalars(select(NOTICE.c.target).where(NOTICE.c.key == notice.key)))
     new = sorted(set(targets) - there)
     row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body}

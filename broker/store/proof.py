@@ -1,5 +1,5 @@
-"""Proving that what is kept follows from events and entries, a few jobs at a time, so that nobody who writes waits for
-long, and nothing that grows with history is held in memory. What differed is made anew."""
+"""Verifies that projections follow from events and entries, and rebuilds those that differ. Works on a few jobs per
+transaction, so that writers do not wait long and memory does not grow with history."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from broker.store.jobs.open_jobs import ids_after
 from broker.store.ledger import ledger, spent_sums
 from broker.store.policy import approvals
 
-# So many jobs are made anew in one transaction.
+# Jobs per transaction.
 AT_ONCE = 20
 
 
 @dataclass(slots=True)
 class Proof:
-    """How many jobs there are, and the ids of those whose projections differed; how many sums of what was spent, and
-    how many of them differed."""
+    """The number of jobs and the ids of those whose projections differed; the number of stored sums of spend, and of
+    those that differed."""
 
     jobs: int = 0
     differing: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Proof:
 
 
 def prove(database: Database) -> Proof:
-    """Compare all that is kept with what events and entries come to. Raises `StoreProblem`."""
+    """Compare all projections with events and entries, and rebuild those that differ. Raises `StoreProblem`."""
     found, last = Proof(), ""
     while True:
         with database.writing() as connection:

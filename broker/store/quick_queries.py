@@ -1,7 +1,7 @@
-"""Prices, our own use and the policies' files at a glance, read without the weight of the whole store.
+"""Quick queries for prices, machine time and policy files, without loading the whole store.
 
-A command that only asks what a GPU costs should not pay for importing an object mapper (0.2 s). This reads a SQLite
-store with the standard library, read-only, and answers None for anything unusual; the caller then asks `Store`.
+A command that only shows prices need not import an object mapper (0.2 s). These functions read a SQLite store with the
+standard library, read-only, and return None for anything unusual; the caller then uses `Store`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, off
 """
 
 
-# The columns of `broker.store.tables.MachineTimeRow`. Nothing there ends as late as machine time that goes on.
+# The columns of `broker.store.tables.MachineTimeRow`. ``until`` of running machines is greater than any time.
 _RAN = """
 SELECT team, accelerator, count * nodes, since, CASE WHEN until < 4611686018427387904 THEN until END
 FROM machine_time WHERE until >= :since AND money <> 'sandbox' AND count > 0
@@ -40,8 +40,8 @@ FROM machine_time WHERE until >= :since AND money <> 'sandbox' AND count > 0
 
 @dataclass(frozen=True, slots=True)
 class AttemptUse:
-    """An attempt whose machines came up: ``gpus`` in all, from ``up_since`` until ``gone_at`` (UTC; None: not known to
-    be gone). Simulated ones are not told."""
+    """An attempt whose machines came up, without simulated ones: ``gpus`` in total, from ``up_since`` until ``gone_at``
+    (UTC; None: not known to be gone)."""
 
     team: str | None
     accelerator: str
@@ -72,8 +72,8 @@ class Cheapest:
 
 
 def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
-    """What the store at ``store_url`` knows of prices at ``now`` (UTC); None when it is no SQLite file, is not there
-    yet, is empty, is locked or has another schema. Read-only; creates nothing."""
+    """The cheapest offers in the store at ``store_url``, by kind of machine; ``now``: UTC. None if it is not a SQLite
+    file, does not exist, is empty, is locked or has another schema. Read-only; creates nothing."""
     rows = _rows(store_url, _CHEAPEST, {"now": (now - _EPOCH) // timedelta(microseconds=1)})
     if rows is None:
         return None
@@ -102,15 +102,15 @@ def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
 
 
 def is_missing(store_url: str) -> bool:
-    """Whether the store would be a SQLite file, and there is none yet."""
+    """Whether the URL names a SQLite file that does not exist."""
     return (
         store_url.startswith(_SQLITE) and not Path(unquote(store_url.removeprefix(_SQLITE).partition("?")[0])).exists()
     )
 
 
 def ran(store_url: str, since: datetime) -> tuple[AttemptUse, ...] | None:
-    """Every attempt that had machines with accelerators at ``since`` (UTC) or later; None where `cheapest` is None,
-    except for want of rows."""
+    """Every attempt that had machines with accelerators at ``since`` (UTC) or later; None as for `cheapest`, except for
+    an empty store."""
     rows = _rows(store_url, _RAN, {"since": (since - _EPOCH) // timedelta(microseconds=1)})
     if rows is None:
         return None
@@ -125,7 +125,7 @@ def _time(micros: int) -> datetime:
 
 
 def policy_files(store_url: str) -> dict[str, str] | None:
-    """The files of the policy set in force, by name: none where none was ever activated; None as for `ran`."""
+    """The files of the policy set in force, by name; empty if none was ever activated; None as for `ran`."""
     rows = _rows(store_url, "SELECT files FROM policy_set ORDER BY number DESC LIMIT 1", {})
     if rows is None:
         return None

@@ -1,4 +1,4 @@
-"""The values the store gives back that are no one else's: poll runs, market history and policy versions."""
+"""Values that only the store returns: poll runs, market history and policy versions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from broker.core.values.money import Money
 
 
 class PollStatus(StrEnum):
-    """How a poll ended. ``LOGIN_MISSING``: the provider was not asked, for want of a login; ``LOGIN_REFUSED``: a login
-    was given, and it is wrong or has expired; ``EXTRA_MISSING``: an optional part of gpubroker that it needs is not
-    installed; ``SUSPECT``: it ended well, and brought so little that what was known before is kept; ``ACCEPTED``: it
-    was suspect, and a person said that it was right."""
+    """The result of a poll. ``LOGIN_MISSING``: not polled, as no login is configured; ``LOGIN_REFUSED``: the configured
+    login is wrong or has expired; ``EXTRA_MISSING``: a required optional part of gpubroker is not installed;
+    ``SUSPECT``: no error, but so few offers that the earlier ones are kept; ``ACCEPTED``: it was suspect, and a person
+    confirmed it."""
 
     OK = "ok"
     FAILED = "failed"
@@ -28,9 +28,9 @@ class PollStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PollRun:
-    """One poll of one provider (times UTC). ``complete``: it told everything there is, so what it did not tell of is
-    gone: ``gone`` offers. ``changed``: how many prices or availabilities changed. ``skipped``: rows not understood, by
-    reason; ``samples``: details of some of them. ``error`` is empty when all went well; ``hint`` says what to do about
+    """One poll of one provider. Times are UTC. ``complete``: it reported all offers, so it ended the missing ones,
+    ``gone`` in number. ``changed``: the number of changed prices or availabilities. ``skipped``: the number of skipped
+    rows by reason; ``samples``: details of some of them. ``error`` is empty on success; ``hint``: what to do about
     it."""
 
     provider: str
@@ -49,8 +49,8 @@ class PollRun:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One price series: what one source tells of one pool. ``offer``: its newest word; ``polled_by``: the adapter that
-    tells of it; ``ended``: since when it is no longer told of (UTC), None while it is."""
+    """One price series: the offers of one source for one pool. ``offer``: the newest; ``polled_by``: the adapter that
+    reports it; ``ended``: since when it is no longer reported (UTC), None while it is."""
 
     offer: Offer
     polled_by: str
@@ -59,12 +59,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class PastOffer:
-    """An offer as it was at a moment (times UTC).
+    """An offer at a past moment. Times are UTC.
 
-    ``offer`` has the price, availability, score and interruption rate of then; its ``as_of`` is the later of ``since``
-    and ``seen``, and what does not change with the market (CPUs, billing, engine, …) is as last told. ``since``: when
-    this price and availability came into force. ``learned``: when that was first known here. ``seen``: the end of the
-    last complete poll of its provider by then; None when there was none, or it was pruned away.
+    ``offer`` has the price, availability, score and interruption rate of that moment; its ``as_of`` is the later of
+    ``since`` and ``seen``; properties that the market does not change (CPUs, billing, engine, …) are the newest.
+    ``since``: when this price and availability took effect. ``learned``: when they became known here. ``seen``: the end
+    of the last complete poll of its provider by then; None if there was none, or it was pruned.
     """
 
     offer: Offer
@@ -75,8 +75,8 @@ class PastOffer:
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """The price (USD per hour and machine) from ``at`` until the next point; None: not known, or no longer offered.
-    ``learned``: when it was first known here (UTC)."""
+    """The price (USD per hour and machine) from ``at`` (UTC) until the next point; None: unknown, or no longer offered.
+    ``learned``: when it became known here (UTC)."""
 
     at: datetime
     price: Money | None
@@ -85,7 +85,7 @@ class PricePoint:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityPoint:
-    """The availability from ``at`` (UTC) until the next point; None: the provider no longer tells of the offer."""
+    """The availability from ``at`` (UTC) until the next point; None: the provider no longer reports the offer."""
 
     at: datetime
     availability: Availability | None
@@ -93,8 +93,8 @@ class AvailabilityPoint:
 
 @dataclass(frozen=True, slots=True)
 class SignalPoint:
-    """What the provider said of the chances from ``at`` (UTC) until the next point: its score, and the expected
-    interruptions per hour; None where it says nothing."""
+    """The provider's score and expected interruptions per hour from ``at`` (UTC) until the next point; None if not
+    given."""
 
     at: datetime
     score: float | None
@@ -103,10 +103,9 @@ class SignalPoint:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How fresh one provider's offers are. ``offers``: how many are current; ``stale``: how many of them are older than
-    their limit; ``doubted``: how many are not believed; ``oldest`` and ``newest``: the dates of their prices (UTC);
-    ``limit``: the shortest limit among them. ``last``: its newest poll; ``last_success``: the end of the newest that
-    went well."""
+    """The freshness of one provider's offers. ``offers``: the number of current ones; ``stale``: of those older than
+    their limit; ``doubted``: of those in doubt; ``oldest`` and ``newest``: dates of prices (UTC); ``limit``: the
+    shortest age limit. ``last``: the newest poll; ``last_success``: the end of the newest successful one (UTC)."""
 
     provider: str
     offers: int
@@ -121,8 +120,8 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedDoubts:
-    """What a person accepted. ``ended``: missing offers that are taken for gone; ``believed``: offers whose price is
-    believed from now on; ``number``: of the acceptance on record."""
+    """The doubts that a person resolved. ``ended``: the number of missing offers that ended; ``believed``: of offers
+    whose price is believed from now on; ``number``: of the recorded acceptance."""
 
     number: int
     provider: str
@@ -133,8 +132,8 @@ class AcceptedDoubts:
 
 @dataclass(frozen=True, slots=True)
 class PrunedPrices:
-    """What a pruning dropped, or would drop: changes of prices, of scores and rates, and poll runs. ``protected``:
-    price changes before the cut-off that are kept because a launched attempt refers to them."""
+    """The numbers of rows that a pruning deleted, or would delete: changes of prices, of scores and rates, and poll
+    runs. ``protected``: price changes before the cut-off that stay because an attempt refers to them."""
 
     prices: int
     signals: int
@@ -144,8 +143,8 @@ class PrunedPrices:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """One activation of a policy set: which files (name → text), when (UTC), by whom. Numbers count up from 1; the
-    highest is the active one. ``sha256`` is over names and texts, so equal sets are recognised."""
+    """One activation of a policy set: files (name → text), time (UTC), person. Numbers count up from 1; the highest is
+    active. ``sha256``: over names and texts, to recognise equal sets."""
 
     number: int
     activated_at: datetime

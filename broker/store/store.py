@@ -1,4 +1,4 @@
-"""The store's front: transactions for the launcher, and one method a question for everybody else."""
+"""The store's interface: transactions for jobs and money, and one method per query for everything else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from broker.store.proof import Proof
 
     def _is_a_journal(store: Store) -> Journal:
-        """Nothing runs this: the type checker proves by it that the store is what the launcher asks for."""
+        """Never called: the type checker verifies by it that `Store` implements `Journal`."""
         return store
 
 
@@ -58,33 +58,33 @@ class Store:
 
     @cached_property
     def market(self) -> MarketHistory:
-        """What the market was, and how fresh its offers are."""
+        """The history of the market, and the freshness of its offers."""
         return MarketHistory(self._database)
 
     @cached_property
     def watches(self) -> Watches:
-        """What people want to be told of about prices."""
+        """Watches on prices."""
         from broker.store.market.watches import Watches  # most commands do without
 
         return Watches(self._database)
 
     @cached_property
     def outbox(self) -> Outbox:
-        """Notices on their way to people."""
+        """Notices to deliver."""
         from broker.store.outbox import Outbox  # most commands do without
 
         return Outbox(self._database)
 
     @cached_property
     def budget_marks(self) -> BudgetMarks:
-        """Which marks budgets have passed."""
+        """The marks that budgets have passed."""
         from broker.store.ledger.budget_marks import BudgetMarks  # most commands do without
 
         return BudgetMarks(self._database)
 
     @cached_property
     def charges(self) -> Charges:
-        """What providers charged."""
+        """The charges of providers."""
         from broker.store.ledger.charges import Charges  # most commands do without
 
         return Charges(self._database)
@@ -121,35 +121,34 @@ class Store:
 
     @contextmanager
     def rehearsal(self) -> Iterator[Store]:
-        """This store, to try something out: what is written in it is undone at the end of the block. Other writers wait
-        meanwhile, so it is to be short. For one thread."""
+        """This store for a rehearsal: everything written in the block is rolled back at its end. Other writers wait
+        meanwhile, so keep it short. For one thread."""
         from broker.store.engine.rehearsal import rehearsed  # most commands do without
 
         with rehearsed(self._database) as database:
             yield Store(database, self._clock)
 
     def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
-        """The lead over this store's jobs, or another duty, for the time of the block; None when another process has
-        it."""
+        """Leadership of this store's jobs, or another duty, during the block; None if another process has it."""
         return leader.lead(self._database, duty)
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
-        """Whether a process has that lead now."""
+        """Whether a process has that leadership now."""
         return leader.is_led(self._database, duty)
 
     def check_writable(self) -> None:
-        """Raises `StoreProblem` for a store that can only be read, before anybody works for nothing."""
+        """Raises `StoreProblem` if the store cannot be written, so that callers fail early."""
         with self._database.writing() as connection:
             connection.execute(SETTING.update().where(false()).values(value=SETTING.c.value))
 
     def rebuild(self) -> int:
-        """Make every projection anew from events and entries; returns the number of jobs."""
+        """Rebuild every projection from events and entries; returns the number of jobs."""
         with self.writing() as journal:
             return journal.rebuild()
 
     def prove(self) -> Proof:
-        """Compare every projection with what the events and entries come to, a few jobs a transaction, and make anew
-        what differs."""
+        """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that
+        differ."""
         from broker.store.proof import prove  # most commands do without
 
         return prove(self._database)
@@ -173,18 +172,17 @@ class Store:
         samples: Mapping[str, Sequence[str]] | None = None,
         judge: MarketJudge | None = None,
     ) -> PollRun:
-        """Store what one poll of ``provider`` (the adapter's name) saw; returns it as it is on record: how many
-        different offers it saw, how many changed, and what was skipped, rows that made no sense to the store included.
+        """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
+        the store skipped. Times are UTC.
 
-        With ``complete``, offers it did not tell of are no longer current. ``status``: failed where there is an error,
-        unless said. Without ``keep_unchanged``, the poll before this one is forgotten if it changed nothing and
-        ended in the same way: for sources that are polled before each decision. ``speaks_of``: the moment that it tells
-        of, where that is not its beginning, as of a dated file: by then had ended what it does not tell of, unless
-        it was said to hold later. ``samples``: details of rows that were skipped, by reason. ``judge``: asked whether
-        the answer is complete and its prices are of this world; what it does not believe is kept in doubt. All or
-        nothing.
+        With ``complete``, missing offers are no longer current. ``status``: default failed if there is an ``error``,
+        else ok. Without ``keep_unchanged``, the previous poll is deleted if it changed nothing and ended in the same
+        way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers, if not its
+        start, such as the date of a file: missing offers ended by then, unless they were reported later. ``samples``:
+        details of skipped rows, by reason. ``judge``: judges completeness and prices; what it does not believe is kept
+        in doubt.
         """
-        told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
+        told = list(offers)  # a slow generator must not run inside the transaction
         with self._database.writing() as connection:
             return polls.record_poll(
                 connection,
@@ -204,9 +202,8 @@ class Store:
             )
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
-        """Believe what is in doubt about an adapter's offers, all of it or that of ``pools``: offers missing from a
-        suspect poll are gone, odd prices are true. On record with ``by``, the person. Raises `InvalidInput` where
-        nothing is in doubt."""
+        """Resolve the doubts about an adapter's offers, or those of ``pools``: offers missing from a suspect poll end,
+        odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if nothing is in doubt."""
         from broker.store.market import acceptances  # most commands do without
 
         with self._database.writing() as connection:
@@ -224,12 +221,12 @@ class Store:
             return look.offers(query or OfferQuery())
 
     def count_offers(self) -> int:
-        """How many offers are current."""
+        """The number of current offers."""
         with self.reading() as look:
             return look.count_offers()
 
     def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
-        """Why current offers are not among `offers`, counted. For figures that add up, ask all from one `reading`."""
+        """The number of current offers that `offers` omits, by reason. For consistent figures, use one `reading`."""
         with self.reading() as look:
             return look.rejected_in_sql(query, simulated=simulated)
 
@@ -243,14 +240,14 @@ class Store:
             return holdings.holdings(connection)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
-        """Put one on record."""
+        """Record a holding."""
         from broker.store.market import holdings  # most commands do without
 
         with self._database.writing() as connection:
             return holdings.add(connection, holding, by=by, at=self._clock.now())
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
-        """Take one off the record and return it. Raises `UnknownName` when there is none of that number."""
+        """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
         from broker.store.market import holdings  # most commands do without
 
         with self._database.writing() as connection:
@@ -267,7 +264,7 @@ class Store:
         return found
 
     def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
-        """The purchases of which something may still follow, oldest first; with ``closed`` the others, too."""
+        """The open purchases, oldest first; with ``closed``, all."""
         from broker.store.purchases import purchases  # most commands do without
 
         with self._database.reading() as connection:
@@ -281,14 +278,14 @@ class Store:
             return purchases.events(connection, id)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
-        """Keep quotes for some days; their numbers, by which they can be bought."""
+        """Store quotes for some days; returns the numbers by which they can be bought."""
         from broker.store.purchases import purchases  # most commands do without
 
         with self._database.writing() as connection:
             return purchases.keep_quotes(connection, quotes, self._clock.now())
 
     def quote(self, number: int) -> CapacityQuote:
-        """The quote of that number. Raises `UnknownName`."""
+        """The quote with that number. Raises `UnknownName`."""
         from broker.store.purchases import purchases  # most commands do without
 
         with self._database.reading() as connection:
@@ -297,17 +294,17 @@ class Store:
     # --- policies and settings --------------------------------------------------------------------------------------
 
     def active_policy(self) -> PolicyVersion | None:
-        """The policy set in force; None when none was ever activated."""
+        """The policy set in force; None if none was ever activated."""
         with self._database.reading() as connection:
             return policies.active(connection)
 
     def policy_number(self) -> int:
-        """The number of the policy version in force; 0 when none was ever activated."""
+        """The number of the policy version in force; 0 if none was ever activated."""
         with self.reading() as look:
             return look.policy_number()
 
     def activate_policy(self, files: Mapping[str, str], *, by: str, note: str = "") -> PolicyVersion:
-        """Put a set of files (name → text) in force. Activating what is in force already changes nothing."""
+        """Activate a set of files (name → text). Activating the set in force changes nothing."""
         with self._database.writing() as connection:
             return policies.activate(connection, files, by=by, at=self._clock.now(), note=note)
 
@@ -317,20 +314,21 @@ class Store:
             return policies.history(connection)
 
     def setting(self, key: str) -> str | None:
-        """A fact about this store; None when it was never set."""
+        """A setting of this store; None if it was never set."""
         with self.reading() as look:
             return look.setting(key)
 
     def set_setting(self, key: str, value: str) -> None:
-        """Set a fact about this store."""
+        """Set a setting of this store."""
         with self._database.writing() as connection:
             connection.execute(SETTING.delete().where(SETTING.c.key == key))
             connection.execute(SETTING.insert().values(key=key, value=value))
 
     def keep_setting(self, key: str, value: str) -> str:
-        """The fact as it is; set to ``value`` if it never was. Of several processes at once, one decides for all."""
+        """The setting's value; sets it to ``value`` if it was never set. Among concurrent processes, the first one
+        decides."""
         if (known := self.setting(key)) is not None:
-            return known  # nobody is kept waiting for what is there already
+            return known  # no write lock for a setting that exists
         with self._database.writing() as connection:
             kept = connection.scalar(select(SETTING.c.value).where(SETTING.c.key == key))
             if kept is None:
@@ -339,7 +337,7 @@ class Store:
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
-    """Open the store at ``url`` (``sqlite:///PATH`` or ``postgresql://…``), created or upgraded if need be.
+    """Open the store at ``url`` (``sqlite:///PATH`` or ``postgresql://…``); creates or upgrades it if necessary.
 
     Raises `StoreProblem` (newer version, read-only, locked, full, damaged, not a store, unreachable) with what to do,
     and `MissingExtra` without PostgreSQL's driver.

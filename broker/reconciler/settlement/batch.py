@@ -1,12 +1,12 @@
-"""What machines that run have cost, settled for many jobs in one transaction; in turn, so that nobody is starved.
+"""Settles running machines for several jobs in one transaction, in turn, so that no job is starved.
 
-What is to be posted is reckoned from one look at the store, before the transaction that posts it: that one keeps every
-other writer waiting, and the first settlement after an upgrade reads all entries of a job. It posts only for jobs of
-which nothing else was recorded meanwhile. Jobs that were not settled, also because the process was killed, are due
-again with the next look.
+Entries are computed from a snapshot of the store before the transaction that posts them: the transaction blocks all
+other writers, and the first settlement after an upgrade reads all entries of a job. It posts only for jobs without
+other records meanwhile. Jobs that were not settled, for example because the process was killed, are due again with the
+next tick.
 
-A job for which something is due joins the end of the line and leaves it when it was settled; more than a look settles
-wait for the next looks. So however many jobs run, each one's turn comes after no more than those before it.
+A job with something due joins the end of a queue and leaves it when settled; jobs beyond the limit per tick wait for
+the next ticks. So each job waits only for those before it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from broker.ledger.journal import Journal, Reading, Writing
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, settle
 
-# So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
+# The number of jobs settled in one transaction, which blocks all other writers, and in one tick.
 AT_ONCE, AT_MOST = 10, 300
 
 
 def post_due(
     tx: Writing, views: Sequence[JobView], now: datetime, every: timedelta = timedelta(0), late: timedelta = LATE
 ) -> None:
-    """Post what `settle` finds for these jobs, as they are on record in this transaction. Call `catch_up` before it."""
+    """Settle these jobs in this transaction. Call `catch_up` before it."""
     ids = [view.id for view in views]
     sums, meters = tx.sums(ids), tx.meters(ids)
     entries: list[Entry] = []
@@ -46,7 +46,7 @@ def post_due(
 
 @dataclass(frozen=True, slots=True)
 class _Reckoned:
-    """What settles a job, and what was on record of it when that was reckoned."""
+    """The settlement of a job, and the records from which it was computed."""
 
     view: JobView
     sums: Sequence[Sum]
@@ -55,8 +55,8 @@ class _Reckoned:
 
 
 def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timedelta) -> list[_Reckoned]:
-    """What settles these jobs as a look at the store has them; those of which something was recorded since their view
-    was read, and those with nothing to be posted, are left out."""
+    """The settlements of these jobs, from a snapshot of the store; without jobs that changed since their view was read,
+    and without empty ones."""
     ids = [view.id for view in views]
     last, sums, meters = look.last_events(ids), look.sums(ids), look.meters(ids)
     found = []
@@ -71,7 +71,7 @@ def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timed
 
 
 def _post(tx: Writing, reckoned: Sequence[_Reckoned]) -> None:
-    """Post what was reckoned for the jobs of which nothing was recorded since."""
+    """Post the settlements of jobs that have not changed since."""
     ids = [one.view.id for one in reckoned]
     last, sums, meters = tx.last_events(ids), tx.sums(ids), tx.meters(ids)
     valid = [
@@ -86,8 +86,8 @@ def _post(tx: Writing, reckoned: Sequence[_Reckoned]) -> None:
 
 
 def catch_up(journal: Journal, view: JobView, now: datetime) -> None:
-    """Settle the job where nobody remembers how far its attempts are settled, as after an upgrade: that takes all its
-    entries, which `post_due` would read while every other writer waits. Raises `StoreProblem`."""
+    """Settle a job whose attempts have no meters, as after an upgrade: this reads all its entries, which `post_due`
+    would do while it blocks all other writers. Raises `StoreProblem`."""
     with journal.reading() as look:
         sums, meters = look.sums([view.id]).get(view.id, ()), look.meters([view.id]).get(view.id, {})
         reckoned = [] if is_metered(view, sums, meters) else _reckon(look, [view], now, timedelta(0))
@@ -97,7 +97,8 @@ def catch_up(journal: Journal, view: JobView, now: datetime) -> None:
 
 
 class Settling:
-    """The line of one reconciler. ``every``: how long a machine may run between two settlements."""
+    """The settlement queue of one reconciler. ``every``: the interval between settlements of a running machine, in
+    broker time."""
 
     def __init__(self, journal: Journal, every: timedelta, at_once: int = AT_ONCE, at_most: int = AT_MOST) -> None:
         self._journal, self._every = journal, every
@@ -105,12 +106,13 @@ class Settling:
         self._line: dict[str, JobView] = {}
 
     def note(self, view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime) -> None:
-        """Let the job join the line if anything is due; who waits keeps the place, and is settled as it is now."""
+        """Queue the job if anything is due; a queued job keeps its place and is settled with this view."""
         if view.id in self._line or is_due(view, sums, meters, now, self._every):
             self._line[view.id] = view
 
     def settle(self, now: datetime) -> None:
-        """Those whose turn it is. Of whom there is news meanwhile the next look notes again. Raises `StoreProblem`."""
+        """Settle the jobs whose turn it is. Jobs that change meanwhile are queued again by the next tick. Raises
+        `StoreProblem`."""
         turn = list(islice(self._line.values(), self._at_most))
         for view in turn:
             del self._line[view.id]
@@ -123,5 +125,5 @@ class Settling:
                     _post(tx, reckoned)
 
     def forget(self, job_id: str) -> None:
-        """The job is closed."""
+        """Remove a closed job from the queue."""
         self._line.pop(job_id, None)

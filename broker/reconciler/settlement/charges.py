@@ -1,9 +1,9 @@
-"""What was quoted, what was metered, what the provider charged, and the entry that makes up the difference. Pure.
+"""Compares quoted, metered and charged costs, and posts the difference. Pure.
 
-An attempt is compared once its job is closed, its machine gone, and its own charges cover all of its time: a provider
-may bill a part of it under no tag, which must not look like money saved. Charges that may still change count once they
-are `RIPE_AFTER` old. Each adjustment is what is charged in all less
-what was metered and adjusted before, so it can be made any number of times, and follows charges that change.
+An attempt is compared once its job is closed, its machine is gone, and its charges cover all its time: charges without
+a tag for a part of it must not look like savings. Charges that may still change count once they are `RIPE_AFTER` old.
+An adjustment is the total charge less metered and earlier adjusted amounts, so it can be repeated and follows changes
+of charges.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from broker.reconciler.settlement.egress import charged_elsewhere
 from broker.reconciler.settlement.settlement import tags_of
 
 RIPE_AFTER = timedelta(days=3)  # AWS's and Azure's figures of a day move for up to three
-_BLUR = timedelta(minutes=5)  # by so much a provider's times and ours may differ: clocks, and when one looks
+_BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks, and times of observation
 _BILLED = "billed"
 
 
 class ComparisonState(StrEnum):
-    """How far the comparison of an attempt is."""
+    """The state of the comparison of an attempt."""
 
     RUNNING = "running"
     AWAITED = "awaited"
@@ -39,9 +39,9 @@ class ComparisonState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One attempt's money, in USD. ``quoted``: its machine time at the price it was placed at. ``metered``: what the
-    ledger settled for it, without the egress that others charge. ``billed``: what the provider charged so far; None
-    where it said nothing yet. ``adjusted``: what was added to the ledger for it. ``estimated``: some of the charges may
-    still change."""
+    ledger settled for it, without the egress that others charge. ``billed``: the provider's charges so far; None
+    without any. ``adjusted``: what was added to the ledger for it. ``estimated``: some of the charges may still
+    change."""
 
     job_id: str
     attempt: int
@@ -64,7 +64,7 @@ class Comparison:
 
 
 class Charged:
-    """Charges, sorted by whom and what they are for."""
+    """Charges by provider and attempt."""
 
     def __init__(self, charges: Iterable[Charge], now: datetime) -> None:
         self._now = now
@@ -76,18 +76,19 @@ class Charged:
                 self._horizon[one.provider] = max(one.ends, self._horizon.get(one.provider, one.ends))
 
     def of(self, provider: str, key: str) -> Sequence[Charge]:
-        """Those for an attempt."""
+        """The charges for an attempt."""
         return self._of.get((provider, key), ())
 
     def complete(self, provider: str, key: str, since: datetime, until: datetime) -> bool:
-        """Whether there are charges for it, all ripe, that cover that time, and the provider's have come in for it."""
+        """Whether the attempt's charges are all ripe and cover that time, and the provider's ripe charges reach its
+        end."""
         own = self.of(provider, key)
         horizon = self._horizon.get(provider)
         ripe = bool(own) and all(map(self._ripe, own)) and horizon is not None and horizon >= until
         return ripe and _cover(own, since, until)
 
     def for_others(self, keys: Iterable[str]) -> Mapping[str, Money]:
-        """What was charged, by provider, for none of these attempts: what carries no tag, or another store's."""
+        """The charges by provider (USD) for none of these attempts: without a tag, or of another store."""
         known, found = set(keys), dict[str, Money]()
         for (provider, key), charges in self._of.items():
             if key not in known:
@@ -99,7 +100,8 @@ class Charged:
 
 
 def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
-    """Whether they leave no gap; a row for a day covers the day. Credits cover nothing: they may be for months."""
+    """Whether they cover the time without a gap; a row for a day covers the day. Credits do not count: they may cover
+    months."""
     for one in sorted((one for one in charges if one.amount >= Money.ZERO), key=lambda one: one.starts):
         if one.starts > since + _BLUR:
             break
@@ -108,7 +110,7 @@ def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
 
 
 def is_billed(attempt: AttemptView) -> bool:
-    """Whether a provider will charge for it: its machine was up, and costs cash."""
+    """Whether a provider charges for the attempt: its machine was up and costs cash."""
     return attempt.placement.money is MoneyKind.CASH and attempt.up_since is not None and not attempt.refused
 
 
@@ -154,8 +156,8 @@ def _quoted(attempt: AttemptView, end: datetime) -> Money:
 def adjustment(
     view: JobView, attempt: AttemptView, compared: Comparison, entries: Iterable[Entry], now: datetime
 ) -> Sequence[Entry]:
-    """The entries that bring the ledger to what was charged; none where it is there, or cannot be compared yet. The
-    money counts for the time in which the machine ran, whatever was held."""
+    """The entries that bring the ledger to the charged amount; none if it matches or cannot be compared yet. They cover
+    the time in which the machine ran, whatever was held."""
     if compared.difference is None or attempt.up_since is None:
         return ()
     before = {e.movement_id for e in entries if e.tags.attempt == attempt.number and _is_ours(e)}

@@ -1,9 +1,9 @@
-"""What moving a job's data and checkpoints costs, posted once for each start of its machines. Pure.
+"""The cost of moving a job's data and checkpoints, posted once per start of its machines. Pure.
 
-Machine time is metered; what moves is not seen. So what the plan expected of one start is posted as spent when its
-machines come up, and covers that moment. The providers' charges make up the difference later, as far as they are told
-by attempt: sending checkpoints away is charged by the provider of the machines, with the tags of the machines. Data and
-checkpoints that machines read are charged by where those lie, and never in the name of an attempt.
+Machine time is metered, traffic is not. So the plan's expected cost of one start is posted as spent when its machines
+come up, and covers that moment. Providers' charges correct it later, as far as they are reported by attempt: the
+machines' provider charges for uploaded checkpoints, with the tags of the machines. Data and checkpoints that machines
+read are charged by the provider that stores them, without reference to an attempt.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from broker.core.job.placements import Moved, Placement
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Entry, Movement, Tags, move
 
-_SENT = Moved.CHECKPOINT  # what the machines send; the others are what they read
+_SENT = Moved.CHECKPOINT  # sent by the machines; the others are read by them
 
 
 def per_start(placement: Placement) -> Mapping[str, Money]:
-    """What moving data and checkpoints is expected to cost for one start there (USD), by what is moved."""
+    """The expected cost of moving data and checkpoints for one start there (USD), by what is moved."""
     amounts = {
         term.moves.value: term.amount if term.per_start is None else term.per_start
         for term in placement.terms
@@ -30,16 +30,16 @@ def per_start(placement: Placement) -> Mapping[str, Money]:
 
 
 def to_be_posted(attempt: AttemptView, moved: Money) -> Mapping[str, Money]:
-    """What of it is not posted yet; ``moved``: what was. All is posted at once, so that is everything or nothing. An
-    attempt that turned out to have had no machine moved nothing."""
+    """The part not yet posted; ``moved``: the part posted. All is posted at once, so the result is everything or
+    nothing. An attempt that had no machine moved nothing."""
     return {} if moved or attempt.refused else per_start(attempt.placement)
 
 
 def movements_of(
     attempt: AttemptView, amounts: Mapping[str, Money], held: Money, job_id: str, tags: Tags, now: datetime
 ) -> list[Entry]:
-    """The movements that post these amounts for the start of the attempt: out of what is ``held`` as far as that goes,
-    and beside it otherwise, as the providers will charge it all the same."""
+    """The movements that post these amounts for the start of the attempt: from the hold up to ``held`` (USD), the rest
+    as adjustments, as providers will charge it anyway."""
     assert attempt.up_since is not None, "its machines are not up"
     found: list[Entry] = []
     left = max(held, Money.ZERO)
@@ -61,6 +61,6 @@ def movements_of(
 
 
 def charged_elsewhere(entries: Iterable[Entry]) -> Money:
-    """What of these entries is egress that the provider of the machines does not charge for the attempt."""
+    """The egress in these entries that the machines' provider does not charge to the attempt (USD)."""
     parts = ((entry, entry.movement_id.split("/")) for entry in entries)
     return sum((entry.amount for entry, id in parts if id[2:3] == [EGRESS] and id[3] != _SENT), Money.ZERO)

@@ -1,4 +1,4 @@
-"""What an attempt lives on, and the lease that follows from it: until when its machines are paid. Pure."""
+"""The funds of an attempt, and the resulting lease: until when its machines are paid. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ EdgesOf = Callable[[], Sequence[datetime]]
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """What an attempt lives on: ``left`` (USD) from ``start`` on (UTC), at ``rate`` (USD an hour, all its machines).
+    """The funds of an attempt: ``left`` (USD) from ``start`` (UTC) at ``rate`` (USD per hour, all its machines).
 
-    ``settled``: what of ``left`` is spent by now. ``egress``: what is held beside for a start that is yet to come.
-    ``judged``: all that its job holds, with the time for which the budgets judged it, and ``judged_until`` when that
-    ends by the clock of now; None where it is not known. ``edges``: where periods of its budgets end (UTC).
+    ``settled``: the part of ``left`` spent so far. ``egress``: held in addition for a start to come. ``judged``: the
+    job's whole hold with the time for which the budgets judged it; ``judged_until``: the end of that time by the
+    current clock; None if unknown. ``edges``: the ends of its budgets' periods (UTC).
     """
 
     start: datetime
@@ -41,8 +41,8 @@ class Funds:
 
     @property
     def paid_until(self) -> datetime | None:
-        """When its machines must begin to stop; None when they cost nothing. Never later than the money lasts, nor than
-        the time for which the budgets judged it: what runs longer would be spent in a period that was not asked."""
+        """When its machines must begin to stop (UTC); None if they cost nothing. Not later than the money lasts, nor
+        than the time for which the budgets judged it: later spend would fall into a period that did not allow it."""
         until = self.money_until
         if until is None or self.judged_until is None:
             return until
@@ -50,14 +50,15 @@ class Funds:
 
     @property
     def faster(self) -> bool:
-        """Whether it is used up faster than was judged, and a period ends before: then more falls into that period."""
+        """Whether the money is used faster than was judged and a period ends before it is used up: more spend falls
+        into that period."""
         judged = self.judged
         return judged is not None and self.rate > judged.rate and any(edge < judged.end for edge in self.edges)
 
     @property
     def within_judgement(self) -> datetime | None:
-        """As `paid_until`; where it is used up faster than was judged, only until the end of a period would find more
-        spent than was judged for the time before."""
+        """As `paid_until`; if the money is used faster than was judged, not beyond the amount judged for the time
+        before the end of a period."""
         until, judged = self.paid_until, self.judged
         if until is None or judged is None or not self.faster:
             return until
@@ -69,15 +70,15 @@ class Funds:
 
     @property
     def money_until(self) -> datetime | None:
-        """When its machines must begin to stop so that they cost no more than is left."""
+        """When its machines must begin to stop to cost no more than ``left`` (UTC); None if they cost nothing."""
         return paid_until(self.start, self.left, self.rate, billing=self.billing, stop_grace=STOP_GRACE)
 
     def lacking(self, until: datetime) -> Money:
-        """What must be held beside so that they may run until then."""
+        """The additional hold (USD) for its machines to run until then."""
         return shortfall(self.start, self.left, self.rate, until, billing=self.billing, stop_grace=STOP_GRACE)
 
     def to_spare(self, until: datetime) -> Money:
-        """What is not needed of ``left`` when they run until then."""
+        """The part of ``left`` (USD) that its machines do not need to run until then."""
         nothing = replace(self, left=Money.ZERO)
         return max(self.left - nothing.lacking(until), Money.ZERO)
 
@@ -92,18 +93,18 @@ def funds_of(
     judged: Burn | None = None,
     edges: EdgesOf = tuple,
 ) -> Funds:
-    """What an attempt lives on, by what is held now and not for something that nobody has approved yet.
+    """The funds of an attempt, from the current hold without pending requests.
 
-    ``meter``: how far its machine time is settled; None where nothing is, or nobody knows: then ``entries`` tell.
-    ``judged``: all that its job holds of this kind of money, with its dates. ``edges``: tells where periods of its
-    budgets end; asked only where it is used up faster than was judged.
+    ``meter``: how far its machine time is settled; if None, ``entries`` determine it. ``judged``: the job's whole hold
+    of this kind of money, with its dates. ``edges``: returns the ends of its budgets' periods; called only if the money
+    is used faster than was judged.
     """
     offer, kind = attempt.placement.offer, attempt.placement.money
     own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
     left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
     start, price, settled = attempt.up_since or now, ledger_rate(offer), Money.ZERO
     if offer.capacity_type is CapacityType.SPOT:
-        # Its price moves: what is left lasts from the last settlement on at the price of now.
+        # Its price changes: the rest lasts from the last settlement on at the current price.
         start = max((e.covers_to for e in own), default=start) if meter is None else meter.settled_to
         price = next((price for _, price in reversed(series_of(offer, now, now))), price)
     else:
@@ -117,11 +118,9 @@ def funds_of(
 
 
 def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelta, now: datetime) -> LeaseGrant:
-    """How long the attempt's node may run: on the money held for it, as far as that was judged, and on the machine time
-    its job has left.
+    """How long the attempt's node may run: limited by the judged hold and the job's remaining machine time.
 
-    Computed from what is held now, so extending the hold extends it. Capacity that was paid before has no
-    ``paid_until``.
+    Computed from the current hold, so a top-up extends it. Prepaid capacity has no ``paid_until``.
     """
     ends_at = now + max(view.max_duration - billed, timedelta(0))
     paid = None if attempt.placement.money is MoneyKind.AMORTISED else funds.within_judgement

@@ -1,4 +1,4 @@
-"""What is to be posted for a job now: the machine time of its attempts, in the time in which it was incurred. Pure."""
+"""The entries to post for a job now: the machine time of its attempts, in the time in which it was incurred. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from broker.reconciler.settlement.egress import movements_of, to_be_posted
 SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
 PostedOf = Callable[[str, int], Posted]
 
-# How long after its end an attempt is looked at again for prices that became known late. They do so within minutes, or
-# within hours where their provider could not be asked. Whatever comes before the job closes is settled then.
+# How long after its end an attempt is settled again for prices that become known late: usually within minutes, within
+# hours if their provider could not be polled. Later ones are settled when the job closes.
 LATE = timedelta(days=1)
 
 
 def waiting(view: JobView, kind: MoneyKind) -> Money:
-    """What is held for something that nobody has approved yet: set aside, and not to be spent."""
+    """The hold of a pending request for more, which must not be spent (USD)."""
     return view.asked.held.get(kind, Money.ZERO) if view.asked and view.asked.extension else Money.ZERO
 
 
 def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
-    """What a job's money is tagged with; with an attempt, also where it was spent."""
+    """The tags of a job's entries; with an attempt, including the place of the spend."""
     job, offer = view.job, attempt.placement.offer if attempt else None
     return Tags(
         job_id=view.id,
@@ -50,7 +50,7 @@ def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a settlement posts, and how far it leaves each attempt that it touched, by number."""
+    """The entries of a settlement, and the new meters of the settled attempts, by number."""
 
     entries: Sequence[Entry]
     meters: Mapping[int, Meter]
@@ -66,18 +66,18 @@ def settle(
     every: timedelta,
     late: timedelta = LATE,
 ) -> Settled:
-    """What settles a job's attempts up to ``now``: their machine time, and what their starts moved (`egress`).
-    ``sums`` and ``meters``: what is on record of the job.
+    """Settles a job's attempts up to ``now`` (UTC): their machine time, and the egress of their starts. ``sums`` and
+    ``meters``: the job's records.
 
     Running machines are settled at most once in ``every``, ended ones at once, and again for prices that become known
     until ``late`` after their end. Each amount covers the time in which it was incurred, corrections of what was
     settled before included.
 
-    What the hold does not cover is taken as an adjustment: the provider bills it all the same. So nothing bounds how
-    far a running machine is settled but the clock: its engine has just said that it is there, and it is billed until it
-    is known to be gone, whatever its lease says. A clock that was ahead for one look is made good by the next
-    settlement: what was settled for times that have not come is taken back in those times, and what had come out of
-    the hold for it returns to the hold, so that nobody else is let in on that money meanwhile.
+    Amounts that the hold does not cover are posted as adjustments: the provider bills them anyway. So only the clock
+    bounds the settlement of a running machine: its engine reports it, and it is billed until it is known to be gone,
+    whatever its lease says. After a clock that was ahead for one tick, the next settlement takes back the amounts for
+    future times in those times, and returns what had come from the hold to it, so that no other job can use that money
+    meanwhile.
     """
     entries: list[Entry] = []
     kept: dict[int, Meter] = {}
@@ -110,8 +110,8 @@ def settle(
 
 
 def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime, every: timedelta) -> bool:
-    """Whether `settle` would give anything. It asks for no prices: spot machines that run are reckoned at the price
-    that they were last settled at, and what has ended is not looked at again for prices that became known late."""
+    """Whether `settle` would post anything. Reads no prices: running spot machines count at the price of their last
+    settlement, and ended attempts are not checked for prices that became known late."""
     for attempt in view.attempts:
         if attempt.up_since is None:
             continue
@@ -128,7 +128,7 @@ def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now:
 
 
 def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) -> bool:
-    """Whether it is known how far each attempt is settled; else `settle` reads all entries of the job."""
+    """Whether each attempt has a meter or none is needed; else `settle` reads all entries of the job."""
     return all(
         _known(attempt, [one for one in sums if one.tags.attempt == attempt.number], meters) is not None
         for attempt in view.attempts
@@ -137,8 +137,8 @@ def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) 
 
 
 def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:
-    """The movement that dates a hold which was used up and came back: it lasts as long as before, reckoned from now at
-    the rate of the machines that it had been spent on."""
+    """The movement that dates a hold that was used up and then restored: from now, at the rate of the attempt's
+    machines."""
     rate = ledger_rate(attempt.placement.offer) * attempt.placement.nodes
     burn = Burn(held, now, datetime.max.replace(tzinfo=now.tzinfo), rate).seen(now)
     kind = attempt.placement.money
@@ -157,7 +157,7 @@ def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence
 
 
 def _of_hold(entries: Iterable[Entry]) -> Money:
-    """What the entries add to the hold; negative where they draw on it."""
+    """The change of the hold by these entries (USD); negative if they draw on it."""
     return sum((entry.amount for entry in entries if entry.account is Account.HELD), Money.ZERO)
 
 
@@ -167,14 +167,14 @@ def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
     assert start is not None, "asked of what was never up"
     if not attempt.gone:
         return BilledTime(start, max(now, start), billing)
-    if attempt.refused:  # there was no machine: what was booked while one seemed to start is given back
+    if attempt.refused:  # there was no machine: spend posted while one seemed to start is returned
         return BilledTime(start, start, replace(billing, minimum=timedelta(0)), Metering.ENDED)
     metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
     return BilledTime(start, max(attempt.gone_at or now, start), billing, metering)
 
 
 def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]) -> Meter | None:
-    """How far the attempt is settled. None where something was posted for it and nobody remembers how far."""
+    """The attempt's meter; a new one if nothing was posted for it; None if its meter is missing."""
     if attempt.number in meters or any(one.account is Account.SPENT for one in own):
         return meters.get(attempt.number)
     assert attempt.up_since is not None, "asked of what was never up"
@@ -182,8 +182,8 @@ def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]
 
 
 def _looks_due(attempt: AttemptView, meter: Meter, now: datetime, every: timedelta, late: timedelta) -> bool:
-    """Whether the machines may cost another amount by now than was settled. A clock that was set back counts like one
-    that went on."""
+    """Whether the cost of the machines may differ from the settled amount by now. A clock that was set back counts like
+    one that advanced."""
     end = _usage(attempt, now).end
     if not attempt.gone:
         return abs(end - meter.settled_to) >= every
@@ -199,8 +199,8 @@ def _metered(
     posted_of: PostedOf,
     now: datetime,
 ) -> tuple[Meter, list[CostStretch]]:
-    """How far the attempt is settled once the stretches are posted: on-demand machines at the rate frozen when they
-    were placed, spot machines at the prices observed since."""
+    """The attempt's meter after posting the stretches, and these: on-demand machines at the rate of their placement,
+    spot machines at the observed prices."""
     usage = _usage(attempt, now)
 
     def rates(since: datetime) -> PriceSeries:
@@ -223,8 +223,8 @@ def _movements(
     held: Money,
     now: datetime,
 ) -> list[Entry]:
-    """The movements that post the stretches. What is due in all comes out of the hold as far as it is ``held``; what is
-    given back in all returns there as far as it came from there."""
+    """The movements that post the stretches. The total due comes from the hold, up to ``held`` (USD); a total that is
+    returned goes back to the hold as far as it came from there."""
     due = sum((one.amount for one in stretches), Money.ZERO)
     spent, drawn = (
         sum((one.amount for one in own if one.account is account), Money.ZERO)
@@ -232,7 +232,7 @@ def _movements(
     )
     left = {
         Movement.SETTLE: min(max(due, Money.ZERO), max(held, Money.ZERO)),
-        # What of this attempt came out of the hold is no more than what it costs.
+        # The part of this attempt's cost that came from the hold is at most its cost.
         Movement.RESTORE: min(max(-due, Money.ZERO), max(-drawn - (spent + due), Money.ZERO)),
     }
     number = sum(one.count for one in own if one.account is Account.SPENT)
@@ -257,12 +257,12 @@ def _movements(
 
 
 def release(view: JobView, sums: Sequence[Sum], now: datetime) -> list[Entry]:
-    """The entries that give back what the job still holds."""
+    """The entries that release the job's remaining hold."""
     return release_of(view, sums, {kind: balance.held for kind, balance in balances(sums).items()}, now)
 
 
 def release_of(view: JobView, sums: Sequence[Sum], amounts: Mapping[MoneyKind, Money], now: datetime) -> list[Entry]:
-    """The entries that give back so much of what the job still holds, or all of it where that is less."""
+    """The entries that release these amounts of the job's hold, at most all of it."""
     number = movements(sums)
     return [
         entry

@@ -31,38 +31,38 @@ class AccessReading:
         self._connection = connection
 
     def person(self, name: str) -> Person | None:
-        """The person of that name."""
+        """The person with that name; None if unknown."""
         row = self._connection.execute(select(PERSON).where(PERSON.c.name == name)).first()
         return None if row is None else _person(row)
 
     def people(self) -> Sequence[Person]:
-        """Everybody, disabled ones included, by name."""
+        """All persons by name, including disabled ones."""
         return [_person(row) for row in self._connection.execute(select(PERSON).order_by(PERSON.c.name))]
 
     def token(self, id: str) -> ApiToken | None:
-        """The token of that id."""
+        """The token with that id; None if unknown."""
         row = self._connection.execute(select(API_TOKEN).where(API_TOKEN.c.id == id)).first()
         return None if row is None else _token(row)
 
     def tokens(self, person: str | None = None) -> Sequence[ApiToken]:
-        """Every token, or those of a person, oldest first; revoked and expired ones included."""
+        """Every token, or those of a person, oldest first, including revoked and expired ones."""
         query = select(API_TOKEN).order_by(API_TOKEN.c.made_at, API_TOKEN.c.id)
         if person is not None:
             query = query.where(API_TOKEN.c.person == person)
         return [_token(row) for row in self._connection.execute(query)]
 
     def request(self, person: str, key: str) -> KeptRequest | None:
-        """What that person asked under that idempotency key."""
+        """The person's request with that idempotency key; None if there is none."""
         return requests.read(self._connection, person, key)
 
     def session(self, digest: str) -> PageSession | None:
-        """The session of the page with that hash."""
+        """The page session with that hash; None if unknown."""
         return sessions.read(self._connection, digest)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
     ) -> Sequence[tuple[int, AuditRecord]]:
-        """The newest lines that match all that is given, with their numbers, the newest first."""
+        """The newest lines that match all arguments, with their numbers, newest first."""
         query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
         wanted = {"person": person, "subject": subject}
         query = query.where(*(AUDIT.c[column] == value for column, value in wanted.items() if value is not None))
@@ -70,10 +70,10 @@ class AccessReading:
 
 
 class AccessWriting(AccessReading):
-    """A serialised transaction: what it changes and the line of the log that tells it are kept together."""
+    """A serialised transaction: a change and its line in the audit log are stored together."""
 
     def keep_person(self, person: Person) -> None:
-        """Put the person on record as they are now."""
+        """Store the person; replaces an earlier record."""
         self._connection.execute(PERSON.delete().where(PERSON.c.name == person.name))
         self._connection.execute(
             PERSON.insert().values(
@@ -87,7 +87,7 @@ class AccessWriting(AccessReading):
         )
 
     def add_token(self, token: ApiToken) -> None:
-        """Put a new token on record."""
+        """Store a new token."""
         self._connection.execute(
             API_TOKEN.insert().values(
                 id=token.id,
@@ -105,41 +105,41 @@ class AccessWriting(AccessReading):
         )
 
     def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
-        """It is good for nothing from now on."""
+        """Revoke the token; returns it as revoked."""
         change = API_TOKEN.update().where(API_TOKEN.c.id == token.id)
         self._connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
         return replace(token, revoked_at=from_micros(to_micros(at)), revoked_by=by)
 
     def token_used(self, id: str, at: datetime) -> None:
-        """It came in."""
+        """Record a use of the token."""
         self._connection.execute(API_TOKEN.update().where(API_TOKEN.c.id == id).values(used_at=to_micros(at)))
 
     def begin_request(self, person: str, key: str, digest: str, at: datetime) -> None:
-        """A change is asked, and nothing is changed yet."""
+        """Record a requested change before it is made."""
         requests.begin(self._connection, person, key, digest, at)
 
     def finish_request(self, person: str, key: str, status: int, body: str) -> None:
-        """It was made, and this was answered."""
+        """Record the answer to a requested change."""
         requests.finish(self._connection, person, key, status, body)
 
     def forget_request(self, person: str, key: str) -> None:
-        """It changed nothing."""
+        """Delete a request that changed nothing."""
         requests.forget(self._connection, person, key)
 
     def begin_session(self, session: PageSession) -> None:
-        """Put a new session on record; those that are over are forgotten."""
+        """Store a new session and delete expired ones."""
         sessions.begin(self._connection, session)
 
     def session_seen(self, digest: str, at: datetime) -> None:
-        """It was used."""
+        """Record a use of the session."""
         sessions.seen(self._connection, digest, at)
 
     def end_session(self, digest: str) -> None:
-        """Forget it."""
+        """Delete the session."""
         sessions.end(self._connection, digest)
 
     def end_sessions(self, person: str) -> int:
-        """Forget all of a person; how many there were."""
+        """Delete all sessions of a person; returns their number."""
         return sessions.end_all(self._connection, person)
 
     def log(self, record: AuditRecord) -> int:

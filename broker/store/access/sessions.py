@@ -12,7 +12,7 @@ from broker.store.tables import PAGE_SESSION
 
 
 def read(connection: Connection, digest: str) -> PageSession | None:
-    """The session of that hash."""
+    """The session with that hash; None if unknown."""
     row = connection.execute(select(PAGE_SESSION).where(PAGE_SESSION.c.digest == digest)).first()
     if row is None:
         return None
@@ -27,7 +27,7 @@ def read(connection: Connection, digest: str) -> PageSession | None:
 
 
 def begin(connection: Connection, session: PageSession) -> None:
-    """Put it on record; forget those that are over."""
+    """Store a session and delete expired ones."""
     connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.ends_at <= to_micros(session.made_at)))
     connection.execute(
         PAGE_SESSION.insert().values(
@@ -42,16 +42,16 @@ def begin(connection: Connection, session: PageSession) -> None:
 
 
 def seen(connection: Connection, digest: str, at: datetime) -> None:
-    """It was used."""
+    """Record a use of the session."""
     change = PAGE_SESSION.update().where(PAGE_SESSION.c.digest == digest)
     connection.execute(change.values(seen_at=to_micros(at)))
 
 
 def end(connection: Connection, digest: str) -> None:
-    """It is good for nothing from now on."""
+    """Delete the session."""
     connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.digest == digest))
 
 
 def end_all(connection: Connection, person: str) -> int:
-    """The same for all of a person; how many there were."""
+    """Delete all sessions of a person; returns their number."""
     return connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.person == person)).rowcount

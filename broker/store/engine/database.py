@@ -1,13 +1,12 @@
-"""One database: how it is opened, what a transaction is, and what its errors mean for a person.
+"""One database: connections, transactions, and errors with advice.
 
-On PostgreSQL each transaction says its own isolation level, so that no default of the role, the database or the server
-changes what a transaction is. A writer runs at READ COMMITTED and waits for its turn first: every later statement of it
-sees all that earlier writers committed. At a higher level, all statements would see the moment at which it began to
-wait, and two writers could spend the same money. A reader runs at REPEATABLE READ, which is one moment for all of its
-statements.
+On PostgreSQL each transaction sets its own isolation level, regardless of defaults of the role, the database or the
+server. A writer runs at READ COMMITTED and first waits for its turn: its later statements see everything that earlier
+writers committed. At a higher level, its snapshot would be from before the wait, and two writers could spend the same
+money. A reader runs at REPEATABLE READ: one snapshot for all its statements.
 
-SQLite runs with ``synchronous=FULL``: a commit is on the disk before an engine is called, so not even a power cut
-can forget a launch that happened. That is one fsync a commit; NORMAL would save it and break that promise.
+SQLite runs with ``synchronous=FULL``: a commit is on the disk before an engine is called, so a power cut loses no
+launch. This costs one fsync per commit.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from broker.core.errors import MissingExtra, StoreProblem
 
 BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
 _WAL_PAUSE = 0.02
-# SQLite's own waiting sleeps ever longer, up to 0.1 s: among many writers, who has waited longest finds the lock free
-# least often. With short pauses of random length, all have the same chance.
+# SQLite's own busy handler sleeps longer each time, up to 0.1 s: among many writers, the longest-waiting one gets the
+# lock least often. With short random pauses all have the same chance.
 _TURN_PAUSE = (0.001, 0.004)
-_STILL_GOOD = 2.0  # seconds for which a connection to PostgreSQL that was used is taken to be there
+_STILL_GOOD = 2.0  # seconds after its last use for which a connection to PostgreSQL is assumed to work
 _CONNECT: dict[str, Any] = {"connect_timeout": 10, "autocommit": True}  # seconds; `_BEGIN_READING` says why
 _WAL_LIMIT = 64 * 1024 * 1024
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
-# Connections to PostgreSQL are in autocommit mode, so that these begin a transaction, in one message with what comes
-# first in it: the driver's own beginning is a message of its own, for whose answer everybody waits. What stands first
-# is done first. Who may write is left to the defaults: an administrator, or a full disk, may forbid it.
+# Connections to PostgreSQL are in autocommit mode, and these statements begin a transaction in one round trip together
+# with its first statements; the driver's own BEGIN would take another one while all writers wait. READ WRITE is left to
+# the defaults: an administrator, or a full disk, may forbid writing.
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITING = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
@@ -69,7 +68,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent snapshot, in which nothing can be written on PostgreSQL."""
+        """One consistent snapshot; read-only on PostgreSQL. Raises `StoreProblem`."""
         with explained(self.where), self.engine.connect() as connection, connection.begin():
             if not self.is_sqlite:
                 connection.exec_driver_sql(_BEGIN_READING)
@@ -77,7 +76,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that no other write transaction of this store overlaps."""
+        """A transaction that overlaps no other write transaction of this store. Raises `StoreProblem`."""
         with explained(self.where), self.engine.connect() as connection:
             connection = connection.execution_options(gpubroker_writes=True)
             with connection.begin():
@@ -87,7 +86,7 @@ class Database:
 
     @contextmanager
     def apart(self) -> Iterator[Connection]:
-        """A new connection to PostgreSQL that is held for long, each statement a transaction of its own."""
+        """A separate connection to PostgreSQL for long use; each statement is its own transaction."""
         engine = create_engine(self.url, poolclass=NullPool, connect_args=_CONNECT)
         with explained(self.where), engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -103,7 +102,7 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
-        # The text is not shown: it may hold a password.
+        # The URL is not shown: it may contain a password.
         raise StoreProblem(f"the store's URL is not understood; {expected}", hint="set GPUBROKER_STORE") from None
     if backend == "sqlite":
         if not parsed.database or parsed.database == ":memory:":
@@ -117,9 +116,9 @@ def _parse(url: str) -> URL:
 
 
 def _create_private(path: Path) -> None:
-    """Make the file, readable by its owner only; SQLite gives its -wal and -shm the same mode.
+    """Create the file with mode 0600; SQLite gives its -wal and -shm files the same mode.
 
-    Makes no folder: a path that is misspelt must not become a second, empty store. Raises `StoreProblem`.
+    Creates no folder: a misspelt path must not become a second, empty store. Raises `StoreProblem`.
     """
     if str(path).startswith("file:") or path.exists():
         return
@@ -139,7 +138,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
-        connection.isolation_level = None  # the driver must not open transactions of its own
+        connection.isolation_level = None  # the driver must not begin transactions
         _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
@@ -157,7 +156,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _wait_for_a_turn(connection: Connection, patience: float) -> None:
-    """Begin a write transaction once no other one is under way. Raises after so many seconds."""
+    """Begin a write transaction when no other one is active. Raises the driver's error after ``patience`` seconds."""
     driver = connection.connection.driver_connection
     assert driver is not None
     deadline = time.monotonic() + patience
@@ -173,13 +172,13 @@ def _wait_for_a_turn(connection: Connection, patience: float) -> None:
             if time.monotonic() >= deadline:
                 break
             time.sleep(random.uniform(*_TURN_PAUSE))  # noqa: S311  # no secret
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more, for the error as everybody knows it
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more through SQLAlchemy, for its error
     finally:
         driver.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Two processes that switch a new file over at once lock each other out, and for this SQLite does not wait."""
+    """Switch to WAL, with retries: SQLite does not wait if two processes switch a new file at once."""
     for tries_left in reversed(range(int(BUSY_SECONDS / _WAL_PAUSE))):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -191,9 +190,9 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _postgres_engine(url: URL) -> Engine:
-    """An engine that tries a connection before it is used again, unless it was used a moment ago: a submission takes
-    several transactions in a row, and each try is one more question to the server."""
-    # Every transaction is ended where it was begun, so nothing is left to be rolled back on return.
+    """An engine that pings a connection before reuse, unless it was used a moment ago: a submission takes several
+    transactions in a row, and each ping is a round trip."""
+    # Every transaction ends where it began, so nothing needs a rollback on return.
     engine = create_engine(url, connect_args=_CONNECT, pool_reset_on_return=None)
 
     @event.listens_for(engine, "checkout")
@@ -204,7 +203,7 @@ def _postgres_engine(url: URL) -> Engine:
         try:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
-            raise DisconnectionError("the connection is gone") from error  # the pool makes another one
+            raise DisconnectionError("the connection is gone") from error  # the pool opens another one
 
     @event.listens_for(engine, "checkin")
     def used(_: object, record: ConnectionPoolEntry) -> None:
@@ -215,10 +214,10 @@ def _postgres_engine(url: URL) -> Engine:
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Turn what databases raise into `StoreProblem` with advice. Everything else passes.
+    """Convert database errors to `StoreProblem` with advice. Other exceptions pass.
 
-    A Ctrl-C within a commit stays one: SQLAlchemy asserts in a ``finally`` that the commit is done, and the failed
-    assertion takes the place of what interrupted it.
+    A Ctrl-C during a commit stays a KeyboardInterrupt: SQLAlchemy asserts in a ``finally`` that the commit is done, and
+    the failed assertion would replace it.
     """
     try:
         yield
@@ -253,7 +252,7 @@ _SQLITE = {
     sqlite3.SQLITE_IOERR: _IO,
 }
 _RESTARTS = ("the database is starting or stopping, or ended the connection", "try again in a moment")
-# By SQLSTATE, or by its beginning: the first two characters are the class.
+# By SQLSTATE or its beginning; the first two characters are the class.
 _POSTGRES = {
     "55P03": _LOCKED,
     "53100": _FULL,
@@ -282,7 +281,7 @@ _POSTGRES = {
 
 
 def explain(error: BaseException, where: str) -> StoreProblem:
-    """What a database or file error means, in one sentence, with what to do next."""
+    """The `StoreProblem` for a database or file error: one sentence, with advice."""
     said: Any = str(error).splitlines()[0] if str(error) else type(error).__name__
     found = None
     if isinstance(error, sqlite3.Error):

@@ -1,8 +1,8 @@
-"""One leader per store and duty: whoever holds its lock looks after the jobs, or polls the providers. The lock goes
-with the process, however it dies.
+"""One leader per store and duty: the process that holds its lock runs the jobs, or polls the providers. The lock ends
+with the process.
 
-SQLite: a lock file beside the database. PostgreSQL: an advisory lock, so leaders on other machines count, too. It lasts
-as long as a session, or, for what is done in a moment, as long as a transaction.
+SQLite: a lock file beside the database. PostgreSQL: an advisory lock, so that leaders on other machines count. It lasts
+for a session, or, for short duties, for a transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.store.engine.database import Database
 
 
 class LeaderRole(StrEnum):
-    """What there is to lead, each by one process at a time."""
+    """The duties that one process at a time performs."""
 
     JOBS = "jobs"
     PRICES = "prices"
@@ -30,7 +30,7 @@ class LeaderRole(StrEnum):
     CAPACITY = "capacity"
 
 
-# Any constants will do, other than the write lock's; advisory locks are per database.
+# Arbitrary constants, different from the write lock's; advisory locks are per database.
 _LOCKS = {
     LeaderRole.JOBS: 0x67706C64,
     LeaderRole.PRICES: 0x67706C65,
@@ -50,15 +50,15 @@ _FILES = {
 }
 
 StillLeading = Callable[[], bool]
-"""Whether the lead still holds: a database that was restarted has forgotten it."""
+"""Whether this process is still the leader: a restart of the database ends leadership."""
 
 
 @contextmanager
 def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
-    """The lead for the time of the block, or None when somebody else has it. Raises `StoreProblem`."""
+    """Leadership during the block; None if another process has it. Raises `StoreProblem`."""
     if database.path is not None:
-        # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks. Who finds
-        # that the local sources are being asked uses what they said a moment ago.
+        # `is_led` takes the lock briefly; half a second outlasts such checks. For local sources there is no wait: the
+        # result of the process that polls them now is recent enough.
         with _file_lead(database.path, duty, wait=0 if duty is LeaderRole.LOCAL else 0.5) as still:
             yield still
         return
@@ -74,7 +74,7 @@ def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
         lost = False
 
         def still() -> bool:
-            # Once lost, for good: a new connection to the database would answer, and have no lock.
+            # Once lost, it stays lost: a new connection would answer, but has no lock.
             nonlocal lost
             try:
                 lost = lost or connection.invalidated or connection.scalar(text("SELECT 1")) != 1
@@ -91,15 +91,15 @@ def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
 
 @contextmanager
 def _short_lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
-    """A lead that ends with a transaction of a connection that is used again: each submission may take it, and a
-    connection of its own costs the server more than the rest of a submission does."""
+    """Leadership for one transaction of a pooled connection: each submission may need it, and a separate connection
+    would cost the server more than the rest of the submission."""
     with database.reading() as connection:
         taken = connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCKS[duty]})
         yield (lambda: True) if taken else None
 
 
 def is_led(database: Database, duty: LeaderRole) -> bool:
-    """Whether somebody has the lead now. Raises `StoreProblem`."""
+    """Whether a process is the leader now. Raises `StoreProblem`."""
     if database.path is not None:
         with _file_lead(database.path, duty, wait=0) as still:
             return still is None
@@ -113,7 +113,7 @@ def is_led(database: Database, duty: LeaderRole) -> bool:
 
 @contextmanager
 def _file_lead(path: Path, duty: LeaderRole, wait: float) -> Iterator[StillLeading | None]:
-    from filelock import FileLock, Timeout  # it brings asyncio; most commands never ask who leads
+    from filelock import FileLock, Timeout  # it imports asyncio; most commands never need it
 
     lock = FileLock(f"{path.absolute()}{_FILES[duty]}", mode=0o600)
     try:

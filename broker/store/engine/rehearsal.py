@@ -1,4 +1,4 @@
-"""A database in which everything that is written is undone: to see what would come of something, by doing it."""
+"""A database whose writes are rolled back: to find out the result of an action by executing it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from broker.store.engine.database import Database
 
 
 class _Undo(Exception):
-    """Ends the transaction without a trace."""
+    """Rolls the transaction back."""
 
 
 class RehearsedDatabase(Database):
-    """One transaction of ``before``, in which every look and every transaction takes part. For one thread."""
+    """One transaction of ``before`` that contains all reads and writes. For one thread."""
 
     def __init__(self, before: Database, connection: Connection) -> None:
         self.url, self.is_sqlite, self.path, self.where = before.url, before.is_sqlite, before.path, before.where
@@ -32,17 +32,17 @@ class RehearsedDatabase(Database):
 
     @contextmanager
     def apart(self) -> Iterator[Connection]:
-        """What is rehearsed needs nothing that outlasts it."""
+        """The same connection: a rehearsal needs nothing that outlasts it."""
         yield self._connection
 
     def close(self) -> None:
-        """The connection is not its own."""
+        """Does nothing: the connection belongs to the original database."""
 
 
 @contextmanager
 def rehearsed(database: Database) -> Iterator[Database]:
-    """A database for the time of the block; what is written in it is undone at the end, whatever happens. Other
-    writers wait meanwhile, so it is to be short."""
+    """A database during the block; its writes are always rolled back at the end. Other writers wait meanwhile, so keep
+    it short."""
     with suppress(_Undo), database.writing() as connection:
         yield RehearsedDatabase(database, connection)
         raise _Undo

@@ -1,4 +1,4 @@
-"""Which schema a store has, and bringing it up to ours. Alembic is imported only when there is something to do."""
+"""Checks a store's schema and upgrades it. Alembic is imported only for an upgrade."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, text
 from broker.core.errors import StoreProblem
 from broker.store.engine.database import Database
 
-# Every revision in migrations/versions, oldest first; a test holds this list and the files together.
+# Every revision in migrations/versions, oldest first; a test compares this list with the files.
 REVISIONS = (
     "0001",
     "0002",
@@ -34,11 +34,10 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def ensure_current(database: Database) -> None:
-    """Create or upgrade the store's tables if they are not at our revision; one cheap query when they are.
+    """Create or upgrade the store's tables if they are not at the current revision; else one cheap query.
 
-    Safe when several processes start at once: an upgrade is one write transaction, so they take turns, the later ones
-    find the work done, and one that is cut short leaves the store as it was. Raises `StoreProblem` for a store from a
-    newer version, and for a database that is not one of ours.
+    Safe if several processes start at once: an upgrade is one write transaction, so later ones find it done, and an
+    interrupted one changes nothing. Raises `StoreProblem` for a store of a newer version and for a foreign database.
     """
     with database.reading() as connection:
         if _stamp(database, connection) == REVISIONS[-1]:
@@ -60,7 +59,7 @@ def _stamp(database: Database, connection: Connection) -> str | None:
     """The store's revision; None for an empty database."""
     exists = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
     if not database.is_sqlite:
-        # Not to_regclass: it may answer from a cache filled before we waited for the process that made the tables.
+        # Not to_regclass: its cache may be older than the wait for the process that created the tables.
         exists = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'alembic_version'"
     if connection.exec_driver_sql(exists).first() is None:
         others = inspect(connection).get_table_names()

@@ -1,5 +1,4 @@
-"""Questions to the database that are put together once, as that takes longer than asking them; and the different values
-of a column."""
+"""Caches built statements, as building one takes longer than executing it; and finds distinct values of a column."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ Make = Callable[[Connection | None, About], Question]
 
 
 def question(make: Make[About, Question], connection: Connection, about: About, *, looks_up: bool) -> Question:
-    """What ``make`` makes of ``about``. Only where it ``looks_up`` names first is it made anew each time, and given the
-    connection to do so."""
+    """The statement that ``make`` builds for ``about``, cached. With ``looks_up`` it is built each time, with the
+    connection, to look up names first."""
     return make(connection, about) if looks_up else cast(Question, _made_once(make, about))
 
 
@@ -26,14 +25,14 @@ def _made_once(make: Callable[[Connection | None, About], Executable], about: Ab
 
 
 def one_of(column: ColumnElement[Any], values: Collection[Any]) -> ColumnElement[bool]:
-    """Whether a column has one of these values. A single one is compared: IN is written anew at each execution, as its
-    list may be of any length."""
+    """Whether a column has one of these values. A single value uses ``=``: SQLAlchemy renders IN at each execution, as
+    its list has any length."""
     return column == next(iter(values)) if len(values) == 1 else column.in_(values)
 
 
 def values_of(column: Column[Any]) -> CTE:
-    """The different values of a column that an index begins with, in order, as ``value``; NULL among them. Asks the
-    index for the next larger value again and again: so it takes longer the more values there are, not the more rows."""
+    """The distinct values of an index's first column, in order, as ``value``; may contain NULL. Repeatedly queries the
+    index for the next larger value: the time grows with the number of values, not of rows."""
     least = select(func.min(column).label("value"))
     values = least.cte("found", recursive=True)
     following = select(func.min(column)).where(column > values.c.value).correlate(values).scalar_subquery()
@@ -41,5 +40,5 @@ def values_of(column: Column[Any]) -> CTE:
 
 
 def distinct(connection: Connection, column: Column[Any]) -> list[Any]:
-    """The different values of a column that an index begins with, in order, NULL left out."""
+    """The distinct values of an index's first column, in order, without NULL."""
     return [value for value in connection.scalars(select(values_of(column).c.value)) if value is not None]

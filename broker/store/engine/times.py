@@ -1,4 +1,4 @@
-"""Times as the database keeps them: whole microseconds since 1970 UTC, so order and equality are exact everywhere."""
+"""Times in the database: whole microseconds since 1970 UTC, so that order and equality are exact on both databases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICK = timedelta(microseconds=1)
 
 
 def to_micros(time: datetime) -> int:
-    """Raises ValueError for a time without a time zone: nobody could say when it was."""
+    """Microseconds since 1970 UTC. Raises ValueError for a time without a time zone."""
     if time.tzinfo is None:
         raise ValueError(f"a time without a time zone: {time.isoformat()}")
     return (time - _EPOCH) // _TICK

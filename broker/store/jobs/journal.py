@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LAST = "\U0010ffff"  # no character comes after it
-_AT_ONCE = 500  # jobs that are made anew
-_STREAMED = {"yield_per": 500}  # so many rows at a time
+_LAST = "\U0010ffff"  # sorts after every other character
+_AT_ONCE = 500  # jobs rebuilt at once
+_STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
 _VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
 class StoreReading:
-    """One consistent look: `broker.ledger.journal.Reading`, and lists for people. Lists leave out the jobs that this
-    version cannot read; `unreadable` has those."""
+    """One consistent snapshot: `broker.ledger.journal.Reading`, and lists for people. Lists omit jobs that this version
+    cannot read and report them in `unreadable`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -69,7 +69,7 @@ class StoreReading:
 
     @property
     def unreadable(self) -> Sequence[UnreadableJob]:
-        """The jobs that this look has come across so far and could not read."""
+        """The jobs that this snapshot has met so far and that this version cannot read."""
         return self._quarantine.jobs
 
     def job(self, job_id: str) -> JobView | None:
@@ -100,7 +100,7 @@ class StoreReading:
         return open_jobs.balances(self._connection)
 
     def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
-        """The entries of those jobs, added up by attempt, movement, account and kind of money."""
+        """The entries of those jobs, summed by attempt, movement, account and kind of money."""
         return movement_sums.read(self._connection, job_ids)
 
     def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
@@ -108,7 +108,7 @@ class StoreReading:
         return metering.read(self._connection, job_ids)
 
     def posted(self, job_id: str, attempt: int) -> Posted:
-        """What was posted as spent for an attempt, from all entries of its job."""
+        """Posted spend of an attempt, from all entries of its job."""
         return metering.posted(self._connection, job_id, attempt)
 
     def jobs(
@@ -120,7 +120,7 @@ class StoreReading:
         team: str | None = None,
         limit: int | None = None,
     ) -> Sequence[JobView]:
-        """Jobs that match all that is given, newest first."""
+        """The jobs that match all arguments, newest first."""
         query = select(*quarantine.COLUMNS).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
         wanted = {"name": name, "user_name": user, "team": team}
         query = query.where(*(JOB.c[column] == value for column, value in wanted.items() if value is not None))
@@ -130,8 +130,8 @@ class StoreReading:
 
     def jobs_begun(self, prefix: str, *, limit: int) -> Sequence[JobView]:
         """Jobs whose ids begin with that, in the order of their ids."""
-        # A range in the order of the characters. PostgreSQL has its own operators and an index for that order, as its
-        # usual one depends on the language. In any other order it may read all jobs instead of that range.
+        # A range by code points. PostgreSQL has its own operators and index class for it, as its default order depends
+        # on the locale. In any other order it may read all jobs instead of that range.
         sqlite = self._connection.dialect.name == "sqlite"
         not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
         order = JOB.c.id if sqlite else JOB.c.id.op("USING")(literal_column("~<~"))
@@ -144,14 +144,14 @@ class StoreReading:
         return pages.page(self._connection, wanted, after=after, limit=limit)
 
     def submitted_before(self, moment: datetime) -> Iterator[JobView]:
-        """Every job submitted before then (UTC), oldest first, read a few at a time as they are taken."""
+        """Every job submitted before ``moment`` (UTC), oldest first, streamed."""
         query = select(*quarantine.COLUMNS).where(JOB.c.submitted_at < to_micros(moment))
         streamed = self._connection.execute(query.order_by(JOB.c.submitted_at), execution_options=_STREAMED)
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
-        """Every user, team, project and environment that a job has named, by that word."""
+        """Every user, team, project and environment named by a job, by these four words."""
         columns = {
             "user": JOB.c.user_name,
             "team": JOB.c.team,
@@ -163,18 +163,17 @@ class StoreReading:
     def machine_time(
         self, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
     ) -> Sequence[MachineTime]:
-        """When machines of attempts were there, oldest first: those that were still there at ``since`` (UTC) or later,
-        or those of some jobs. Simulated machines are left out."""
+        """The machine time of attempts, oldest first: of machines that existed at ``since`` (UTC) or later, or of some
+        jobs. Without simulated machines."""
         return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
 
     def spent_by(self, dimension: str, period: SpendingPeriod) -> Mapping[str, Spent]:
-        """What attempts spent that had machines in a period, and their machine time, by one of
+        """The spend and machine time of attempts with machines in a period, by one of
         `broker.store.ledger.spending.DIMENSIONS`."""
         return spending.spent_by(self._connection, dimension, period)
 
     def billed_in(self, month: BillingMonth) -> Iterator[SpentEntry]:
-        """The entries by which money was spent that are billed in the month, in posting order, read as they are
-        taken."""
+        """The entries of spend that are billed in the month, in posting order, streamed."""
         from broker.store.ledger import spent_entries  # most commands do without
 
         return spent_entries.billed_in(self._connection, month)
@@ -186,7 +185,7 @@ class StoreReading:
         return month_use.used_in(self._connection, start, end, now)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
-        """The pairs of job and group in which these jobs are counted by `spent_by`."""
+        """The pairs of job and group in which `spent_by` counts these jobs."""
         return spending.groups_of(self._connection, dimension, period, list(job_ids))
 
     def holding(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
@@ -203,31 +202,32 @@ class StoreReading:
         return ledger.read(self._connection, job_id)
 
     def all_entries(self) -> Iterator[Entry]:
-        """The whole ledger in posting order, read a few entries at a time as they are taken."""
+        """The whole ledger in posting order, streamed."""
         return ledger.streamed(self._connection)
 
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
-        """What a job's entries come to, by kind of money."""
+        """The balance of a job's entries, by kind of money."""
         return ledger.balance(self._connection, job_id)
 
     def balances(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
-        """`balance` of each of those jobs; without those that have no entries."""
+        """`balance` of each of those jobs that has entries."""
         return ledger.balances(self._connection, job_ids)
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
+        """The spend that counts under that budget in the half-open time (UTC); entries across an edge count pro
+        rata."""
         return spent_sums.spent(self._connection, budget, start, end)
 
     def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
-        """What attempts spent under that budget on each whole day between two midnights (UTC), oldest first."""
+        """The spend of attempts under that budget on each whole day between two midnights (UTC), oldest first."""
         return spent_sums.daily(self._connection, budget, since, until)
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
-        """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
+        """A time (UTC) after which no spend counts under that budget; not necessarily the earliest such time."""
         return spent_sums.spent_until(self._connection, budget)
 
     def kept_sums(self) -> Mapping[tuple[str, int, int], int]:
-        """The sums that `spent` goes by, so that they can be compared."""
+        """The stored sums that `spent` uses, for comparison."""
         return spent_sums.kept(self._connection)
 
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
@@ -235,7 +235,7 @@ class StoreReading:
         return ledger.open_holds(self._connection, budget)
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        """What those holds come to: in one sum what is meant to last no longer than ``until``, the others singly."""
+        """Those holds: one sum for all that end by ``until`` (UTC), the others singly."""
         return ledger.held(self._connection, budget, until)
 
     def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
@@ -245,21 +245,21 @@ class StoreReading:
         return charges.read(self._connection, provider, since)
 
     def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
-        """Every standing grant, or those that are good ``at`` a time (UTC), oldest first, with what the jobs that use
-        it have spent and hold."""
+        """Every standing grant, or those valid ``at`` a time (UTC), oldest first, with the spend and holds of the jobs
+        that use it."""
         return approvals.standing(self._connection, at)
 
     def standing_share(self, number: int, job_id: str) -> Money:
-        """What of a standing grant's use is this job's; zero for one that does not use it."""
+        """This job's share of a standing grant's use; zero if it does not use it."""
         return approvals.share(self._connection, number, job_id)
 
     def asked_about(self, limit: int) -> Sequence[str]:
-        """The jobs for which an approval was asked or answered, those of the newest word first."""
+        """The jobs with approval requests or answers, by their newest one, newest first."""
         return approvals.asked_about(self._connection, limit)
 
     def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
-        """The events of those jobs in which an approval was asked for or answered, in order. A job with one that this
-        version cannot read is left out."""
+        """The events of those jobs that request, give or refuse an approval, in order. Without jobs that have one that
+        this version cannot read."""
         found: dict[str, list[Event]] = {}
         left_out = set()
         for row in approvals.approval_events(self._connection, job_ids):
@@ -270,46 +270,47 @@ class StoreReading:
         return {job_id: events for job_id, events in found.items() if job_id not in left_out}
 
     def undecided(self) -> Sequence[JobView]:
-        """Every job about which something was asked that nobody has answered yet, the oldest job first."""
+        """Every job with a pending approval request, oldest first."""
         views = self._quarantine.views(approvals.maybe_asking(self._connection))
         return [view for view in views if view.asked is not None]
 
     def purchase(self, id: str) -> Purchase | None:
-        """One purchase of capacity; None where there is none of that id."""
+        """One purchase of capacity; None if the id is unknown."""
         from broker.store.purchases import purchases  # most commands do without
 
         return purchases.read(self._connection, id)
 
     def policy_number(self) -> int:
-        """The number of the policy version in force; 0 when none was ever activated."""
+        """The number of the policy version in force; 0 if none was ever activated."""
         return policies.number(self._connection)
 
     def active_policy(self) -> PolicyVersion | None:
-        """The policy set in force; None when none was ever activated."""
+        """The policy set in force; None if none was ever activated."""
         return policies.active(self._connection)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
-        """Every attempt whose machine may still exist, requested ones included."""
+        """Every attempt whose machine may still exist, including requested ones."""
         return live.attempts(self._connection, self._quarantine.views)
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
-        """The prices observed for the offer's pool and source: the one in force at ``start``, then each change."""
+        """The observed prices of the offer's pool and source: the one in force at ``start``, then each reported up to
+        ``end`` (UTC)."""
         return market.price_series(self._connection, offer, start, end)
 
     def offers(self, query: OfferQuery) -> list[Offer]:
-        """The current offers that match, unavailable ones included.
+        """The current offers that match, including unavailable ones.
 
-        ``query.count`` is the least number of accelerators; ``"cpu"`` among the accelerators means machines without
-        one. Reference prices for which a live one is known are not current.
+        ``query.count`` is the minimum number of accelerators; ``"cpu"`` among the accelerators means machines without
+        one. Reference prices superseded by a live one are not current.
         """
         return market.offers(self._connection, query)
 
     def count_offers(self) -> int:
-        """How many offers are current."""
+        """The number of current offers."""
         return market.count_offers(self._connection)
 
     def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
-        """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
+        """The number of current offers that `offers` omits, by reason (ignoring ``max_price``)."""
         return market.rejected_in_sql(self._connection, query, simulated=simulated)
 
     def last_polls(self) -> Mapping[str, PollRun]:
@@ -317,7 +318,7 @@ class StoreReading:
         return polls.last_polls(self._connection)
 
     def setting(self, key: str) -> str | None:
-        """A fact about this store; None when it was never set."""
+        """A setting of this store; None if it was never set."""
         return self._connection.scalar(_SETTING, {"key": key})
 
     def decisions(
@@ -340,15 +341,15 @@ class StoreReading:
         return list(_readable_decisions(self._connection.execute(query)))
 
     def judged_by(self, job_id: str) -> str | None:
-        """The version of the policies that judged the job last, whether it may go on left out; None where none did. A
-        small part of what `decisions` reads."""
+        """The version of the policies that judged the job last, without judgements of running attempts; None if there
+        is none. Reads far less than `decisions`."""
         query = select(DECISION.c.policy_version).order_by(DECISION.c.id.desc()).limit(1)
         others = DECISION.c.action != ActionKind.CONTINUE.value
         return self._connection.scalar(query.where(DECISION.c.job_id == job_id, others))
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
-        """When the start of that attempt was judged last, by which policies, and their answer; None where no judgement
-        of it is known. Judgements of what runs are left out."""
+        """The last judgement of that attempt's start: time, policies, answer; None if unknown. Without judgements of
+        running attempts."""
         query = (
             select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer)
             .where(DECISION.c.job_id == job_id, DECISION.c.attempt == attempt)
@@ -364,19 +365,20 @@ class StoreWriting(StoreReading):
     """A transaction: `broker.ledger.journal.Writing`."""
 
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
-        """Append events to a job's stream, fold them, store and return the new view.
+        """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
+        ``at``: UTC.
 
         Raises `ImpossibleSequence`, `UnreadableJob`, and ValueError for no events at all; then nothing of the
         transaction is kept.
         """
         if not items:
             raise ValueError("nothing to append")
-        # Whether a new job is there already shows when its events are written: one question less while all others wait.
+        # A duplicate submission shows as an integrity error: this saves a query while all other writers wait.
         before = after = None if isinstance(items[0][1], Submitted) else self.job(job_id)
         rows = []
         for seq, (attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
             text = body_to_json(body)
-            # What is folded is what a reader will find, not what was passed in: so rebuilding gives the same.
+            # Fold what a reader will find, not what was passed in, so that a rebuild gives the same.
             row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
             after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
             rows.append({**row, "body": text})
@@ -398,7 +400,7 @@ class StoreWriting(StoreReading):
         return after
 
     def post(self, entries: Sequence[Entry]) -> None:
-        """Post ledger entries. A movement id that exists already is refused with ValueError."""
+        """Post ledger entries. Raises ValueError for a movement id that exists already."""
         ledger.post(self._connection, entries)
 
     def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
@@ -408,17 +410,17 @@ class StoreWriting(StoreReading):
         return purchases.append(self._connection, id, event, at)
 
     def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int:
-        """Put capacity on record; its number."""
+        """Record a holding of capacity; returns its number."""
         from broker.store.market import holdings  # most commands do without
 
         return holdings.add(self._connection, holding, by=by, at=at).number
 
     def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
-        """Keep meters, by job and number of the attempt, instead of those kept before."""
+        """Store meters by job and number of the attempt; replaces earlier ones."""
         metering.keep(self._connection, meters)
 
     def record(self, decision: Decision) -> None:
-        """Keep a decision."""
+        """Store a decision."""
         body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
         row = {
             "at": to_micros(decision.at),
@@ -436,20 +438,20 @@ class StoreWriting(StoreReading):
         self._connection.execute(DECISION.insert(), row)
 
     def use_standing(self, number: int, job_id: str) -> None:
-        """Count what the job holds and spends against a standing grant from now on. Twice is once."""
+        """Count the job's holds and spend against a standing grant from now on. Idempotent."""
         approvals.use(self._connection, number, job_id)
 
     def give_standing(self, grant: StandingGrant) -> StandingGrant:
-        """Put a standing grant on record and return it with its number."""
+        """Store a standing grant and return it with its number."""
         return approvals.give(self._connection, grant)
 
     def revoke_standing(self, number: int, *, by: str, at: datetime) -> StandingGrant:
-        """Take a standing grant back. Raises `UnknownName` when there is none of that number."""
+        """Revoke a standing grant. Raises `UnknownName` if the number does not exist."""
         return approvals.revoke(self._connection, number, by=by, at=at)
 
     def rebuild(self) -> int:
-        """Make every projection anew from events and entries; returns the number of jobs. A job whose events this
-        version cannot read keeps the projection that it has."""
+        """Rebuild every projection from events and entries; returns the number of jobs. A job with unreadable events
+        keeps its projection."""
         ledger.rebuild(self._connection)
         rebuilt, last = 0, ""
         while job_ids := open_jobs.ids_after(self._connection, last, _AT_ONCE):
@@ -462,8 +464,8 @@ class StoreWriting(StoreReading):
         return rebuilt
 
     def renew(self, job_ids: Sequence[str]) -> list[str]:
-        """Make what is kept of these jobs anew from their events and entries; returns those of which it was
-        different. How far their attempts are settled is forgotten, as by `rebuild`."""
+        """Rebuild the projections of these jobs from events and entries; returns the jobs whose projections differed.
+        Deletes their meters, as `rebuild` does."""
         before = self._kept(job_ids)
         ledger.rebuild(self._connection, job_ids)
         self._fold_anew(job_ids)
@@ -475,7 +477,7 @@ class StoreWriting(StoreReading):
         return {job_id: (views.get(job_id), self.balance(job_id), sums.get(job_id)) for job_id in job_ids}
 
     def _fold_anew(self, job_ids: Sequence[str]) -> int:
-        """Make the views of these jobs anew; returns how many there are."""
+        """Rebuild the views of these jobs; returns their number."""
         rebuilt = 0
         for job_id in job_ids:
             try:
@@ -503,7 +505,7 @@ def _anything() -> TypeAdapter[Any]:
     return TypeAdapter(Any)
 
 
-# What never changes is not written again: to write a column is to look after its indexes.
+# Columns that never change are not updated: an update of a column updates its indexes.
 _AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at"})
 
 
@@ -535,7 +537,7 @@ def _readable_decisions(rows: Iterable[Any]) -> Iterator[Decision]:
     for row in rows:
         try:
             yield _decision_from_row(row)
-        except ValueError as error:  # a newer version knows actions, answers or verdicts that this one does not
+        except ValueError as error:  # written by a newer version with other actions, answers or verdicts
             log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
 
 

@@ -1,4 +1,4 @@
-"""What jobs have running, kept beside each job's view: who counts what runs need not read all about every job."""
+"""The running attempts of jobs, stored beside each job's view, so that counting them does not read whole views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELDS = tuple(field.name for field in fields(LiveAttempt))
 
 
 def of(view: JobView) -> tuple[LiveAttempt, ...]:
-    """The job's attempts whose machines may still exist, requested ones included."""
+    """The job's attempts whose machines may still exist, including requested ones."""
     job = view.job
     return tuple(
         LiveAttempt(
@@ -48,14 +48,14 @@ def of(view: JobView) -> tuple[LiveAttempt, ...]:
 
 
 def _part(offer: Offer) -> dict[str, Any]:
-    """What it has of a machine that is divided; all of it, where an earlier version gave it all."""
+    """The attempt's part of a shared machine; all of it if an earlier version placed it."""
     if offer.whole is None and not offer.divided:
         return {}
     return {"capacity": offer.capacity, "milli_cpus": offer.has.milli_cpus, "mib": offer.has.mib}
 
 
 def to_text(view: JobView) -> str:
-    """As it is kept; empty when nothing runs."""
+    """The stored form; empty if nothing runs."""
     found = () if view.closed else of(view)
     return (
         json.dumps([[getattr(one, name) for name in _FIELDS] for one in found], separators=(",", ":")) if found else ""
@@ -66,7 +66,8 @@ def to_text(view: JobView) -> str:
 def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     def attempt(values: list[object]) -> LiveAttempt:
         kept = dict(zip(_FIELDS, values, strict=False))
-        # A newer version may know more of both; its machines are counted all the same, as the strictest would count.
+        # A newer version may have other values of both; its machines count nevertheless, by the strictest
+        # interpretation.
         money, capacity = str(kept["money"]), str(kept["capacity_type"])
         kept["money"] = MoneyKind(money) if money in set(MoneyKind) else MoneyKind.CASH
         kept["capacity_type"] = CapacityType(capacity) if capacity in set(CapacityType) else None
@@ -75,8 +76,8 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     return tuple(attempt(values) for values in json.loads(text))
 
 
-# Queued jobs had no attempt yet: a long queue costs nothing. Each submission reads these rows twice, so nothing else is
-# selected. Rows of before ``live`` was kept have their view only, which is read apart.
+# Queued jobs have no attempt yet, so a long queue costs nothing. Each submission reads these rows twice, so only these
+# columns are selected. Rows from before ``live`` existed have only their view, which is read separately.
 _RUNNING = (
     select(JOB.c.id, JOB.c.live)
     .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value, or_(JOB.c.live.is_(None), JOB.c.live != ""))
@@ -86,8 +87,8 @@ _VIEW = select(*COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
 def attempts(connection: Connection, views_of: Callable[[Sequence[Any]], Sequence[JobView]]) -> list[LiveAttempt]:
-    """Every attempt whose machine may still exist, oldest job first. What is kept beside a view counts whether or not
-    the view can be read. ``views_of``: the views of those rows that can be read."""
+    """Every attempt whose machine may still exist, oldest job first, also of jobs with unreadable views. ``views_of``:
+    returns the readable views of rows."""
     found: list[LiveAttempt] = []
     for job_id, text in connection.execute(_RUNNING).all():
         if text is None:

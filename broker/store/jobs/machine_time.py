@@ -1,5 +1,5 @@
-"""When the machines of attempts were there, kept beside the events: reports of a period read only what ran in it.
-Every function works inside the caller's transaction."""
+"""The machine time of attempts, stored beside the events so that reports read only the period they cover. Every
+function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KEY = ("job_id", "attempt")
 
 @dataclass(frozen=True, slots=True)
 class MachineTime:
-    """The machines of one attempt: ``nodes`` of them with ``count`` accelerators each, from ``since`` until ``until``
-    (UTC; None: not known to be gone). ``price``: of one machine, USD per hour, as the attempt was placed."""
+    """The machines of one attempt: ``nodes`` machines with ``count`` accelerators each, from ``since`` until ``until``
+    (UTC; None: not known to be gone). ``price``: of one machine at the placement (USD per hour)."""
 
     job_id: str
     attempt: int
@@ -43,12 +43,12 @@ class MachineTime:
 
     @property
     def price_per_gpu(self) -> Money | None:
-        """USD per hour and accelerator; None where it was unknown, and without accelerators."""
+        """USD per hour and accelerator; None if unknown or without accelerators."""
         return self.price.share(1, self.count) if self.price is not None and self.count else None
 
 
 def keep(connection: Connection, before: JobView | None, after: JobView) -> None:
-    """Write down what of the attempts has changed between two views of a job."""
+    """Store the changes of machine time between two views of a job."""
     known = {attempt.number: attempt for attempt in before.attempts} if before else {}
     for attempt in after.attempts:
         earlier = known.get(attempt.number)
@@ -88,15 +88,14 @@ def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
 
 
 def forget(connection: Connection, job_id: str) -> None:
-    """Drop what is kept of a job, to be kept anew."""
+    """Delete the rows of a job."""
     connection.execute(MACHINE_TIME.delete().where(MACHINE_TIME.c.job_id == job_id))
 
 
 def read(
     connection: Connection, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
 ) -> Iterator[MachineTime]:
-    """The machine time of real machines that lasted until ``since`` (UTC) or later, or that of some jobs; oldest first.
-    Simulated machines are left out."""
+    """The machine time of real machines that existed at ``since`` (UTC) or later, or of some jobs; oldest first."""
     c = MACHINE_TIME.c
     query = select(MACHINE_TIME).where(c.money != MoneyKind.SANDBOX.value).order_by(c.since, c.job_id, c.attempt)
     if since is not None:

@@ -1,5 +1,5 @@
-"""All open jobs at a stroke, for whoever looks after all of them again and again: what changed, and what each holds
-and spent, in a number of queries that does not grow with the number of jobs. Inside the caller's transaction."""
+"""Reads all open jobs for the reconciler: changes, holds and spend, in a number of queries that is independent of the
+number of jobs. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.ledger.ledger import balance_of
 from broker.store.tables import BALANCE, ENTRY, EVENT, JOB, UNCLOSED
 
-_AT_ONCE = 5_000  # values that a query may have, in either database
+_AT_ONCE = 5_000  # parameters that a query may have on either database
 _LAST = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()
 _LAST_EVENTS = select(JOB.c.id, _LAST).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
 _OF_THESE = JOB.c.id.in_(bindparam("jobs", expanding=True))
 _LAST_EVENTS_OF = _LAST_EVENTS.where(_OF_THESE)
 _VIEWS = select(*COLUMNS).where(_OF_THESE)
-# Not a join: SQLite would begin it with the balances of all jobs that there ever were.
+# Not a join: SQLite would start it from the balances of all jobs, closed ones included.
 _BALANCES = select(BALANCE).where(BALANCE.c.job_id.in_(select(JOB.c.id).where(UNCLOSED)))
 
 
@@ -34,14 +34,13 @@ def last_events(connection: Connection, job_ids: Sequence[str] | None) -> dict[s
 
 
 def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
-    """The rows of those jobs, with what `broker.store.jobs.quarantine` needs to read them."""
+    """The rows of those jobs, with the columns that `broker.store.jobs.quarantine` needs."""
     for some in _portions(job_ids):
         yield from connection.execute(_VIEWS, {"jobs": some})
 
 
 def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
-    """The next so many ids after ``last`` of jobs, open or closed, of which anything is on record, in the database's
-    own order."""
+    """The next ``limit`` ids after ``last`` of jobs with any record, open or closed, in the database's order."""
     parts = (
         select(column.label("job_id")).distinct().where(column > last).order_by(column).limit(limit).subquery()
         for column in (JOB.c.id, EVENT.c.job_id, BALANCE.c.job_id, ENTRY.c.job_id)

@@ -1,4 +1,4 @@
-"""Jobs in pages, newest first, for lists that many people ask for."""
+"""Pages of jobs, newest first."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from broker.store.tables import JOB
 
 @dataclass(frozen=True, slots=True)
 class WantedJobs:
-    """Which jobs: those that match all that is given. ``teams``: only jobs of these, which leaves out those without a
-    team; None for all."""
+    """A filter of jobs: all fields must match. ``teams``: only jobs of these teams, which excludes jobs without a team;
+    None for all."""
 
     states: tuple[str, ...] = ()
     user: str | None = None
@@ -28,7 +28,7 @@ class WantedJobs:
 
 @dataclass(frozen=True, slots=True)
 class JobPlace:
-    """A job's place in the list: when it was submitted (UTC), and its id."""
+    """A job's position in the list: its submission (UTC) and id."""
 
     submitted_at: datetime
     id: str
@@ -36,8 +36,8 @@ class JobPlace:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """One page. ``unreadable``: jobs of it that this version cannot read; ``next``: the place after which the next page
-    begins, None where nothing follows."""
+    """One page. ``unreadable``: its jobs that this version cannot read; ``next``: the position after which the next
+    page begins, None if nothing follows."""
 
     views: Sequence[JobView]
     unreadable: Sequence[UnreadableJob]
@@ -45,7 +45,7 @@ class FoundPage:
 
 
 def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
-    """At most ``limit`` jobs, newest first, from after that place on."""
+    """At most ``limit`` jobs after that position, newest first."""
     c = JOB.c
     query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
     if wanted.teams is not None:

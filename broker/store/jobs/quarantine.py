@@ -1,4 +1,4 @@
-"""Reading the kept views of jobs: one that cannot be read is set aside with its reason, and the others are read."""
+"""Reads the stored views of jobs, and sets aside unreadable ones with the reason."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from broker.core.events.views import JobView
 from broker.store.tables import JOB
 
 COLUMNS = (JOB.c.id, JOB.c.name, JOB.c.user_name, JOB.c.state, JOB.c.view)
-"""What a query must select for `Quarantine`: beside the view what tells people which job it is."""
+"""The columns that `Quarantine` needs: the view, and those that identify the job to people."""
 
 
 class Quarantine:
-    """The jobs that one look at the store came across and could not read."""
+    """The unreadable jobs that one snapshot of the store has met."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, UnreadableJob] = {}
 
     @property
     def jobs(self) -> Sequence[UnreadableJob]:
-        """Each once, in the order in which they were met."""
+        """Each once, in the order met."""
         return tuple(self._jobs.values())
 
     def view(self, row: Any) -> JobView:
@@ -42,18 +42,18 @@ class Quarantine:
             raise found from error
 
     def views(self, rows: Iterable[Any]) -> list[JobView]:
-        """The views of those rows that can be read."""
+        """The readable views of these rows."""
         found = []
         for row in rows:
             try:
                 found.append(self.view(row))
-            except UnreadableJob:  # it is told by `jobs`
+            except UnreadableJob:  # reported by `jobs`
                 continue
         return found
 
 
 def to_text(view: JobView) -> str:
-    """The view as it is kept."""
+    """The stored form of a view."""
     return stamped(_views().dump_json(view).decode())
 
 

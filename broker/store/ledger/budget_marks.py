@@ -1,4 +1,4 @@
-"""Which marks budgets have passed, and when it was first seen: so that people are told once."""
+"""The marks that budgets have passed, with the time of detection, so that people are notified once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from broker.store.ledger.tables import MARK
 
 
 class BudgetMarks:
-    """Reached as ``store.budget_marks``. Every method is a transaction of its own and may raise `StoreProblem`. Marks
-    belong to a budget of that amount in that period: with another amount they are passed anew."""
+    """Reached as ``store.budget_marks``. Every method is a transaction of its own and may raise `StoreProblem`. A mark
+    belongs to a budget, period and amount: after a change of the amount it can be passed again."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def since(self, budget: str, period_start: datetime, amount: Money) -> Mapping[str, datetime]:
-        """Every mark passed, and when it was first seen (UTC)."""
+        """The passed marks, with the time of detection (UTC)."""
         c = MARK.c
         mine = and_(c.budget == budget, c.period_start == to_micros(period_start), c.amount == amount.micros)
         with self._database.reading() as connection:
@@ -39,8 +39,8 @@ class BudgetMarks:
         targets: Iterable[str],
         at: datetime,
     ) -> Sequence[str]:
-        """Put marks on record, and their notices on their way in the same transaction, but for the ``quiet`` ones;
-        returns the marks that are new. However many processes see it: it is told once."""
+        """Record marks and queue their notices, except for ``quiet`` ones, in one transaction; returns the new marks.
+        Idempotent: several processes cause one notice."""
         told = tuple(targets)
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:

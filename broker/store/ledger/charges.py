@@ -1,4 +1,4 @@
-"""What providers said that they charged, as they said it last."""
+"""The charges of providers, as last reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ API = "api"
 
 
 class Charges:
-    """Reached as ``store.ledger.charges``. Every method is a transaction of its own and may raise `StoreProblem`."""
+    """Reached as ``store.charges``. Every method is a transaction of its own and may raise `StoreProblem`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -26,10 +26,10 @@ class Charges:
     def record(
         self, charges: Iterable[Charge], *, source: str, at: datetime, whole_of: tuple[str, datetime] | None = None
     ) -> int:
-        """Keep what was charged; how many were new or have changed. Recorded again they change nothing.
+        """Store charges; returns the number of new, changed and removed ones. Idempotent. ``at``: UTC.
 
-        ``whole_of``: a provider and a time: these are all of its charges that start then or later, so that others on
-        record are no more. Those of one provider, key and time in one call are told apart by their order.
+        ``whole_of``: a provider and a time (UTC): the call has all its charges that start then or later, so that other
+        stored ones are deleted. Charges of one provider, key and time within a call are distinguished by their order.
         """
         fresh = _rows(charges, source, at)
         with self._database.writing() as connection:
@@ -41,14 +41,14 @@ class Charges:
             return read(connection, provider)
 
     def sources(self, provider: str) -> set[str]:
-        """Where its charges come from: ``api``, or names of files."""
+        """The sources of its charges: ``api``, or names of files."""
         with self._database.reading() as connection:
             query = select(CHARGE.c.source).where(CHARGE.c.provider == provider).distinct()
             return set(connection.scalars(query))
 
 
 def read(connection: Connection, provider: str | None = None, since: datetime | None = None) -> list[Charge]:
-    """`Charges.all`, as this transaction sees them; of those the ones that end after ``since`` (UTC)."""
+    """`Charges.all` within the caller's transaction; only those that end after ``since`` (UTC)."""
     query = select(CHARGE).order_by(CHARGE.c.starts, CHARGE.c.provider, CHARGE.c.key, CHARGE.c.line)
     if provider is not None:
         query = query.where(CHARGE.c.provider == provider)

@@ -35,18 +35,18 @@ from broker.store.ledger.tables import METERING, MOVED
 from broker.store.policy import approvals
 from broker.store.tables import BALANCE, ENTRY, STILL_HELD
 
-_AT_ONCE = 5_000  # entries that are read at once
-_JOBS_AT_ONCE = 5_000  # values that a query may have, in either database
+_AT_ONCE = 5_000  # entries read at once
+_JOBS_AT_ONCE = 5_000  # parameters that a query may have on either database
 _NAMES = BALANCE.columns.keys()
-# One question instead of two, whether it is there and to make it: while one process posts, all others wait.
+# One statement instead of a query and an insert: while one process posts, all others wait.
 _OPEN = text(
     f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
 ).execution_options(preserve_rowcount=True)
 
 
 def post(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Insert entries and keep the balances. Raises ValueError for a movement that was posted before; then the
-    transaction is over."""
+    """Insert entries and update the balances. Raises ValueError for a movement that was posted before; the transaction
+    is then unusable."""
     if not entries:
         return
     try:
@@ -69,7 +69,7 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
 
 
 def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Add entries of one job and kind of money to its kept sums."""
+    """Add entries of one job and kind of money to its balance."""
     first = entries[0]
     sums = dict.fromkeys(Account, 0)
     for entry in entries:
@@ -105,7 +105,7 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
 
 
 def _dates(entries: Sequence[Entry], held: Money, dates: Dates | None) -> Dates | None:
-    """The dates of a hold after these entries; ``held`` and ``dates`` before them."""
+    """The dates of a hold after these entries, from ``held`` and ``dates`` before them."""
     for entry in entries:
         if entry.account is Account.HELD:
             held += entry.amount
@@ -124,20 +124,20 @@ def _dates_row(dates: Dates | None) -> dict[str, int]:
 
 
 def dates_of(row: Any) -> Dates | None:
-    """The dates of the hold of a kept balance; None where nothing is held."""
+    """The dates of the hold in a balance row; None if nothing is held."""
     if not row.held:
         return None
     return Dates(from_micros(row.holds_from), from_micros(row.holds_to), Money(row.burns))
 
 
 def balance_of(row: Any) -> Balance:
-    """A kept balance as a value."""
+    """A balance row as a value."""
     return Balance(Money(row.available), Money(row.held), Money(row.spent), dates_of(row))
 
 
 def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> None:
-    """Make balances and kept sums anew from the entries, and drop the meters: each is made anew by the next settlement
-    of its attempt. With ``job_ids``, only what is kept of those jobs; what was spent is kept of all together."""
+    """Rebuild balances and sums from the entries, and delete the meters: the next settlement of an attempt recreates
+    its meter. With ``job_ids``, only for those jobs, and without the sums of spend, which are not kept by job."""
     for table in (BALANCE, MOVED, METERING):
         mine = table.delete()
         connection.execute(mine if job_ids is None else mine.where(table.c.job_id.in_(job_ids)))
@@ -151,7 +151,7 @@ def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> Non
 
 
 def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Iterator[list[Entry]]:
-    """All entries in posting order, or those of some jobs, so many at a time."""
+    """All entries in posting order, or those of some jobs, in batches."""
     query, last = select(ENTRY).order_by(ENTRY.c.id).limit(_AT_ONCE), 0
     if job_ids is not None:
         query = query.where(ENTRY.c.job_id.in_(job_ids))
@@ -161,14 +161,14 @@ def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Itera
 
 
 def rebuild_spent(connection: Connection) -> None:
-    """Make the sums of what was spent anew from the entries."""
+    """Rebuild the sums of spend from the entries."""
     spent_sums.forget(connection)
     for some in _in_portions(connection, None):
         spent_sums.keep(connection, some)
 
 
 def streamed(connection: Connection) -> Iterator[Entry]:
-    """All entries in posting order, read a few at a time as they are taken."""
+    """All entries in posting order, streamed."""
     for some in _in_portions(connection, None):
         yield from some
 
@@ -182,13 +182,13 @@ def read(connection: Connection, job_id: str | None) -> list[Entry]:
 
 
 def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
-    """The kept sums of one job."""
+    """The balances of one job, by kind of money."""
     rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
     return {MoneyKind(row.money): balance_of(row) for row in rows}
 
 
 def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[MoneyKind, Balance]]:
-    """The kept sums of those jobs. Jobs without entries are left out."""
+    """The balances of those jobs, without jobs that have no entries."""
     found: dict[str, dict[MoneyKind, Balance]] = {}
     for first in range(0, len(job_ids), _JOBS_AT_ONCE):
         mine = BALANCE.c.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
@@ -198,17 +198,17 @@ def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[M
 
 
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
-    """What jobs still hold under the budget."""
+    """The open holds that count under the budget."""
     c = BALANCE.c
     counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, BALANCE.c, budget))
     columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
-    # Sorted here: to have them in order, SQLite would read the balances of all jobs in the order of the primary key.
+    # Sorted here: for ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
     rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
 def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[Burn]:
-    """What jobs still hold under the budget: one sum for what lasts no longer than ``until``, then each that does."""
+    """The open holds under the budget: one sum for all that end by ``until`` (UTC), the others singly."""
     edge = to_micros(until)
     rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()
     return [_burn(int(micros), *dates) for micros, *dates in rows if micros]

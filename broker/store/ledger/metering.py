@@ -1,7 +1,7 @@
-"""How far the machine time of attempts is settled: one row for each attempt, kept in the transaction of its entries.
+"""How far the machine time of attempts is settled: one row per attempt, updated in the transaction of its entries.
 
-A row can be thrown away: the next settlement of the attempt makes it anew from its entries (`posted`). Every function
-works inside the caller's transaction."""
+A row may be deleted: the next settlement of the attempt recreates it from its entries (`posted`). Every function works
+inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.tables import METERING
 from broker.store.tables import ENTRY
 
-_AT_ONCE = 5_000  # values that a query may have, in either database
+_AT_ONCE = 5_000  # parameters that a query may have on either database
 _NAMES = METERING.columns.keys()
 _OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs")))
 _KEEP = text(
@@ -30,7 +30,7 @@ _KEEP = text(
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, Meter]]:
-    """The meters of those jobs, by attempt. Jobs without any are left out."""
+    """The meters of those jobs, by attempt, without jobs that have none."""
     found: dict[str, dict[int, Meter]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
@@ -39,7 +39,7 @@ def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, 
 
 
 def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> None:
-    """Keep the meters of attempts, by job and attempt, instead of those that were kept before."""
+    """Store meters by job and attempt; replaces earlier ones."""
     rows = [
         {
             "job_id": job_id,
@@ -61,11 +61,11 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
 
 
 def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
-    """What was posted as spent for an attempt. It takes the longer the more often the attempt was settled."""
+    """Posted spend of an attempt. The time grows with the number of its settlements."""
     c = ENTRY.c
     egress = c.movement_id.startswith(f"{job_id}/{attempt}/{EGRESS}/")
     quarter = c.covers_from // QUARTER
-    # Entries within one quarter of an hour are added up: what comes of them is compared by such quarters only.
+    # Entries within one quarter of an hour are summed: the caller compares by such quarters only.
     within = and_(c.covers_to <= (quarter + 1) * QUARTER, c.covers_to > c.covers_from)
     group = case((within, quarter), else_=-c.id)
     query = (

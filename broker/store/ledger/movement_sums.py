@@ -1,5 +1,5 @@
-"""What each job's movements come to, kept as sums in the transaction of the entries, so that nobody has to read the
-entries of a job that has run for weeks. Every function works inside the caller's transaction."""
+"""Sums of each job's movements, updated in the transaction of the entries, so that the entries of a long job need not
+be read. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.tables import MOVED
 
-_AT_ONCE = 5_000  # values that a query may have, in either database
+_AT_ONCE = 5_000  # parameters that a query may have on either database
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
 _NAMES = MOVED.columns.keys()
 _OF_JOBS = select(MOVED).where(MOVED.c.job_id.in_(bindparam("jobs"))).order_by(*(MOVED.c[name] for name in _KEY))
-# SQLite and PostgreSQL have different names for the smaller and the larger of two values; both know CASE.
+# SQLite and PostgreSQL have different functions for the smaller and the larger of two values; both support CASE.
 _EARLIER = "{0} = CASE WHEN excluded.{0} < movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
 _LATER = "{0} = CASE WHEN excluded.{0} > movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
 _ADD = text(
@@ -31,7 +31,7 @@ _ADD = text(
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Add entries to the sums. Of the two entries of a movement, the one on the account that receives counts."""
+    """Add entries to the sums. Of the two entries of a movement, the one on the receiving account counts."""
     rows: dict[tuple[str, int, str, str], dict[str, Any]] = {}
     for entry in entries:
         if entry.account is not ROUTES[entry.movement][1]:
@@ -66,7 +66,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:
-    """The sums of those jobs: two for each kept row, one on each account. Jobs without entries are left out."""
+    """The sums of those jobs: two per row, one for each account. Without jobs that have no entries."""
     found: dict[str, list[Sum]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):

@@ -1,6 +1,6 @@
-"""What was spent and which machines ran in a period, added up by the database. Inside the caller's transaction.
+"""Spend and machine time in a period, summed by the database. Every function works inside the caller's transaction.
 
-What an attempt spent is kept as a sum for each reason. A sum whose time lies within the period is taken whole. Where a
+The spend of an attempt is stored as one sum per movement. A sum whose time lies within the period counts whole. If the
 period begins or ends within it, its entries are counted one by one, those at the edge in part.
 """
 
@@ -25,11 +25,11 @@ from broker.store.tables import BALANCE, ENTRY, MACHINE_TIME, STILL_HELD, STILL_
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
-SEPARATOR = "\x1f"  # between the values of several dimensions; no name has it
+SEPARATOR = "\x1f"  # between the values of several dimensions; occurs in no name
 _SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
 _GIVES_BACK = [movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT]
 _T = MACHINE_TIME.c
-# How machine time is grouped; `broker.app.billing.report` says what each means.
+# The dimensions of machine time; `broker.app.billing.report` explains each.
 DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
     "team": _T.team,
     "project": _T.project,
@@ -47,8 +47,7 @@ DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SpendingPeriod:
-    """A half-open time (UTC; None: no bound), seen at ``now``. ``sandbox``: whether of simulated machines alone, or of
-    all others."""
+    """A half-open time (UTC; None: no bound), as of ``now``. ``sandbox``: simulated machines only, else all others."""
 
     since: datetime | None
     until: datetime | None
@@ -58,7 +57,7 @@ class SpendingPeriod:
 
 @dataclass(slots=True)
 class Spent:
-    """What a group spent by kind of money (USD), the machine time in hours, and how many attempts of how many jobs had
+    """The spend of a group by kind of money (USD), its machine time in hours, and the numbers of attempts and jobs with
     machines in the period."""
 
     money: dict[MoneyKind, Money] = field(default_factory=dict)
@@ -72,8 +71,8 @@ class Spent:
 
 
 def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
-    """By the values of one of `DIMENSIONS`, or of several (`_group`), of the attempts whose machines were there in the
-    period."""
+    """Spend and machine time of attempts with machines in the period, by the values of one of `DIMENSIONS` or of
+    several (`_group`)."""
     group = _group(dimension)
     left, right = _edges(period)
     within = _within(period, left, right)
@@ -119,7 +118,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
 def groups_of(
     connection: Connection, dimension: str, period: SpendingPeriod, job_ids: list[str]
 ) -> set[tuple[str, str]]:
-    """The pairs of job and group in which these jobs are counted by `spent_by`."""
+    """The pairs of job and group in which `spent_by` counts these jobs."""
     query = select(_T.job_id, _group(dimension)).where(_within(period, *_edges(period)), _T.job_id.in_(job_ids))
     return {(job_id, name) for job_id, name in connection.execute(query.distinct())}
 
@@ -135,13 +134,13 @@ def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
 def _group(dimension: str) -> ColumnElement[str]:
     """The value of a dimension, or the values of several (``team,user``) with `SEPARATOR` between."""
     if not dimension:
-        return literal("")  # all of it is one group
+        return literal("")  # one group for everything
     first, *others = (func.coalesce(func.nullif(DIMENSIONS[name], ""), NONE) for name in dimension.split(","))
     return reduce(lambda joined, column: joined.concat(SEPARATOR).concat(column), others, first)
 
 
 def _edges(period: SpendingPeriod) -> tuple[int, int]:
-    """The period in microseconds; without a bound, beyond all times."""
+    """The period in microseconds; a missing bound is beyond all times."""
     left = -STILL_THERE if period.since is None else to_micros(period.since)
     return left, STILL_THERE if period.until is None else to_micros(period.until)
 

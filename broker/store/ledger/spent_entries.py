@@ -1,4 +1,4 @@
-"""The entries by which money was spent that are billed in a month, with the machines they are for, as a stream."""
+"""The entries of spend that are billed in a month, with their machines, as a stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from broker.store.engine.times import to_micros
 from broker.store.ledger.ledger import entry_of
 from broker.store.tables import ENTRY, MACHINE_TIME
 
-_AT_ONCE = 5_000  # entries that are read at once
+_AT_ONCE = 5_000  # entries read at once
 
 
 def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
-    """Those of which some part may be billed in the month (see `broker.finops.focus.months`), in posting order, read a
-    few at a time as they are taken. Simulated money is left out."""
+    """The entries that may be billed in the month in whole or in part (see `broker.finops.focus.months`), in posting
+    order, streamed. Without simulated money."""
     c, machine = ENTRY.c, MACHINE_TIME.c
     start, end = to_micros(month.start), to_micros(month.end)
     closed, closes = to_micros(month.before.closes), to_micros(month.closes)

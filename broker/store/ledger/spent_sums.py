@@ -1,7 +1,7 @@
-"""What was spent, kept as sums per group of tags and slot of time (a day, a quarter of an hour, UTC), in the same
-transaction as the entries. Every function works inside the caller's transaction.
+"""Sums of spend per group of tags and slot of time (a day, a quarter of an hour, UTC), updated in the transaction of
+the entries. Every function works inside the caller's transaction.
 
-What covers more than a day (a commitment, a month's charge) is not split up but counted one by one: there are few.
+Entries over more than a day (a commitment, a month's charge) are few and counted one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.tables import GROUP, SUM
 from broker.store.tables import ENTRY
 
-# In order, so that PostgreSQL, too, asks the index of the few that are long instead of reading the whole ledger.
+# Ordered, so that PostgreSQL, too, uses the index of the few long entries instead of reading the whole ledger.
 _ANY_LONG = (
     "(SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
     " AND covers_to > :left AND covers_from < :right ORDER BY covers_to LIMIT 1)"
@@ -65,7 +65,7 @@ _ADD = text(
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Add entries to the sums. Groups are known from the first entry on, spent or not."""
+    """Add entries to the sums. A group is created with its first entry, spent or not."""
     groups: dict[str, int] = {}
     sums: dict[tuple[int, int, int], int] = defaultdict(int)
     for entry in entries:
@@ -79,7 +79,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
         for size in SIZES:
             for slot, micros in slots(entry.amount.micros, start, end, size):
                 sums[size, groups[key], slot] += micros
-    # In one order always: nobody waits for another who waits for him.
+    # Always in the same order, to avoid deadlocks.
     rows = [
         {"size": size, "group_id": group, "slot": slot, "micros": m} for (size, group, slot), m in sorted(sums.items())
     ]
@@ -88,13 +88,13 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def forget(connection: Connection) -> None:
-    """Drop every sum, to be kept anew."""
+    """Delete every sum."""
     connection.execute(SUM.delete())
     connection.execute(GROUP.delete())
 
 
 def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """What was spent under the budget in [start, end): the kept sums, and entry by entry what they cannot tell."""
+    """The spend under the budget in [start, end) (UTC): from the sums, and entry by entry where they do not suffice."""
     left, right = to_micros(start), to_micros(end)
     whole, rest = spans(left, right)
     about: dict[str, object] = {"left": left, "right": right}
@@ -113,8 +113,8 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
 
 
 def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: datetime) -> list[Money]:
-    """What was spent under the budget on each day between two midnights (UTC), oldest first. What nobody works on is
-    left out, as purchases are, and so is what covers more than a day."""
+    """The spend under the budget on each day between two midnights (UTC), oldest first. Without spend that has no
+    workload, such as purchases, and without entries over more than a day."""
     first, after = to_micros(since) // DAY, to_micros(until) // DAY
     query = question(_daily_query, connection, budget, looks_up=has_patterns(budget))
     found = {row.slot: int(row.micros) for row in connection.execute(query, {"first": first, "after": after})}
@@ -131,15 +131,15 @@ def _daily_query(connection: Connection | None, budget: BudgetSpec) -> Select[An
 
 
 def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
-    """A time after which nothing was spent under the budget: the end of the last slot, and of what is longer than a
-    day, whosever it is."""
+    """A time (UTC) after which nothing was spent under the budget: the later of the end of its last slot and of the
+    last long entry of any budget."""
     query = question(_last_slot_query, connection, budget, looks_up=has_patterns(budget))
     slot, long = connection.scalar(query), connection.scalar(_LAST_LONG)
     return from_micros(max(0 if slot is None else (slot + 1) * QUARTER, long or 0))
 
 
 def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
-    """The last slot of any group that counts under a budget. Each group asks the index for its own."""
+    """The last slot of any group that counts under a budget. One index lookup per group."""
     last = select(func.max(SUM.c.slot)).where(SUM.c.size == QUARTER, SUM.c.group_id == GROUP.c.id).correlate(GROUP)
     mine = select(last.scalar_subquery().label("slot"))
     groups = mine.where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget)).subquery()
@@ -147,11 +147,11 @@ def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Selec
 
 
 def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[Any]:
-    """What was spent under a budget in so many ranges of whole slots, and whether there is anything longer than a day:
-    one question, as everybody who writes asks it while others wait."""
+    """The spend under a budget in a number of ranges of whole slots, and whether there are entries over more than a
+    day: one query, as writers execute it while others wait."""
     budget, ranges, dialect = about
     groups = select(GROUP.c.id).where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget))
-    # PostgreSQL finds the groups first, and asks the index for each, only where they are an array.
+    # PostgreSQL finds the groups first and uses the index for each only if they are an array.
     numbers = func.any(func.array(groups.scalar_subquery())) if dialect == "postgresql" else None
     counted = SUM.c.group_id.in_(groups) if numbers is None else SUM.c.group_id == numbers
     sums = [
@@ -169,14 +169,14 @@ def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str
 
 
 def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
-    """Every sum that is not zero, by the tags as JSON, the size of the slot and the slot."""
+    """Every sum that is not zero, by tags (JSON), size of the slot, and slot."""
     groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
     rows = connection.execute(select(SUM).where(SUM.c.micros != 0))
     return {(groups[row.group_id], row.size, row.slot): row.micros for row in rows}
 
 
 def compare(connection: Connection) -> tuple[int, int]:
-    """How many sums there are that are not zero, and how many are not what the entries add up to; a month of slots at a
+    """The number of sums that are not zero, and of those that differ from the entries; computed a month of slots at a
     time."""
     groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
     edges = [time for time in connection.execute(_FIRST_AND_LAST).one() if time is not None]
@@ -195,7 +195,7 @@ def compare(connection: Connection) -> tuple[int, int]:
 
 
 def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, int, int], int]:
-    """What the entries add up to in the slots that begin in a time, without those that come to nothing."""
+    """The sums of the entries in the slots that begin in the half-open time, without zeros."""
     sums: dict[tuple[str, int, int], int] = defaultdict(int)
     about = {"start": start, "end": end}
     for amount, since, until, *tags in connection.execute(_SPENT_WITHIN, about, execution_options={"yield_per": 5_000}):
@@ -208,7 +208,7 @@ def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, i
 
 
 def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """The same, added up from all entries: what the kept sums are proven by."""
+    """`spent` computed from all entries, to verify the sums in tests."""
     left, right = to_micros(start), to_micros(end)
     return Money(_one_by_one(connection, budget, left, right))
 
@@ -227,12 +227,12 @@ def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: in
 
 
 def has_patterns(budget: BudgetSpec) -> bool:
-    """Whether some names stand for others, which must be looked up."""
+    """Whether some names are patterns, which require a lookup."""
     return any(_is_pattern(names) for names in _scope(budget).values())
 
 
 def _scope(budget: BudgetSpec) -> Mapping[str, tuple[str, ...]]:
-    """The names by column."""
+    """The budget's names by column."""
     return {
         "team": budget.teams,
         "project": budget.projects,
@@ -247,8 +247,8 @@ def _is_pattern(names: tuple[str, ...]) -> bool:
 
 
 def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
-    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do.
-    ``connection``: needed for patterns only."""
+    """The conditions on rows that count. Patterns are replaced by the matching names that occur, as no database matches
+    like rules do. ``connection``: needed only for patterns."""
     conditions: list[ColumnElement[bool]] = []
     for column, names in _scope(budget).items():
         if _is_pattern(names):

@@ -1,5 +1,4 @@
-"""The tables of what is kept beside the ledger: sums of what was spent, the marks that budgets have passed, and what
-providers charged."""
+"""The tables beside the ledger: sums of spend, meters, marks of budgets, and charges of providers."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _ID = BigInteger().with_variant(Integer, "sqlite")
 
 
 class SpendGroupRow(Row, table=True):
-    """The tags by which budgets count, once for each set of them that ever occurred. ``key``: all of them as JSON."""
+    """One set of tags by which budgets count. ``key``: the tags as JSON."""
 
     __tablename__: ClassVar[str] = "spend_group"
     __table_args__ = (UniqueConstraint("key", name="spend_group_key"),)
@@ -30,7 +29,7 @@ class SpendGroupRow(Row, table=True):
 
 
 class SpendSumRow(Row, table=True):
-    """What a group spent in one slot of time: ``size`` microseconds, the ``slot``-th since 1970."""
+    """The spend of a group in one slot of time: ``size`` microseconds, the ``slot``-th since 1970."""
 
     __tablename__: ClassVar[str] = "spend_sum"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -42,9 +41,9 @@ class SpendSumRow(Row, table=True):
 
 
 class MovementSumRow(Row, table=True):
-    """The movements of a job with the same attempt (0: none), kind of money and reason, added up: ``micros`` went from
-    the first account of the movement to the second, in ``movements`` movements. ``covers_from`` and ``covers_to``
-    enclose the times that they cover; ``at`` is when the latest was posted."""
+    """The sum of a job's movements with the same attempt (0: none), kind of money and kind of movement: ``micros`` went
+    from the movement's first account to the second, in ``movements`` movements. ``covers_from`` and ``covers_to``
+    enclose the times they cover; ``at``: the latest posting."""
 
     __tablename__: ClassVar[str] = "movement_sum"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -93,8 +92,8 @@ class BudgetMarkRow(Row, table=True):
 
 
 class ChargeRow(Row, table=True):
-    """What a provider said that it charged for a time, by attempt's ``key`` (empty: for no attempt of ours). ``line``
-    tells several for the same time apart. ``source``: ``api``, or the name of the file it was read from."""
+    """A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes
+    several for the same time. ``source``: ``api``, or the name of the imported file."""
 
     __tablename__: ClassVar[str] = "charge"
     __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))

@@ -1,5 +1,5 @@
-"""Standing grants and what is used of them, and what was asked and answered. One-time approvals are events of their
-jobs. A grant that is taken back is kept, not deleted."""
+"""Standing grants with their use, and approval events of jobs. Other approvals are events of their jobs. A revoked
+grant is kept."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.tables import BALANCE, EVENT, JOB, STANDING_GRANT, STANDING_USE, UNCLOSED
 
 KINDS = ("approval_asked", "approval_given", "approval_refused")
-# Written out, so that the database sees that its index of these events will do.
+# Literals, so that the database can use its partial index of these events.
 _ABOUT_APPROVAL = EVENT.c.kind.in_([literal_column(f"'{kind}'") for kind in KINDS])
-# What jobs under a grant have spent and hold; what was paid before does not count.
+# The spend and holds of jobs under a grant, without prepaid capacity.
 _USED = func.coalesce(func.sum(BALANCE.c.held + BALANCE.c.spent), 0)
 _COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
-# The condition of the index of these rows, in its very words.
+# Literally the condition of the partial index of these rows.
 _OPEN = text("NOT standing_use.closed")
 _AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
 _IN_USE = (Account.HELD, Account.SPENT)
 
 
 def standing(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
-    """Every standing grant, those taken back included, or those that are good ``at`` a time (UTC); oldest first."""
+    """Every standing grant, including revoked ones, or those valid ``at`` a time (UTC); oldest first."""
     rows = connection.execute(select(STANDING_GRANT).order_by(STANDING_GRANT.c.number))
     grants = [grant for grant in map(_grant, rows) if at is None or grant.active(at)]
     if not grants:
@@ -47,7 +47,7 @@ def standing(connection: Connection, at: datetime | None = None) -> list[Standin
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Count what is moved for a job that is closed, such as a provider's later charge, in the grants that it used."""
+    """Count movements for closed jobs, such as a provider's later charge, in the grants they used."""
     moved: dict[str, int] = defaultdict(int)
     for entry in entries:
         if entry.movement in _AFTER_CLOSING and entry.account in _IN_USE and entry.money is not MoneyKind.AMORTISED:
@@ -59,7 +59,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def close(connection: Connection, job_id: str) -> None:
-    """The job is closed: what it has spent is kept with the grants that it used, and its balance is not read again."""
+    """Close a job: add its spend to the grants that it used, so that its balance is not read again."""
     c = STANDING_USE.c
     numbers = list(connection.scalars(select(c.number).where(c.job_id == job_id, _OPEN)))
     if numbers:
@@ -69,7 +69,7 @@ def close(connection: Connection, job_id: str) -> None:
 
 
 def rebuild(connection: Connection) -> None:
-    """Make what closed jobs have used anew."""
+    """Recompute the use by closed jobs."""
     connection.execute(STANDING_GRANT.update().values(closed_use=0))
     connection.execute(STANDING_USE.update().values(closed=False))
     used = select(STANDING_USE.c.job_id).distinct().join(JOB, JOB.c.id == STANDING_USE.c.job_id)
@@ -83,7 +83,7 @@ def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> No
 
 
 def share(connection: Connection, number: int, job_id: str) -> Money:
-    """What of a grant's use is this job's."""
+    """This job's share of a grant's use."""
     c = STANDING_USE.c
     mine = select(_USED).join(BALANCE, BALANCE.c.job_id == c.job_id)
     found = connection.scalar(mine.where(_COUNTS, c.number == number, c.job_id == job_id))
@@ -91,7 +91,7 @@ def share(connection: Connection, number: int, job_id: str) -> Money:
 
 
 def use(connection: Connection, number: int, job_id: str) -> None:
-    """Count the job under the grant. Twice is once."""
+    """Count the job under the grant. Idempotent."""
     c = STANDING_USE.c
     known = select(c.number).where(c.number == number, c.job_id == job_id)
     if connection.scalar(known) is None:
@@ -99,7 +99,7 @@ def use(connection: Connection, number: int, job_id: str) -> None:
 
 
 def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
-    """Put it on record under the next number, which is never used again."""
+    """Store a grant under the next number. Numbers are never reused."""
     number = (connection.scalar(select(func.max(STANDING_GRANT.c.number))) or 0) + 1
     whom = {"rules": grant.rules, "users": grant.users, "teams": grant.teams, "projects": grant.projects}
     at, until = to_micros(grant.at), to_micros(grant.until)
@@ -120,7 +120,7 @@ def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
 
 
 def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> StandingGrant:
-    """Take it back. Raises `UnknownName` when there is none of that number; one taken back already stays so."""
+    """Revoke a grant. Idempotent. Raises `UnknownName` if the number does not exist."""
     known = {grant.number: grant for grant in standing(connection)}
     if number not in known:
         raise UnknownName("standing grant", str(number), [str(one) for one in known])
@@ -133,11 +133,11 @@ def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> Sta
 
 
 def asked_about(connection: Connection, limit: int) -> Sequence[str]:
-    """The jobs for which something was asked or answered, those of the newest word first."""
+    """The jobs with approval events, by their newest one, newest first."""
     newest = select(EVENT.c.job_id).where(_ABOUT_APPROVAL).order_by(EVENT.c.at.desc(), EVENT.c.job_id)
     words = limit
     while True:
-        # There may be several words on a job: so many are read, newest first, as speak of enough jobs.
+        # A job may have several events: read more, newest first, until there are enough jobs.
         words *= 2
         found = list(connection.scalars(newest.limit(words)))
         jobs = list(dict.fromkeys(found))
@@ -146,14 +146,13 @@ def asked_about(connection: Connection, limit: int) -> Sequence[str]:
 
 
 def approval_events(connection: Connection, job_ids: Sequence[str]) -> Sequence[Any]:
-    """The rows of the events of those jobs in which something was asked or answered, in the order of each stream."""
+    """The rows of the approval events of those jobs, in the order of each stream."""
     query = select(EVENT).where(EVENT.c.job_id.in_(job_ids), _ABOUT_APPROVAL).order_by(EVENT.c.job_id, EVENT.c.seq)
     return connection.execute(query).all()
 
 
 def maybe_asking(connection: Connection) -> Sequence[Any]:
-    """The rows, to be read by `broker.store.jobs.quarantine`, of the jobs not closed about which something was ever
-    asked, oldest first."""
+    """The rows of open jobs with approval events, for `broker.store.jobs.quarantine`, oldest first."""
     about = exists().where(EVENT.c.job_id == JOB.c.id, _ABOUT_APPROVAL)
     query = select(*COLUMNS).where(UNCLOSED, about).order_by(JOB.c.submitted_at, JOB.c.id)
     return connection.execute(query).all()

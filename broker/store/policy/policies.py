@@ -1,4 +1,4 @@
-"""The versions of the policy set: who activated which files, when."""
+"""The versions of the policy set, with person and time of activation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _NUMBER = select(func.max(POLICY.c.number))
 
 
 def active(connection: Connection) -> PolicyVersion | None:
-    """The version in force; None when none was ever activated."""
+    """The version in force; None if none was ever activated."""
     row = connection.execute(select(POLICY).order_by(POLICY.c.number.desc()).limit(1)).first()
     return None if row is None else _version(row)
 
 
 def number(connection: Connection) -> int:
-    """The number of the version in force; 0 when none was ever activated."""
+    """The number of the version in force; 0 if none was ever activated."""
     return connection.scalar(_NUMBER) or 0
 
 
@@ -34,7 +34,7 @@ def history(connection: Connection) -> list[PolicyVersion]:
 
 
 def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: datetime, note: str) -> PolicyVersion:
-    """Put a set of files in force. One that is in force already is returned as it is, and nothing is recorded."""
+    """Activate a set of files. If it is in force already, returns that version and records nothing."""
     text = json.dumps(dict(files), sort_keys=True, ensure_ascii=False)
     digest = sha256(text.encode()).hexdigest()
     before = active(connection)

@@ -1,5 +1,4 @@
-"""Purchases and their events, and the quotes that people were shown. Only the events count: a purchase is kept beside
-them for finding."""
+"""Purchases with their events, and quotes. The events are the source of truth; the stored purchase is a projection."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from broker.core.purchases.quotes import CapacityQuote
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables import PURCHASE, PURCHASE_EVENT, QUOTE
 
-# For so long a quote can be bought by its number. Providers withdraw theirs much sooner.
+# How long a quote can be bought by its number. Providers withdraw their offers much sooner.
 _QUOTES_KEPT = timedelta(days=7)
 
 
@@ -44,13 +43,13 @@ def append(connection: Connection, id: str, event: PurchaseEvent, at: datetime) 
 
 
 def read(connection: Connection, id: str) -> Purchase | None:
-    """One purchase; None where there is none of that id."""
+    """One purchase; None if the id is unknown."""
     view = connection.scalar(select(PURCHASE.c.view).where(PURCHASE.c.id == id))
     return None if view is None else _purchase(view)
 
 
 def listed(connection: Connection, *, closed: bool) -> Sequence[Purchase]:
-    """The purchases of which something may still follow, oldest first; with ``closed`` the others, too."""
+    """The open purchases, oldest first; with ``closed``, all."""
     query = select(PURCHASE.c.view).order_by(PURCHASE.c.intended_at, PURCHASE.c.id)
     if not closed:
         query = query.where(~PURCHASE.c.closed)
@@ -64,7 +63,7 @@ def events(connection: Connection, id: str) -> Sequence[tuple[datetime, Purchase
 
 
 def rebuild(connection: Connection) -> None:
-    """Make every purchase anew from its events."""
+    """Rebuild every purchase from its events."""
     for id in list(connection.scalars(select(PURCHASE.c.id))):
         found = folded_purchase(id, events(connection, id))
         values = {"view": found.model_dump_json(), "closed": found.state.closed}
@@ -72,11 +71,11 @@ def rebuild(connection: Connection) -> None:
 
 
 def keep_quotes(connection: Connection, quotes: Iterable[CapacityQuote], at: datetime) -> Sequence[int]:
-    """Keep quotes under the next numbers, which are never used again; forget old ones."""
+    """Store quotes under the next numbers, which are never reused, and delete old ones."""
     first = (connection.scalar(select(func.max(QUOTE.c.number))) or 0) + 1
     bodies = [quote.model_dump_json() for quote in quotes]
     numbers = list(range(first, first + len(bodies)))
-    if bodies:  # else the newest number would be forgotten, and used twice
+    if bodies:  # else the newest number could be deleted and reused
         moment = to_micros(at)
         connection.execute(QUOTE.delete().where(QUOTE.c.at < to_micros(at - _QUOTES_KEPT)))
         rows = [{"number": number, "at": moment, "body": body} for number, body in zip(numbers, bodies, strict=True)]
@@ -85,7 +84,7 @@ def keep_quotes(connection: Connection, quotes: Iterable[CapacityQuote], at: dat
 
 
 def quote(connection: Connection, number: int) -> CapacityQuote:
-    """The quote of that number. Raises `UnknownName`."""
+    """The quote with that number. Raises `UnknownName`."""
     body = connection.scalar(select(QUOTE.c.body).where(QUOTE.c.number == number))
     if body is None:
         known = connection.scalars(select(QUOTE.c.number).order_by(QUOTE.c.number.desc()).limit(20))
