@@ -1,9 +1,9 @@
-"""The tables, as dumb rows. Nothing here validates or decides; domain types do.
+"""The tables as plain rows, without validation; domain types validate.
 
-Times are integer microseconds since 1970 UTC and money is integer micro-dollars, so SQLite and PostgreSQL keep exactly
-the same. ``attempt_event``, ``ledger_entry``, ``decision``, ``policy_set`` and ``audit_log`` are append-only:
-triggers in the migrations refuse UPDATE and DELETE. The migrations, not these classes, make the tables; a test holds
-both together. Which rows an index of PostgreSQL covers is said in the migrations alone: to name it here would load that
+Times are integer microseconds since 1970 UTC and money is integer micro-dollars, the same on SQLite and PostgreSQL.
+``attempt_event``, ``ledger_entry``, ``decision``, ``policy_set``, ``purchase_event`` and ``audit_log`` are append-only:
+triggers in the migrations refuse UPDATE and DELETE. The migrations, not these classes, create the tables; a test
+compares both. Conditions of PostgreSQL's partial indexes are only in the migrations: naming them here would load that
 dialect.
 """
 
@@ -25,23 +25,24 @@ from sqlalchemy import (
 )
 from sqlmodel import Field, SQLModel
 
-# SQLite makes only INTEGER PRIMARY KEY the row id, which is as wide as BIGINT there.
+# Only an INTEGER PRIMARY KEY is SQLite's row id; it is as wide as BIGINT there.
 _ID = BigInteger().with_variant(Integer, "sqlite")
-# Longer than a day: counted one by one, see `broker.store.ledger.spent_sums`.
+# Entries over more than a day, counted one by one: see `broker.store.ledger.spent_sums`.
 _LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
 _ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
 
 
 class Row(SQLModel):
-    """What all rows have in common: nobody validates them, so what would validate them is not built."""
+    """Base of all rows. Rows are never validated, so pydantic's validators are not built."""
 
     model_config = {"defer_build": True}
 
 
 class JobRow(Row, table=True):
-    """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for finding.
+    """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for queries.
 
-    ``live``: its attempts that may still have machines, as JSON; empty without any, None where nobody looked yet."""
+    ``live``: its attempts that may still have machines, as JSON; empty without any, None in rows of earlier
+    versions."""
 
     __tablename__: ClassVar[str] = "job"
     __table_args__ = (
@@ -92,9 +93,9 @@ class EventRow(Row, table=True):
 
 
 class MachineTimeRow(Row, table=True):
-    """When the machines of an attempt were there: a projection of events. ``until``: `STILL_THERE` until they are known
-    to be gone. ``micros``: the price of one machine an hour when the attempt was placed, None where it was unknown;
-    ``count``: accelerators of one machine. Attempts whose machines never came up have no row."""
+    """The machine time of an attempt: a projection of events. ``until``: `STILL_THERE` until the machines are known to
+    be gone. ``micros``: the price of one machine per hour at the placement, None if unknown; ``count``: accelerators
+    per machine. Attempts whose machines never came up have no row."""
 
     __tablename__: ClassVar[str] = "machine_time"
     __table_args__ = (Index("machine_time_until", "until"), {"sqlite_with_rowid": False})
@@ -160,7 +161,7 @@ class EntryRow(Row, table=True):
 
 
 class BalanceRow(Row, table=True):
-    """Kept sums of a job's entries per kind of money, and what is needed to count its hold under a budget."""
+    """Sums of a job's entries per kind of money, and the tags and dates that count its hold under a budget."""
 
     __tablename__: ClassVar[str] = "ledger_balance"
     __table_args__ = (Index("ledger_balance_open", "held", sqlite_where=text("held <> 0")),)
@@ -181,7 +182,7 @@ class BalanceRow(Row, table=True):
 
 
 class DecisionRow(Row, table=True):
-    """One passage through the gate; ``body`` has the verdicts and what was seen. Append-only."""
+    """One judgement at the gate; ``body`` has verdicts and inputs. Append-only."""
 
     __tablename__: ClassVar[str] = "decision"
     __table_args__ = (Index("decision_job", "job_id"), Index("decision_at", "at"))
@@ -214,7 +215,7 @@ class PolicyRow(Row, table=True):
 
 
 class SettingRow(Row, table=True):
-    """Small facts about this store itself."""
+    """Settings of this store."""
 
     __tablename__: ClassVar[str] = "setting"
 
@@ -223,8 +224,8 @@ class SettingRow(Row, table=True):
 
 
 class PollRow(Row, table=True):
-    """One poll of one provider. ``status``: a `broker.store.records.PollStatus`; ``gone``: offers that it ended;
-    ``samples``: details of rows that were skipped, as JSON by reason."""
+    """One poll of one provider. ``status``: a `broker.store.records.PollStatus`; ``gone``: the number of offers it
+    ended; ``samples``: details of skipped rows, as JSON by reason."""
 
     __tablename__: ClassVar[str] = "poll_run"
     __table_args__ = (
@@ -249,8 +250,8 @@ class PollRow(Row, table=True):
 
 
 class PriceAcceptanceRow(Row, table=True):
-    """One acceptance by a person of what was in doubt. ``what``: the offers, as JSON: their ids with the doubt and the
-    price (micro-dollars) of each; ``ended``: how many of them were missing, and are taken for gone."""
+    """One resolution of doubts by a person. ``what``: the offers, as JSON: ids with the doubt and price (micro-dollars)
+    of each; ``ended``: the number of missing ones that ended."""
 
     __tablename__: ClassVar[str] = "price_acceptance"
 
@@ -264,7 +265,7 @@ class PriceAcceptanceRow(Row, table=True):
 
 
 class PoolRow(Row, table=True):
-    """What identifies a pool. ``accelerator`` is empty for machines without one; ``key`` is `Offer.pool`."""
+    """One pool. ``accelerator`` is empty for machines without one; ``key`` is `Offer.pool`."""
 
     __tablename__: ClassVar[str] = "pool"
     __table_args__ = (
@@ -286,11 +287,11 @@ class PoolRow(Row, table=True):
 
 
 class OfferRow(Row, table=True):
-    """The current offer of one source for one pool, also the price series' id. ``polled_by``: the adapter that tells
-    of it; ``run``: the last poll that saw it; ``changed_at``: of its newest ``price_change``; ``ended_at``: since when
-    it is no longer told of; ``superseded``: a reference price for which a live one is known; ``signalled_at``: of its
-    newest ``signal_change``; ``doubt``: a `Doubt`, with its figures in ``doubt_detail``; ``trusted``: while the price
-    is in doubt, the last one that was not."""
+    """The current offer of one source for one pool; its id is the price series' id. ``polled_by``: the adapter that
+    reports it; ``run``: the last poll that reported it; ``changed_at``: of its newest ``price_change``; ``ended_at``:
+    since when it is no longer reported; ``superseded``: a reference price for which a live one is known;
+    ``signalled_at``: of its newest ``signal_change``; ``doubt``: a `Doubt`, with its figures in ``doubt_detail``;
+    ``trusted``: while the price is in doubt, the last one that was not."""
 
     __tablename__: ClassVar[str] = "offer"
     __table_args__ = (
@@ -332,8 +333,8 @@ class OfferRow(Row, table=True):
 
 class PriceRow(Row, table=True):
     """One change of an offer's price or availability, in force from ``at`` until the next of its series. ``learned``:
-    when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market.market`. Kept
-    narrow: a year of a large market is some thirty million of these."""
+    when it became known, if after ``at``. ``availability``: a code of `broker.store.market.polls.CODES`. Few columns: a
+    year of a large market has some thirty million rows."""
 
     __tablename__: ClassVar[str] = "price_change"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -346,7 +347,7 @@ class PriceRow(Row, table=True):
 
 
 class SignalRow(Row, table=True):
-    """One change of what the provider says of an offer's chances: its score, and interruptions per hour."""
+    """One change of the provider's score and interruptions per hour of an offer."""
 
     __tablename__: ClassVar[str] = "signal_change"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -358,8 +359,8 @@ class SignalRow(Row, table=True):
 
 
 class HoldingRow(Row, table=True):
-    """Capacity that was paid for or promised: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly``
-    every hour. ``removed_at``: when it was taken off the record."""
+    """Paid or committed capacity: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly`` per hour.
+    ``removed_at``: when the record was removed."""
 
     __tablename__: ClassVar[str] = "holding"
 
@@ -382,8 +383,8 @@ class HoldingRow(Row, table=True):
 
 
 class WatchRow(Row, table=True):
-    """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, which
-    also tells whether somebody else has changed it since."""
+    """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, also
+    compared to detect concurrent changes."""
 
     __tablename__: ClassVar[str] = "price_watch"
 
@@ -394,7 +395,7 @@ class WatchRow(Row, table=True):
 
 class NoticeRow(Row, table=True):
     """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
-    ``tries`` counts the attempts, the one under way included."""
+    ``tries``: the number of tries, including a present one."""
 
     __tablename__: ClassVar[str] = "notice"
     __table_args__ = (
@@ -418,8 +419,8 @@ class NoticeRow(Row, table=True):
 
 
 class StandingGrantRow(Row, table=True):
-    """One approval ahead. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
-    ``revoked_at``: when it was taken back; ``closed_use``: what closed jobs under it have spent, in micro-dollars."""
+    """One standing grant. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
+    ``closed_use``: the spend of closed jobs under it, in micro-dollars."""
 
     __tablename__: ClassVar[str] = "standing_grant"
 
@@ -436,8 +437,8 @@ class StandingGrantRow(Row, table=True):
 
 
 class StandingUseRow(Row, table=True):
-    """One job that was let through by a standing grant: its money counts there. ``closed``: it is counted in the
-    grant's ``closed_use``."""
+    """One job approved by a standing grant, which counts its money. ``closed``: it is included in the grant's
+    ``closed_use``."""
 
     __tablename__: ClassVar[str] = "standing_use"
     __table_args__ = (
@@ -475,7 +476,7 @@ class PurchaseEventRow(Row, table=True):
 
 
 class PurchaseQuoteRow(Row, table=True):
-    """One quote that somebody was shown: a `Quote` as JSON."""
+    """One quote: a `CapacityQuote` as JSON."""
 
     __tablename__: ClassVar[str] = "purchase_quote"
 
@@ -485,7 +486,7 @@ class PurchaseQuoteRow(Row, table=True):
 
 
 class PersonRow(Row, table=True):
-    """Somebody who may sign in. ``roles`` and ``teams`` (team → role) as JSON."""
+    """A person who may sign in. ``roles`` and ``teams`` (team → role) as JSON."""
 
     __tablename__: ClassVar[str] = "person"
 
@@ -517,7 +518,7 @@ class ApiTokenRow(Row, table=True):
 
 
 class ApiRequestRow(Row, table=True):
-    """A change that was asked over the network. ``status``: None until it is answered; ``body``: the answer."""
+    """A change requested over the network. ``status``: None until it is answered; ``body``: the answer."""
 
     __tablename__: ClassVar[str] = "api_request"
     __table_args__ = (Index("api_request_at", "at"),)
@@ -531,7 +532,7 @@ class ApiRequestRow(Row, table=True):
 
 
 class PageSessionRow(Row, table=True):
-    """A session of the page, without its id. ``token``: that it was begun with."""
+    """A session of the page, without its id. ``token``: the API token that started it."""
 
     __tablename__: ClassVar[str] = "page_session"
     __table_args__ = (Index("page_session_person", "person"), Index("page_session_ends", "ends_at"))
@@ -566,12 +567,12 @@ class AuditRow(Row, table=True):
     reason: str
 
 
-# The end of machine time that goes on, in microseconds: later than any time.
+# The end of machine time that continues: greater than any time in microseconds.
 STILL_THERE = 2**62
 
 
 def table_of(row: type[SQLModel]) -> Table:
-    """The Core table of a row class: bulk work goes past the ORM."""
+    """The Core table of a row class: bulk operations bypass the ORM."""
     table = SQLModel.metadata.tables[str(row.__tablename__)]
     assert isinstance(table, Table)
     return table
@@ -604,8 +605,8 @@ API_TOKEN = table_of(ApiTokenRow)
 API_REQUEST = table_of(ApiRequestRow)
 PAGE_SESSION = table_of(PageSessionRow)
 AUDIT = table_of(AuditRow)
-# The conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``, in their very words. SQLite uses a partial
-# index only for a query that repeats the condition of the index, without parameters; SQLAlchemy would write
-# ``job.closed = 0`` and ``held != ?``.
+# Literally the conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``. SQLite uses a partial index only
+# for a query that repeats its condition without parameters; SQLAlchemy would render ``job.closed = 0`` and ``held !=
+# ?``.
 UNCLOSED = text("NOT job.closed")
 STILL_HELD = BALANCE.c.held != literal_column("0")

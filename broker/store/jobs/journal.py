@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-from sqlalchemy import Connection, bindparam, literal_column, select
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -23,7 +20,7 @@ from broker.core.market.capacity import Charge
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import ActionKind, Answer, LiveAttempt, Verdict
+from broker.core.policy.policy import ActionKind, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -38,9 +35,9 @@ from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
 from broker.store.ledger.spending import SpendingPeriod, Spent
 from broker.store.market import market, polls
-from broker.store.policy import approvals, policies
+from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
-from broker.store.tables import DECISION, EVENT, JOB, SETTING, UNCLOSED
+from broker.store.tables import EVENT, JOB, SETTING, UNCLOSED
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchase_events import PurchaseEvent
@@ -52,7 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LAST = "\U0010ffff"  # sorts after every other character
 _AT_ONCE = 500  # jobs rebuilt at once
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
@@ -121,23 +117,12 @@ class StoreReading:
         limit: int | None = None,
     ) -> Sequence[JobView]:
         """The jobs that match all arguments, newest first."""
-        query = select(*quarantine.COLUMNS).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
         wanted = {"name": name, "user_name": user, "team": team}
-        query = query.where(*(JOB.c[column] == value for column, value in wanted.items() if value is not None))
-        if states:
-            query = query.where(JOB.c.state.in_(states))
-        return self._quarantine.views(self._connection.execute(query))
+        return self._quarantine.views(pages.newest(self._connection, wanted, states=states, limit=limit))
 
     def jobs_begun(self, prefix: str, *, limit: int) -> Sequence[JobView]:
         """Jobs whose ids begin with that, in the order of their ids."""
-        # A range by code points. PostgreSQL has its own operators and index class for it, as its default order depends
-        # on the locale. In any other order it may read all jobs instead of that range.
-        sqlite = self._connection.dialect.name == "sqlite"
-        not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
-        order = JOB.c.id if sqlite else JOB.c.id.op("USING")(literal_column("~<~"))
-        query = select(*quarantine.COLUMNS).order_by(order).limit(limit)
-        query = query.where(JOB.c.id.op(not_before)(prefix), JOB.c.id.op(before)(prefix + _LAST))
-        return self._quarantine.views(self._connection.execute(query))
+        return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit))
 
     def job_page(self, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
         """One page of the jobs that match, newest first."""
@@ -331,34 +316,17 @@ class StoreReading:
     ) -> Sequence[Decision]:
         """The decisions that match all arguments, newest first. ``since``: UTC. Decisions that this version cannot read
         are logged and omitted."""
-        query = select(DECISION).order_by(DECISION.c.id.desc()).limit(limit)
-        if since is not None:
-            query = query.where(DECISION.c.at >= to_micros(since))
-        if job_id is not None:
-            query = query.where(DECISION.c.job_id == job_id)
-        if action is not None:
-            query = query.where(DECISION.c.action == action.value)
-        return list(_readable_decisions(self._connection.execute(query)))
+        return decisions.read(self._connection, job_id=job_id, action=action, since=since, limit=limit)
 
     def judged_by(self, job_id: str) -> str | None:
         """The version of the policies that judged the job last, without judgements of running attempts; None if there
         is none. Reads far less than `decisions`."""
-        query = select(DECISION.c.policy_version).order_by(DECISION.c.id.desc()).limit(1)
-        others = DECISION.c.action != ActionKind.CONTINUE.value
-        return self._connection.scalar(query.where(DECISION.c.job_id == job_id, others))
+        return decisions.judged_by(self._connection, job_id)
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
         """The last judgement of that attempt's start: time, policies, answer; None if unknown. Without judgements of
         running attempts."""
-        query = (
-            select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer)
-            .where(DECISION.c.job_id == job_id, DECISION.c.attempt == attempt)
-            .where(DECISION.c.action != ActionKind.CONTINUE.value)
-            .order_by(DECISION.c.id.desc())
-            .limit(1)
-        )
-        row = self._connection.execute(query).first()
-        return None if row is None else Judgement(from_micros(row.at), row.policy_version, Answer(row.answer))
+        return decisions.last_judged(self._connection, job_id, attempt)
 
 
 class StoreWriting(StoreReading):
@@ -421,21 +389,7 @@ class StoreWriting(StoreReading):
 
     def record(self, decision: Decision) -> None:
         """Store a decision."""
-        body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
-        row = {
-            "at": to_micros(decision.at),
-            "action": decision.action.value,
-            "user_name": decision.user,
-            "job_name": decision.job_name,
-            "job_id": decision.job_id,
-            "attempt": decision.attempt,
-            "pool": decision.pool,
-            "answer": decision.answer.value,
-            "policy_version": decision.policy_version,
-            "facts_hash": decision.facts_hash,
-            "body": _anything().dump_json(body).decode(),
-        }
-        self._connection.execute(DECISION.insert(), row)
+        decisions.record(self._connection, decision)
 
     def use_standing(self, number: int, job_id: str) -> None:
         """Count the job's holds and spend against a standing grant from now on. Idempotent."""
@@ -495,16 +449,6 @@ class StoreWriting(StoreReading):
         return rebuilt
 
 
-@cache
-def _verdicts() -> TypeAdapter[tuple[Verdict, ...]]:
-    return TypeAdapter(tuple[Verdict, ...])
-
-
-@cache
-def _anything() -> TypeAdapter[Any]:
-    return TypeAdapter(Any)
-
-
 # Columns that never change are not updated: an update of a column updates its indexes.
 _AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at"})
 
@@ -531,29 +475,3 @@ def _event_from_row(row: Any) -> Event:
     except UnreadableRecord as error:
         raise UnreadableJob(row.job_id, f"event {row.seq} ({row.kind}): {error}", newer=error.newer) from error
     return Event(row.job_id, row.seq, from_micros(row.at), row.attempt, body)
-
-
-def _readable_decisions(rows: Iterable[Any]) -> Iterator[Decision]:
-    for row in rows:
-        try:
-            yield _decision_from_row(row)
-        except ValueError as error:  # written by a newer version with other actions, answers or verdicts
-            log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
-
-
-def _decision_from_row(row: Any) -> Decision:
-    body = json.loads(row.body)
-    return Decision(
-        at=from_micros(row.at),
-        action=ActionKind(row.action),
-        user=row.user_name,
-        job_name=row.job_name,
-        answer=Answer(row.answer),
-        policy_version=row.policy_version,
-        facts_hash=row.facts_hash,
-        job_id=row.job_id,
-        attempt=row.attempt,
-        pool=row.pool,
-        verdicts=_verdicts().validate_python(body["verdicts"]),
-        seen=body["seen"],
-    )

@@ -1,18 +1,21 @@
-"""Pages of jobs, newest first."""
+"""Lists and pages of jobs, newest first."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, select, tuple_
+from sqlalchemy import Connection, literal_column, select, tuple_
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.views import JobView
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.tables import JOB
+
+_LAST = "\U0010ffff"  # sorts after every other character
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +66,31 @@ def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, 
     views = reader.views(shown)
     last = shown[-1] if len(rows) > limit else None
     return FoundPage(views, reader.jobs, None if last is None else JobPlace(from_micros(last.submitted_at), last.id))
+
+
+def newest(
+    connection: Connection,
+    wanted: Mapping[str, str | None],
+    *,
+    states: Sequence[str],
+    limit: int | None,
+) -> Sequence[Any]:
+    """The rows, for `broker.store.jobs.quarantine`, of the jobs that match, newest first. ``wanted``: values by column;
+    None: any."""
+    c = JOB.c
+    query = select(*quarantine.COLUMNS).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit)
+    query = query.where(*(c[column] == value for column, value in wanted.items() if value is not None))
+    if states:
+        query = query.where(c.state.in_(states))
+    return connection.execute(query).all()
+
+
+def begun(connection: Connection, prefix: str, *, limit: int) -> Sequence[Any]:
+    """The rows of jobs whose ids begin with that, in the order of their ids."""
+    # A range by code points. PostgreSQL has its own operators and index class for it, as its default order depends on
+    # the locale. In any other order it may read all jobs instead of that range.
+    id_, sqlite = JOB.c.id, connection.dialect.name == "sqlite"
+    not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
+    order = id_ if sqlite else id_.op("USING")(literal_column("~<~"))
+    query = select(*quarantine.COLUMNS).where(id_.op(not_before)(prefix), id_.op(before)(prefix + _LAST))
+    return connection.execute(query.order_by(order).limit(limit)).all()

@@ -1,4 +1,4 @@
-"""What a person accepts of what is in doubt about an adapter's offers, on record with the person."""
+"""Resolves doubts about an adapter's offers as a person decides, and records it."""
 
 from __future__ import annotations
 

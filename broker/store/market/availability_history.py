@@ -1,4 +1,4 @@
-"""When capacity came and went, and how attempts ended: what risks are estimated from. Small answers, made in SQL."""
+"""Changes of availability, and ends of attempts: the data for risk estimates, aggregated in SQL."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _OFFERS = OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(
 
 
 class SourceReport(NamedTuple):
-    """What one source told of a pool. ``offer``: its newest word; ``changes``: from when on (microseconds since 1970)
-    it could be had (True), was sold out or no longer told of (False), or neither was known (None); ``looked``: when
-    its provider was last asked with success."""
+    """The availability history of a pool by one source. ``offer``: the newest; ``changes``: from when on (microseconds
+    since 1970 UTC) it was available (True), sold out or no longer reported (False), or unknown (None); ``looked``: the
+    provider's last successful poll."""
 
     offer: Offer
     changes: tuple[tuple[int, bool | None], ...]
@@ -36,7 +36,7 @@ class SourceReport(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """One attempt whose machines came up. ``offer``: its offer; times in microseconds; ``ended`` None while it goes on;
+    """One attempt whose machines came up. Times are microseconds since 1970 UTC; ``ended``: None while it continues;
     ``cause``: the `broker.core.events.outcomes.Cause` of its end."""
 
     offer: Offer
@@ -47,8 +47,8 @@ class AttemptRecord(NamedTuple):
 
 
 def told(connection: Connection, query: OfferQuery, since: int) -> list[SourceReport]:
-    """The changes of availability since then, the state in force at ``since`` first, of the series that match and were
-    told to be available at some time. Changes of price alone are left out."""
+    """The changes of availability from ``since`` (microseconds) on, the state in force then first, of the matching
+    series that were ever available. Without mere price changes."""
     changes: dict[int, list[tuple[int, bool | None]]] = {}
     asked = question(_turned_query, connection, query, looks_up=has_patterns(query))
     for series, at, code in connection.execute(asked, {"since": since}):
@@ -106,12 +106,12 @@ _LOOKED_AT = _looked_at_query()
 
 
 def _looked_at(connection: Connection) -> dict[str, int]:
-    """When each provider was last asked with success."""
+    """The last successful poll of each provider (microseconds)."""
     return {row[0]: row[1] for row in connection.execute(_LOOKED_AT) if row[1] is not None}
 
 
 def ran(connection: Connection, since: int) -> list[AttemptRecord]:
-    """The attempts of the newest jobs that were submitted since then, in order of job and number."""
+    """The attempts of the newest jobs submitted from ``since`` (microseconds) on, in order of job and number."""
     jobs = (
         select(JOB.c.id)
         .where(and_(JOB.c.submitted_at >= since, JOB.c.state != "queued"))

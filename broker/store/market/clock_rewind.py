@@ -1,6 +1,6 @@
-"""A clock that was ahead and was set back: what it dated in times that have not come is dated anew, as of now.
+"""Corrects records with future dates after a clock that was ahead is set back: they are dated as of now.
 
-Otherwise a price from the wrong time would come into force when that time comes, and look fresh until then.
+Otherwise such a price would take effect at its future date, and look fresh until then.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from broker.store.tables import OFFER, PRICE, SIGNAL
 
 
 def redate(connection: Connection, provider: str, begun: int, now: int, codes: Mapping[str, int], ended: int) -> None:
-    """Before a poll of ``provider`` that began and ends then (microseconds) is stored: of each of its series that
-    changed later than that, the newest state counts from just before the poll on. ``codes``, ``ended``: availability
-    as `price_change` has it."""
+    """Run before storing a poll of ``provider`` from ``begun`` to ``now`` (microseconds): in each of its series with a
+    change later than ``now``, the newest state is dated just before the poll. ``codes``, ``ended``: availability codes
+    of `price_change`."""
     c, just_before = OFFER.c, begun - 1
     latest = select(func.max(c.changed_at), func.max(c.as_of), func.max(c.signalled_at)).where(c.polled_by == provider)
     if all(date is None or date <= now for date in connection.execute(latest).one()):

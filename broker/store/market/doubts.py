@@ -1,4 +1,4 @@
-"""Doubts about what a poll told: the figures that a judge asks for."""
+"""The figures by which a judge assesses polls and prices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from broker.core.values.money import Money
 from broker.store.records import PollStatus
 from broker.store.tables import OFFER, POLL, POOL
 
-_POLLS = 20  # whose churn is what is expected
-_HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # of ended offers that still say what a model costs
+_POLLS = 20  # whose churn determines the expected churn
+_HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # age of ended offers that count for price levels
 
 
 def answer_counts(
     connection: Connection, provider: str, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]
 ) -> AnswerCounts:
-    """What the answer has of the provider's current offers. What an account holds itself is not counted: it ends."""
+    """The counts of an answer, compared with the provider's current offers. Holdings of the account are not counted:
+    they end by themselves."""
     current = [
         (key in told, row) for key, row in known.items() if row.ended_at is None and row.money == MoneyKind.CASH.value
     ]
@@ -51,7 +52,7 @@ def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], boo
 
 
 class PriceDoubts:
-    """The doubts about the prices of one poll. What they are compared with is read when the first is asked about."""
+    """Judges the prices of one poll. Reads the figures for comparison on first use."""
 
     def __init__(self, connection: Connection, judge: MarketJudge | None, offers: Sequence[Offer], now: int) -> None:
         self._connection = connection
@@ -62,7 +63,8 @@ class PriceDoubts:
         self._on_demand: dict[tuple[object, ...], Money] | None = None
 
     def about(self, offer: Offer, trusted: int | None) -> OddPrice | None:
-        """Why the price is not believed. ``trusted``: the offer's own price before, if it was."""
+        """Why the price is not believed; None if it is. ``trusted``: the offer's previous believed price, in
+        micro-dollars."""
         if self._judge is None:
             return None
         if self._levels is None:
@@ -82,7 +84,7 @@ def _machine(offer: Offer) -> tuple[object, ...]:
 
 
 def _on_demand(offers: Iterable[Offer]) -> dict[tuple[object, ...], Money]:
-    """The dearest price on demand of each machine of the answer."""
+    """The highest on-demand price of each machine in the answer."""
     found: dict[tuple[object, ...], Money] = {}
     for offer in offers:
         if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None:
@@ -92,8 +94,8 @@ def _on_demand(offers: Iterable[Offer]) -> dict[tuple[object, ...], Money]:
 
 
 def price_levels(connection: Connection, now: int) -> dict[str, dict[str, PriceLevels]]:
-    """By accelerator and capacity type, from every believed price of the last 90 days, lists included. ``now``:
-    microseconds since 1970 UTC."""
+    """Price levels by accelerator and capacity type, from every believed price of the last 90 days, including price
+    lists. ``now``: microseconds since 1970 UTC."""
     each = (OFFER.c.micros / POOL.c.count).label("each")
     group = (POOL.c.accelerator, POOL.c.capacity_type, POOL.c.provider)
     ranked = (
@@ -127,7 +129,7 @@ def price_levels(connection: Connection, now: int) -> dict[str, dict[str, PriceL
 
 
 def doubt_untold(connection: Connection, ids: Sequence[int]) -> None:
-    """Mark offers that a suspect poll did not bring."""
+    """Mark offers that are missing from a suspect poll."""
     if ids:
         marked = update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(doubt=Doubt.UNTOLD.value, doubt_detail="")
         connection.execute(marked, [{"b_id": one} for one in ids])

@@ -1,4 +1,4 @@
-"""How fresh the offers of each provider are, from the offers themselves and from the polls."""
+"""The freshness of each provider's offers, from offers and polls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     rows = connection.execute(select(POLL.c.provider, POLL.c.finished).where(POLL.c.id.in_(ids)))
     successes = {provider: from_micros(finished) for provider, finished in rows}
     c = OFFER.c
-    dated = c.reference.is_(False)  # list prices written down by hand have no age limit
+    dated = c.reference.is_(False)  # reference prices have no age limit
     too_old = and_(dated, c.max_age.is_not(None), c.as_of + c.max_age < to_micros(now))
     told = connection.execute(
         select(

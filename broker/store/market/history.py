@@ -1,4 +1,4 @@
-"""What the market was: offers at a moment, and what changed over a time. Answered from changes alone."""
+"""The past of the market: offers at a moment, and changes over a time. Computed from changes alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offers_at(connection: Connection, when: datetime, known_at: datetime | None,
     rows = _without_superseded(rows)
     seen = _seen(connection, {row.polled_by for row in rows}, min(moment, known) if known_at else moment)
     dated = [(*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -3]) for row in rows]
-    as_time = lru_cache(maxsize=4096)(from_micros)  # most share their dates
+    as_time = lru_cache(maxsize=4096)(from_micros)  # most offers share their dates
     seen_at = {provider: from_micros(at) for provider, at in seen.items()}
     found = [
         PastOffer(offer, as_time(since), as_time(since if learned is None else learned), seen_at.get(polled_by))
@@ -66,7 +66,7 @@ def offers_at(connection: Connection, when: datetime, known_at: datetime | None,
 
 
 def _then(connection: Connection, when: int, known: int | None, query: OfferQuery) -> Any:
-    """Every offer told of at that moment, in the columns of `OFFER_QUERY` and then since, learned, polled_by."""
+    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then since, learned, polled_by."""
     before, told = PRICE.alias("before"), SIGNAL.alias("told")
     in_force = [before.c.series == OFFER.c.id, before.c.at <= when]
     if known is not None:
@@ -82,7 +82,7 @@ def _then(connection: Connection, when: int, known: int | None, query: OfferQuer
     }
     places = [POOL.c[name] for name in PLACE]
     said = [then.get(name, OFFER.c[name]).label(name) for name in SAID]
-    # What was in doubt then is not on record.
+    # Past doubts are not recorded.
     no_doubt = (null().label("doubt"), literal("").label("doubt_detail"))
     more = (PRICE.c.at.label("since"), PRICE.c.learned.label("learned"), OFFER.c.polled_by)
     return (
@@ -100,7 +100,7 @@ def _newest(table: FromClause, wanted: Sequence[ColumnElement[bool]]) -> ScalarS
 
 
 def _without_superseded(rows: Sequence[Any]) -> list[Any]:
-    """Reference prices stand back where a live source told a price of the same machine, as they do now."""
+    """Without reference prices for which a live source had a price of the same machine, as for current offers."""
 
     def machine(row: Any) -> tuple[Any, ...]:
         return tuple(getattr(row, name) for name in _MACHINE)
@@ -162,7 +162,7 @@ def signal_points(connection: Connection, offer: Offer, start: datetime, end: da
 
 
 def series_of(connection: Connection, offer: Offer) -> int | None:
-    """The id of the offer's price series; None where there is none."""
+    """The id of the offer's price series; None if there is none."""
     return connection.scalar(
         select(OFFER.c.id)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)

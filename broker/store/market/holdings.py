@@ -1,4 +1,4 @@
-"""Capacity that was paid for or promised, as people recorded it. A mistake is removed, which is kept, not deleted."""
+"""Recorded holdings: paid or committed capacity. Removed ones stay in the table."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from broker.store.tables import HOLDING
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:
-    """All that were not removed, in the order in which they were added."""
+    """All that were not removed, in the order of addition."""
     rows = connection.execute(select(HOLDING).where(HOLDING.c.removed_at.is_(None)).order_by(HOLDING.c.number))
     return [_recorded(row) for row in rows]
 
 
 def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:
-    """Put it on record. Numbers count up and are never used again."""
+    """Record a holding. Numbers count up and are never reused."""
     number = (connection.scalar(select(func.max(HOLDING.c.number))) or 0) + 1
     connection.execute(
         HOLDING.insert().values(
@@ -47,7 +47,7 @@ def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> R
 
 
 def remove(connection: Connection, number: int, *, by: str, at: datetime) -> RecordedHolding:
-    """Take it off the record and return it. Raises `UnknownName` when there is none of that number."""
+    """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
     known = {recorded.number: recorded for recorded in holdings(connection)}
     if number not in known:
         raise UnknownName("holding", str(number), [str(known_number) for known_number in known])

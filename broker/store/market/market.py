@@ -1,5 +1,4 @@
-"""Questions to the market tables, answered in SQL: which offers are current, which a query leaves out, what prices
-were."""
+"""Queries of the market tables: current offers, offers that a query omits, and price series."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ _WILD = frozenset("*?[")
 
 
 def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
-    """The current offers that match, unavailable ones included.
+    """The current offers that match, including unavailable ones.
 
-    ``count`` is the least number of accelerators a machine must have; ``"cpu"`` among the accelerators means machines
-    without one, whatever the count.
+    ``count`` is the minimum number of accelerators per machine; ``"cpu"`` among the accelerators means machines without
+    one, whatever the count.
     """
     asked = question(_offers_query, connection, query, looks_up=has_patterns(query))
     return to_offers(connection.execute(asked).all())
@@ -42,21 +41,21 @@ def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[An
 
 
 def has_patterns(query: OfferQuery) -> bool:
-    """Whether some names stand for others, which must be looked up."""
+    """Whether some names are patterns, which require a lookup."""
     return any(_WILD & set(name) for name in (*query.providers, *query.regions))
 
 
 def count_offers(connection: Connection) -> int:
-    """How many offers are current."""
+    """The number of current offers."""
     return connection.scalar(select(func.count()).select_from(OFFER).where(_CURRENT)) or 0
 
 
 def rejected_in_sql(connection: Connection, query: OfferQuery, *, simulated: bool = False) -> dict[Reason, int]:
-    """Why the current offers that `offers` leaves out were left out, counted; most frequent first.
+    """The number of current offers that `offers` omits, by reason; most frequent first.
 
-    The first condition that fails gives the reason, in the planner's order. ``max_price`` narrows a list for people
-    and turns nothing down, so it is not looked at. ``simulated``: whether simulated offers take part; else that is
-    what is said of them.
+    The first failing condition, in the planner's order, is the reason. ``max_price`` only narrows a list and rejects
+    nothing, so it is ignored. ``simulated``: whether simulated offers are judged like others; if not, being simulated
+    is their reason.
     """
     if replace(query, max_price=None) == OfferQuery():
         return {}
@@ -91,7 +90,7 @@ def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
 
 
 def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
-    """What a pool must be, each with the reason of those that are not. ``connection``: needed for patterns only."""
+    """The conditions of a query, each with the reason for rejection. ``connection``: needed only for patterns."""
     c = POOL.c
     found: list[tuple[Reason, ColumnElement[bool]]] = []
     if query.providers:
@@ -114,7 +113,7 @@ def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[R
 
 
 def _matching(connection: Connection | None, column: str, patterns: Sequence[str]) -> list[str]:
-    """The names that occur and match; patterns are few and so are names, so they are matched here, the same on every
+    """The existing names that match. Patterns and names are few, so they are matched here, the same on every
     database."""
     if not any(_WILD & set(pattern) for pattern in patterns):
         return list(patterns)
@@ -134,8 +133,8 @@ _TOLD_LATER = _PRICED.where(PRICE.c.at > bindparam("start"), PRICE.c.at <= bindp
 
 
 def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
-    """The prices of the offer's pool and source: the one in force at ``start`` first, then each that was told up to
-    ``end`` (included), also where only the availability had changed. Where no price was told, the last one goes on."""
+    """The prices of the offer's pool and source: the one in force at ``start`` first, then each reported up to ``end``
+    (inclusive), also if only the availability changed. Without a report, the last price continues."""
     series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
     if series is None:
         return []

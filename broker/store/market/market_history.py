@@ -1,4 +1,4 @@
-"""The market's past and state, one method a question: what commands and watchers ask of a store."""
+"""Queries of the market's past and state, one method per query."""
 
 from __future__ import annotations
 
@@ -24,29 +24,28 @@ from broker.store.records import (
 
 
 class MarketHistory:
-    """Reached as ``store.market``. Times are UTC; every method is a consistent look of its own, changes nothing unless
-    it says so, and may raise `StoreProblem`.
+    """Reached as ``store.market``. Times are UTC; every method reads one snapshot, changes nothing unless it says so,
+    and may raise `StoreProblem`.
 
-    A series is what one source tells of one pool; an `Offer` names it by its ``pool`` and ``source``.
+    A series has the offers of one source for one pool; an `Offer` identifies it by ``pool`` and ``source``.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def series(self, query: OfferQuery | None = None) -> list[Series]:
-        """The series that match, those no longer told of and superseded reference prices included (``max_price`` is not
-        looked at)."""
+        """The series that match, including ended ones and superseded reference prices (ignoring ``max_price``)."""
         with self._database.reading() as connection:
             return history.series(connection, query or OfferQuery())
 
     def offers_at(
         self, when: datetime, known_at: datetime | None = None, query: OfferQuery | None = None
     ) -> list[PastOffer]:
-        """The offers in force at ``when``: what they cost then by all that is known now, or with ``known_at`` by what
-        was known at that moment (a price dated 12:00 and polled at 12:10 holds at 12:05, but was not known then).
+        """The offers in force at ``when``, by present knowledge, or with ``known_at`` by what was known at that moment
+        (a price dated 12:00 and polled at 12:10 applies at 12:05, but was not known then).
 
-        For a moment in an outage these are the offers of before it: see ``seen``. A moment before retention's cut-off
-        has only what was kept.
+        For a moment in an outage of polling these are the offers before it: see ``seen``. Before the cut-off of
+        `prune`, only the kept changes count.
         """
         with self._database.reading() as connection:
             return history.offers_at(connection, when, known_at, query or OfferQuery())
@@ -63,7 +62,7 @@ class MarketHistory:
     def price_series_of(
         self, offers: Sequence[Offer], start: datetime, end: datetime
     ) -> Mapping[str, list[PricePoint]]:
-        """`price_series` of several, by the offers' ids, all from one look."""
+        """`price_series` of several, by the offers' ids, from one snapshot."""
         with self._database.reading() as connection:
             return {offer.id: history.price_points(connection, offer, start, end, None) for offer in offers}
 
@@ -73,19 +72,19 @@ class MarketHistory:
             return history.availability_points(connection, offer, start, end)
 
     def signal_series(self, offer: Offer, start: datetime, end: datetime) -> list[SignalPoint]:
-        """The provider's score and interruption rate in force at ``start``, then each change up to ``end``; empty for
-        an offer whose provider never gave either."""
+        """The provider's score and interruption rate in force at ``start``, then each change up to ``end``; empty if
+        the provider never gave either."""
         with self._database.reading() as connection:
             return history.signal_points(connection, offer, start, end)
 
     def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
-        """When the pools that match could be had, and when not, since then; those that nobody ever told to be available
-        are left out."""
+        """The changes of availability of the matching pools from ``since`` on, without pools that were never reported
+        available."""
         with self._database.reading() as connection:
             return availability_history.told(connection, query, to_micros(since))
 
     def attempts_ran(self, since: datetime) -> list[availability_history.AttemptRecord]:
-        """What ran where, how long, and why it ended: the attempts of the newest jobs submitted since then."""
+        """The attempts of the newest jobs submitted from ``since`` on: place, duration and cause of the end."""
         with self._database.reading() as connection:
             return availability_history.ran(connection, to_micros(since))
 
@@ -97,19 +96,19 @@ class MarketHistory:
             return polls.poll_runs(connection, provider, since, limit)
 
     def freshness(self, now: datetime) -> Mapping[str, Freshness]:
-        """How fresh the offers of each provider (the adapter's name) are at ``now``, and its last polls; providers that
-        were never asked are not among them."""
+        """The freshness of each provider's offers at ``now``, by the adapter's name, with its last polls; without
+        providers that were never polled."""
         with self._database.reading() as connection:
             return freshness.freshness(connection, now)
 
     def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
-        """Forget what the market was before that moment. With ``dry_run``, only count.
+        """Delete the market's history before that moment. With ``dry_run``, only count.
 
-        Kept are: for each series the change in force at that moment; every change that a launched attempt refers to,
-        from its decision until its machine was gone; of each provider the newest poll, the newest that went well, and
-        the newest complete one before that moment. Rows of offers are never dropped. Writes in many short transactions,
-        so it may be stopped and repeated at any time. The file does not shrink: what is freed is used again. Raises
-        `StoreProblem` where there is a job that this version cannot read.
+        Keeps: for each series the change in force at that moment; every change that an attempt refers to, from its
+        decision until its machine was gone; of each provider the newest poll, the newest successful one, and the newest
+        complete one before that moment. Rows of offers are never deleted. Writes in many short transactions; may be
+        stopped and repeated at any time. The file does not shrink: freed space is reused. Raises `StoreProblem` if
+        there is a job that this version cannot read.
         """
         with self._database.reading() as connection:
             look = StoreReading(connection)

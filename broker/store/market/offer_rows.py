@@ -1,4 +1,4 @@
-"""Offers to rows and back. Plain tuples and Core rows, no ORM: a poll brings a hundred thousand of them."""
+"""Converts offers to rows and back, as plain tuples without ORM: a poll may have a hundred thousand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.core.values.money import Money
 from broker.store.engine.times import from_micros
 from broker.store.tables import OFFER, POOL
 
-# What an offer says beside its price's date, in the order of `said`.
+# The columns of an offer besides its date, in the order of `said`.
 SAID = (
     "micros",
     "availability",

@@ -1,4 +1,4 @@
-"""One poll into the market tables: current offers, changes of price or availability, and the poll itself."""
+"""Stores one poll: current offers, changes of price or availability, and the poll itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from broker.store.market.offer_rows import SAID, place, said
 from broker.store.records import PollRun, PollStatus
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
 
-# Codes of `price_change.availability`; ENDED: the provider no longer tells of the offer.
+# Codes of `price_change.availability`; ENDED: the provider no longer reports the offer.
 CODES = {
     Availability.AVAILABLE.value: 0,
     Availability.UNAVAILABLE.value: 1,
@@ -38,8 +38,8 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class _PollWrites:
-    """What one poll comes to, gathered before it is written: its number, when it began and ended, the moment it
-    speaks of, the rows it could not use by reason, and the rows to write."""
+    """The writes of one poll, collected first: its number, its start and end, the moment to which it refers
+    (microseconds), skipped rows by reason, and rows to write."""
 
     run: int
     begun: int
@@ -72,19 +72,19 @@ def record_poll(
     speaks_of: datetime | None,
     judge: MarketJudge | None,
 ) -> PollRun:
-    """Store what a poll saw; returns it as it is on record, with what was found wrong in storing it.
+    """Store a poll (see `Store.record_poll`); returns its record, including rows skipped here.
 
-    A price that makes no sense is kept as unknown and counted (``invalid_price``); of two offers with one id the
-    first counts (``duplicate``); a date that has not come yet is taken for the end of the poll (``dated_ahead``). A
-    poll that a later one has overtaken changes nothing (``overtaken``). What ``judge`` does not take for complete ends
-    nothing: what is missing is kept, in doubt; and so are prices that it calls odd.
+    An invalid price is stored as unknown and counted (``invalid_price``); of two offers with one id the first counts
+    (``duplicate``); a future date becomes the end of the poll (``dated_ahead``). A poll that a later one has overtaken
+    changes nothing (``overtaken``). If ``judge`` considers the answer incomplete, missing offers stay, in doubt; prices
+    that it calls odd are stored in doubt.
     """
     counts = Counter(skipped)
     begun, now = to_micros(started), to_micros(finished)
     last, newest = connection.execute(_BEFORE, {"provider": provider}).one()
     run = (last or 0) + 1
-    # One that began after this one had ended tells of a clock that was set back, and must not block the store until
-    # time catches up.
+    # A poll that began after this one ended shows a clock that was set back; it must not block polls until time catches
+    # up.
     if newest is not None and begun < newest <= now:
         counts["overtaken"] = len(offers)
         complete, offers = False, ()
@@ -142,7 +142,7 @@ _LOOK_AT_IT = (
 
 
 def _kept(why: str, known: Mapping[tuple[str, str], Any], counts: Mapping[str, int]) -> str:
-    """Why an answer is suspect, and what that means."""
+    """Why an answer is suspect, and the consequences."""
     skipped = sum(count for reason, count in counts.items() if reason != "duplicate")
     rows = [f"{skipped:,} rows were skipped"] if skipped else []
     kept = ["what is missing is kept, and no job starts on it"] if known else []
@@ -153,7 +153,7 @@ def _is_believed(row: Any) -> bool:
     return row.ended_at is None and row.doubt is None
 
 
-# The number of the last poll of all, and when the newest one of the provider began.
+# The number of the last poll of any provider, and the start of the provider's newest.
 _BEFORE = select(
     select(func.max(POLL.c.id)).scalar_subquery(),
     select(func.max(POLL.c.started)).where(POLL.c.provider == bindparam("provider")).scalar_subquery(),
@@ -161,14 +161,15 @@ _BEFORE = select(
 
 
 def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
-    """The provider's newest poll so far, if it changed nothing either and ended in the same way."""
+    """Delete the provider's newest poll so far if it also changed nothing and ended in the same way."""
     newest = select(func.max(POLL.c.id)).where(POLL.c.provider == row["provider"]).scalar_subquery()
     same = (POLL.c[name] == row[name] for name in ("complete", "status", "error", "skipped"))
     connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, date, last changes, end, place and doubt, then what `SAID` names."""
+    """The provider's rows by (pool, source): id, date, last changes, end, place and doubt, then the columns of
+    `SAID`."""
     c = OFFER.c
     known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at, c.doubt, c.trusted)
     where = (POOL.c.provider, POOL.c.region, POOL.c.accelerator)
@@ -180,7 +181,7 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
 def _again(
     writes: _PollWrites, before: Any, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
-    """An offer that was known."""
+    """Collect the writes for a known offer."""
     known_words = before[-len(SAID) :]
     ended_at, doubt = before.ended_at, before.doubt
     if ended_at is None and doubt is None and words == known_words:
@@ -191,7 +192,7 @@ def _again(
     trusted = before.trusted if in_doubt else before.micros
     odd = prices.about(offer, trusted) if in_doubt or words[0] != before.micros else None
     if ended_at is not None or words[:2] != known_words[:2]:
-        # What was looked for in vain at its end is not brought back before this poll by an older date of its own.
+        # An offer that had ended returns with this poll, not at an older date of its own.
         at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
         # Two changes of a series never share a moment: a correction of a dated price lands just after it.
         changed_at = max(at, changed_at + 1)
@@ -211,7 +212,7 @@ def _doubted(odd: OddPrice | None, trusted: int | None) -> dict[str, Any]:
 
 
 def _signal(writes: _PollWrites, series: int, words: tuple[Any, ...], before: int | None) -> int:
-    """Scores and rates have no date of their own: they hold from the poll on that tells of them."""
+    """Collect a change of score and rate; these have no date of their own and apply from the start of the poll."""
     at = writes.begun if before is None else max(writes.begun, before + 1)
     score, rate = words[_SIGNALS]
     writes.signals.append({"series": series, "at": at, "score": score, "interruption_rate": rate})
@@ -225,8 +226,8 @@ def _change(writes: _PollWrites, series: int, at: int, micros: int | None, avail
 
 
 def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
-    """What a complete poll did not tell of had ended by the moment that it speaks of, or just after the date at which
-    it was last said to hold, where that is later."""
+    """Collect the ends of offers missing from a complete poll: at the moment to which the poll refers, or just after
+    the offer's last date, if later."""
     for key, row in known.items():
         if key not in told and row.ended_at is None:
             at = max(writes.speaks_of, row.as_of + 1, row.changed_at + 1)
@@ -235,7 +236,7 @@ def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], Any], told:
 
 
 def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) -> None:
-    """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
+    """Insert rows for new offers. Ids are assigned here, as the transaction excludes other writers."""
     if not writes.fresh:
         return
     next_pool, next_series = _next_id(connection, POOL), _next_id(connection, OFFER)
@@ -245,7 +246,8 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
         known_pools = connection.execute(select(POOL.c.key, POOL.c.id).where(POOL.c.key.in_(keys)))
         pools |= {row.key: row.id for row in known_pools}
         same_pool = OFFER.c.pool_id.in_([pools[key] for key in keys if key in pools])
-        others = {(row.pool_id, row.source) for row in connection.execute(select(OFFER).where(same_pool))}
+        known_offers = select(OFFER.c.pool_id, OFFER.c.source).where(same_pool)
+        others = {(row.pool_id, row.source) for row in connection.execute(known_offers)}
         new_pools: list[dict[str, Any]] = []
         new_offers: list[dict[str, Any]] = []
         for key, offer, as_of, words, odd in batch:
@@ -275,7 +277,7 @@ def _next_id(connection: Connection, table: Table) -> int:
 
 
 def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """A few thousand at a time: a statement's parameters are copied on their way to the database."""
+    """A few thousand rows at a time, as a statement's parameters are copied in memory."""
     return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
 
 
@@ -298,7 +300,7 @@ def _write(connection: Connection, writes: _PollWrites) -> None:
 
 
 def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> None:
-    """Offers that are no longer told of: ``b_id``, ``changed_at`` and ``ended_at`` of each."""
+    """End offers: ``b_id``, ``changed_at`` and ``ended_at`` of each."""
     gone = {"availability": Availability.UNAVAILABLE.value, "unavailable_because": "no longer offered"}
     dates: dict[str, Any] = {name: bindparam(name) for name in ("changed_at", "ended_at")}
     no_doubt = {"doubt": None, "doubt_detail": ""}
@@ -306,7 +308,7 @@ def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> No
 
 
 def _touch(connection: Connection, writes: _PollWrites) -> None:
-    """Offers that are as they were, but for when: most have one date and ids in a row, so few statements will do."""
+    """Update the dates of unchanged offers: most share one date and have consecutive ids, so few statements suffice."""
     by_date: dict[int, list[int]] = defaultdict(list)
     for series, as_of in writes.touched:
         by_date[as_of].append(series)
@@ -320,8 +322,7 @@ def _touch(connection: Connection, writes: _PollWrites) -> None:
 
 
 def supersede(connection: Connection) -> None:
-    """Reference prices stand back where a live source tells of the same machine, or another list of a later date, and
-    return when it stops."""
+    """Mark reference prices as superseded while a live source, or a list of a later date, prices the same machine."""
     listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
     same = [
         live_pool.c[name].is_not_distinct_from(listed.c[name])

@@ -1,4 +1,4 @@
-"""Forgetting old market history, but never what a moment after the cut-off or a launched attempt needs."""
+"""Deletes old market history, except what moments after the cut-off or launched attempts need."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from broker.store.engine.times import to_micros
 from broker.store.records import PollStatus, PrunedPrices
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
 
-BATCH = 500  # series a transaction: nobody who writes meanwhile waits for long
+BATCH = 500  # series per transaction, so that other writers do not wait long
 
 
-_STILL_USED = 2**62  # the end of what an attempt needs while it lives; microseconds
+_STILL_USED = 2**62  # the end of the time that a running attempt needs; microseconds
 
 
 class Uses:
-    """The times (microseconds) for which launched attempts need a series, each from a decision until a machine was
-    gone. Times that overlap or touch are one: there are no more of them than pauses."""
+    """The times (microseconds) for which attempts need a series, each from a decision until a machine was gone.
+    Overlapping and adjacent times are merged."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -43,7 +43,7 @@ class Uses:
 
 @dataclass(slots=True)
 class Cut:
-    """One pruning. ``at``: the cut-off (microseconds). With ``dry``, everything is only counted."""
+    """One pruning. ``at``: the cut-off (microseconds). With ``dry``, rows are only counted."""
 
     at: int
     uses: Mapping[int, Uses]
@@ -55,14 +55,14 @@ class Cut:
 
 
 def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
-    """What the attempts of these jobs refer to, by series. Nothing else is kept of a job."""
+    """The times for which the attempts of these jobs need each series."""
     wanted: dict[tuple[str, str], Uses] = defaultdict(Uses)
     for view in views:
         for attempt in view.attempts:
             offer = attempt.placement.offer
-            # Where no machine ever was, nobody saw one go.
+            # Without a machine, its end is unknown.
             gone = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
-            # The price that was decided on may have been dated before the decision.
+            # The price of the decision may be dated before it.
             start = min(to_micros(attempt.requested_at), to_micros(offer.as_of))
             wanted[offer.pool, offer.source].add(start, _STILL_USED if gone is None else max(start, to_micros(gone)))
     if not wanted:
@@ -74,12 +74,12 @@ def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
 
 
 def all_series(connection: Connection) -> list[int]:
-    """The ids of every series there is."""
+    """The ids of all series."""
     return list(connection.scalars(select(OFFER.c.id).order_by(OFFER.c.id)))
 
 
 def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
-    """Drop the changes of these series (ids in a row) that nothing needs any more."""
+    """Delete the changes of these series (consecutive ids) that nothing needs."""
     for series, at in _in_force(connection, PRICE, cut.at, batch, priced=True):
         if series in cut.uses:
             known, unused = _unused(connection, series, at, cut.uses[series])
@@ -97,8 +97,8 @@ def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
 def _in_force(
     connection: Connection, table: Table, at: int, batch: Sequence[int], *, priced: bool
 ) -> list[tuple[int, int]]:
-    """The series of the batch that have something before it, each with the change in force at that moment. Where that
-    has no price, the last one that had: bills go on with it."""
+    """The series of the batch with changes before ``at`` that may be deleted, each with the time of the first change to
+    keep: the one in force at ``at`` or, if that has no price, the last one with a price, which bills use."""
     c = table.c
     newest = func.max(c.at)
     last_priced = func.max(case((c.micros.is_not(None), c.at))) if priced else newest
@@ -115,14 +115,14 @@ _DROP_ONE = delete(PRICE).where(PRICE.c.series == bindparam("of"), PRICE.c.at ==
 
 
 def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tuple[int, list[int]]:
-    """How many changes of a series there are before a moment, and when those were that no attempt refers to. One refers
-    to the change in force at its decision, to the last that had a price by then, and to all until it was gone.
-    What was decided at ``before`` or later refers to none of these."""
+    """The number of changes of a series before ``before``, and the times of those that no attempt needs. An attempt
+    needs the change in force at its decision, the last one with a price by then, and all until its machine was gone.
+    Decisions at ``before`` or later need none of these."""
     query = select(PRICE.c.at, PRICE.c.micros.is_not(None)).where(PRICE.c.series == series, PRICE.c.at < before)
     changes = [(at, priced) for at, priced in connection.execute(query.order_by(PRICE.c.at))]
     moments, priced = [at for at, _ in changes], [at for at, has_price in changes if has_price]
     unused: list[int] = []
-    judged = 0  # so many of the changes
+    judged = 0  # number of changes processed
     for start, end in uses:
         if start >= before:
             break
@@ -134,8 +134,8 @@ def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tup
 
 
 def cut_polls(connection: Connection, cut: Cut) -> None:
-    """Drop old poll runs, but each provider's newest, and its newest that went well or told everything by the
-    cut-off."""
+    """Delete old poll runs, except each provider's newest, its newest successful one, and its newest complete one
+    before the cut-off."""
     kept: set[int] = set()
     by_then = POLL.c.finished < cut.at
     for wanted in (True, POLL.c.status == PollStatus.OK.value, POLL.c.complete & by_then):

@@ -1,4 +1,4 @@
-"""Watches on prices, and where each of them stands."""
+"""Watches on prices, and their states."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from broker.store.tables import WATCH
 
 
 class Watches:
-    """Reached as ``store.market.watches``. Every method is a transaction of its own and may raise `StoreProblem`."""
+    """Reached as ``store.watches``. Every method is a transaction of its own and may raise `StoreProblem`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, watch: Watch) -> bool:
-        """Keep it; False, and nothing changes, where there is one of that name."""
+        """Store a watch; False, without a change, if the name exists."""
         with self._database.writing() as connection:
             if connection.execute(select(WATCH.c.name).where(WATCH.c.name == watch.name)).first() is not None:
                 return False
@@ -32,12 +32,12 @@ class Watches:
             return True
 
     def remove(self, name: str) -> bool:
-        """Forget it; whether there was one."""
+        """Delete a watch; returns whether it existed."""
         with self._database.writing() as connection:
             return bool(connection.execute(WATCH.delete().where(WATCH.c.name == name)).rowcount)
 
     def all(self) -> list[tuple[Watch, WatchState]]:
-        """Every watch and where it stands, by name."""
+        """Every watch with its state, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(select(WATCH).order_by(WATCH.c.name)).all()
         return [(_watch().validate_json(row.body), _state().validate_json(row.state)) for row in rows]
@@ -52,8 +52,8 @@ class Watches:
         targets: Iterable[str],
         at: datetime,
     ) -> bool:
-        """Keep where the watch stands now, and put the notice about it on its way, both or neither. False, and nothing
-        changes, when it was removed or somebody else has moved it since."""
+        """Store the watch's new state and queue its notice in one transaction. False, without a change, if the watch
+        was removed or its state is no longer ``before``."""
         old, new = (_state().dump_json(state).decode() for state in (before, after))
         body = _watch().dump_json(watch).decode()
         with self._database.writing() as connection:

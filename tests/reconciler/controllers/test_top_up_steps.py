@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -33,11 +33,18 @@ from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
 from broker.store.jobs.journal import StoreReading
-from tests.reconciler.controllers.test_placement import GrantedAhead, Says, sold
+from tests.reconciler.controllers.placing_scene import (
+    CASH,
+    HOUR,
+    MINUTE,
+    NOW,
+    PAID,
+    GrantedAhead,
+    Says,
+    StoredJob,
+    sold,
+)
 
-NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-CASH, PAID = MoneyKind.CASH, MoneyKind.AMORTISED
 RATE = Money.usd(12)
 
 
@@ -51,10 +58,9 @@ def burning(minutes: float, money: float | None = None) -> Burn:
 
 
 @dataclass
-class TopUpSteps:
+class TopUpSteps(StoredJob):
     """A job that runs since now, its money looked after."""
 
-    store: Store
     policy: Any = field(default_factory=Says)
 
     def runs(self, holds: Burn, **place: Any) -> None:
@@ -65,19 +71,8 @@ class TopUpSteps:
             tx.append("j-1", [(None, submitted), (1, launch_request("j-1", 1, placement))], NOW)
         self.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
 
-    def append(self, *items: tuple[int | None, EventBody]) -> None:
-        with self.store.writing() as tx:
-            tx.append("j-1", list(items), NOW)
-
     def looked(self, now: datetime = NOW, view: JobView | None = None) -> ControllerResult:
         return TopUp(self.store, lambda: self.policy).reconcile(JobContext(view or self.view, now))
-
-    @property
-    def view(self) -> JobView:
-        with self.store.reading() as look:
-            view = look.job("j-1")
-        assert view is not None
-        return view
 
     def said(self) -> list[EventBody]:
         """What was recorded once the machine was up."""

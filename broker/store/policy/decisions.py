@@ -1,0 +1,111 @@
+"""Records of decisions. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, select
+
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer, Verdict
+from broker.ledger.journal import Judgement
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables import DECISION
+
+log = logging.getLogger(__name__)
+_NEWEST_FIRST = DECISION.c.id.desc()
+_OF_STARTS = DECISION.c.action != ActionKind.CONTINUE.value
+
+
+def record(connection: Connection, decision: Decision) -> None:
+    """Store a decision."""
+    body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
+    row = {
+        "at": to_micros(decision.at),
+        "action": decision.action.value,
+        "user_name": decision.user,
+        "job_name": decision.job_name,
+        "job_id": decision.job_id,
+        "attempt": decision.attempt,
+        "pool": decision.pool,
+        "answer": decision.answer.value,
+        "policy_version": decision.policy_version,
+        "facts_hash": decision.facts_hash,
+        "body": _anything().dump_json(body).decode(),
+    }
+    connection.execute(DECISION.insert(), row)
+
+
+def read(
+    connection: Connection,
+    *,
+    job_id: str | None,
+    action: ActionKind | None,
+    since: datetime | None,
+    limit: int | None,
+) -> list[Decision]:
+    """The decisions that match all arguments, newest first. ``since``: UTC. Unreadable ones are logged and omitted."""
+    query = select(DECISION).order_by(_NEWEST_FIRST).limit(limit)
+    if since is not None:
+        query = query.where(DECISION.c.at >= to_micros(since))
+    if job_id is not None:
+        query = query.where(DECISION.c.job_id == job_id)
+    if action is not None:
+        query = query.where(DECISION.c.action == action.value)
+    return list(_readable(connection, query))
+
+
+def judged_by(connection: Connection, job_id: str) -> str | None:
+    """The version of the policies that judged a start of the job last; None if there is none."""
+    query = select(DECISION.c.policy_version).where(DECISION.c.job_id == job_id, _OF_STARTS)
+    return connection.scalar(query.order_by(_NEWEST_FIRST).limit(1))
+
+
+def last_judged(connection: Connection, job_id: str, attempt: int) -> Judgement | None:
+    """The last judgement of that attempt's start; None if unknown."""
+    mine = (DECISION.c.job_id == job_id, DECISION.c.attempt == attempt, _OF_STARTS)
+    query = select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer).where(*mine)
+    row = connection.execute(query.order_by(_NEWEST_FIRST).limit(1)).first()
+    return None if row is None else Judgement(from_micros(row.at), row.policy_version, Answer(row.answer))
+
+
+def _readable(connection: Connection, query: Any) -> Iterator[Decision]:
+    for row in connection.execute(query):
+        try:
+            yield _decision(row)
+        except ValueError as error:  # written by a newer version with other actions, answers or verdicts
+            log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
+
+
+def _decision(row: Any) -> Decision:
+    body = json.loads(row.body)
+    return Decision(
+        at=from_micros(row.at),
+        action=ActionKind(row.action),
+        user=row.user_name,
+        job_name=row.job_name,
+        answer=Answer(row.answer),
+        policy_version=row.policy_version,
+        facts_hash=row.facts_hash,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        pool=row.pool,
+        verdicts=_verdicts().validate_python(body["verdicts"]),
+        seen=body["seen"],
+    )
+
+
+@cache
+def _verdicts() -> TypeAdapter[tuple[Verdict, ...]]:
+    return TypeAdapter(tuple[Verdict, ...])
+
+
+@cache
+def _anything() -> TypeAdapter[Any]:
+    return TypeAdapter(Any)

@@ -1,0 +1,137 @@
+"""The gate's answers to a placement: approvals, denials, money."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.events import events as ev
+from broker.core.events.wait_reasons import (
+    MoneyRefused,
+    MoneyTooLittle,
+    PolicyDenies,
+)
+from broker.core.job.jobs import Job, Work
+from broker.core.market.offers import CapacityType
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.policy import Answer, Source, Verdict
+from broker.core.values.money import Money
+from broker.reconciler.controller import JobContext
+from broker.reconciler.controllers.placement import (
+    Placing,
+)
+from tests.reconciler.controllers.placing_scene import (
+    ANEW,
+    CASH,
+    HOUR,
+    LATER,
+    NOW,
+    GrantedAhead,
+    Says,
+    Scene,
+    sold,
+    waits_once,
+)
+
+
+def test_where_it_asks_the_money_is_held_and_people_are_asked(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.submit(hold="30")
+    assert scene.place() == ANEW
+    (asked,) = scene.said()
+    assert isinstance(asked, ev.ApprovalAsked)
+    assert (asked.approvers, asked.held, asked.extension) == (("olga",), {CASH: Money.usd("90.60")}, False)
+    assert scene.money()[CASH].held == Money.usd("120.60")
+    (decision,) = scene.decided()
+    assert (decision.job_id, decision.attempt, decision.answer) == ("j-1", None, Answer.ASK)
+    assert decision.seen["asked_at"] == NOW.isoformat()
+
+
+@pytest.mark.parametrize("rule", ["budget", "budget_required"])
+def test_refused_money_pauses_the_job(scene: Scene, rule: str) -> None:
+    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY}, rule)
+    scene.submit(hold="30")
+    assert scene.place() == ANEW
+    (paused,) = scene.said()
+    objection = Verdict(Answer.DENY, rule, "said", "a: deny", Source("t.yaml", 3), "hours").objection
+    assert paused == ev.Paused(reason=MoneyRefused(objections=(objection,), more=True))
+    assert scene.money()[CASH].held == Money.usd(30)
+    assert scene.turned_away == []
+    (decision,) = scene.decided()
+    assert (decision.job_id, decision.attempt, decision.answer) == ("j-1", None, Answer.DENY)
+
+
+def test_money_that_is_there_already_may_be_refused_too(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY}, "budget")
+    scene.submit(hold="200")
+    scene.place()
+    (paused,) = scene.said()
+    assert isinstance(paused, ev.Paused)
+    assert isinstance(paused.reason, MoneyRefused)
+    assert not paused.reason.more
+
+
+def test_what_other_rules_refuse_is_waited_out_and_recorded_once(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY})
+    scene.submit()
+    objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
+    waits_once(scene, PolicyDenies(objections=(objection,)))
+    assert len(scene.decided()) == 1
+    assert scene.turned_away == ["j-1", "j-1"], "the queue is told each time"
+
+
+def test_money_that_does_not_pay_for_a_start_pauses_the_job(scene: Scene) -> None:
+    """Fifty cents; two minutes to stop and one to run take sixty."""
+    scene.offers = scene.offers[:1]
+    limit = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("0.50"))
+    scene.submit(job=limit)
+    assert scene.place() == ANEW
+    assert scene.said() == [ev.Paused(reason=MoneyTooLittle(instance_type="box", least=Money.usd("0.600001")))]
+    assert scene.money() == {}
+
+
+def test_policies_that_changed_meanwhile_are_asked_anew(scene: Scene) -> None:
+    scene.submit()
+    policies = [Says(version="v1"), Says(version="v2")]
+    placing = Placing(scene.store, lambda job: scene.market(), lambda: policies.pop(0))
+    assert placing.reconcile(JobContext(scene.view, NOW)) == ANEW
+    assert (scene.said(), scene.money(), scene.decided()) == ([], {}, [])
+
+
+def test_nobody_is_asked_twice(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.submit()
+    scene.append((None, ev.ApprovalAsked(extension=True)))
+    assert scene.place() == LATER
+    assert [type(body) for body in scene.said()] == [ev.ApprovalAsked, ev.NothingFeasible]
+
+
+def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene) -> None:
+    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    limit = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("0.50"))
+    scene.submit(job=limit)
+    assert scene.place() == LATER
+    assert [type(body) for body in scene.said()] == [ev.NothingFeasible]
+
+
+def test_what_a_standing_grant_lets_through_is_given_before_the_launch_and_counted(scene: Scene) -> None:
+    with scene.store.writing() as tx:
+        tx.give_standing(StandingGrant(0, "olga", NOW - HOUR, NOW + HOUR, Money.usd(999), ("hours",), ("ann",)))
+    scene.policy = GrantedAhead()
+    scene.submit()
+    scene.place()
+    given, request = scene.said()
+    assert isinstance(given, ev.ApprovalGiven)
+    assert (given.by, given.standing, given.rules) == ("olga", 1, ("hours",))
+    assert isinstance(request, ev.LaunchRequested)
+    with scene.store.reading() as look:
+        assert look.standing_share(1, "j-1") == Money.usd("120.60")
+
+
+def test_a_rule_about_money_that_refuses_what_costs_nothing_is_waited_out(scene: Scene) -> None:
+    scene.offers = [sold("own", "0", capacity=CapacityType.OWNED)]
+    scene.policy = Says({"own": Answer.DENY}, "budget")
+    scene.submit()
+    assert scene.place() == LATER
+    (note,) = scene.said()
+    assert isinstance(note, ev.NothingFeasible)
+    assert isinstance(note.reason, PolicyDenies)
