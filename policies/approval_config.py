@@ -69,8 +69,8 @@ def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
 
 
 def within(inner: str, outer: str) -> bool:
-    """Whether every name that ``inner`` matches is matched by ``outer``. Between two patterns, True only where that is
-    certain: a doubt must not let anybody approve.
+    """Whether ``outer`` matches every name that ``inner`` matches. Between two patterns, True only if that is certain,
+    so that nobody becomes an approver by mistake.
     """
     told = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)
     return inner == outer or (told and fnmatchcase(inner, outer))

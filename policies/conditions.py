@@ -140,7 +140,7 @@ class Condition:
         return replace(said, message=message, figures={**said.figures, "when": self.text})
 
     def holds(self, seen: Variables) -> bool:
-        """Whether the condition is met; False if it cannot be evaluated. For budgets: no grant in doubt."""
+        """Whether the condition is met; False if it cannot be evaluated. For budgets, which then grant nothing."""
         try:
             return self._program.execute(seen.context) is True
         except Exception:  # noqa: BLE001 - what cannot be evaluated grants nothing
@@ -166,7 +166,7 @@ def condition(text: str) -> Condition:
 
 
 def _try_out(function: str, literal: str, at: int) -> None:
-    """Reject a literal that the function cannot take when the file is loaded, not at evaluation."""
+    """Call the function with its literal when the file is loaded, so that a bad literal does not fail at evaluation."""
     from policies.cel_typecheck import Mistake
 
     expected = {

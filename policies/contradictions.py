@@ -46,8 +46,8 @@ def dead_ends(rules: Iterable[Rule]) -> Iterator[DeadEnd]:
     """Sets of rules that together deny everything that one of them allows explicitly. ``rules``: unconditional denials
     without exceptions.
 
-    Reports certain cases only. A list with patterns has unknown extent, and scopes on different fields (a team here, a
-    workload there) may share no job.
+    Reports certain cases only: names matched by a pattern are unknown, and scopes on different fields (a team in one, a
+    workload in the other) may share no job.
     """
     every = list(rules)
     lists: dict[str, list[tuple[Rule, Names]]] = {}

@@ -110,8 +110,8 @@ def _shown(document: Document, path: Path, rule: Rule) -> str:
 
 
 def _terms(document: Document, path: Path, rule: Rule) -> object:
-    """What decides besides the limits. With different terms neither rule is stricter: $100 with ``ask`` allows jobs
-    that $500 with ``deny`` refuses. A rule that only alerts equals no other.
+    """The settings of a rule besides its limits. With different settings neither rule is stricter: $100 with ``ask``
+    allows jobs that $500 with ``deny`` refuses. A rule that only alerts equals no other.
     """
     if isinstance(rule, Budget):
         told = rule.config.action == "alert"

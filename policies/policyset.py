@@ -102,7 +102,7 @@ class ActivePolicies:
         ]
 
     def _as_warning(self, verdict: Verdict) -> Verdict:
-        """What a rule that only warns is against is allowed, and told."""
+        """Allow what a rule with ``action: warn`` would deny or ask for, and keep its message as a warning."""
         if verdict.answer is Answer.ALLOW or verdict.name not in self.warning:
             return verdict
         would = "ask first" if verdict.answer is Answer.ASK else "deny"

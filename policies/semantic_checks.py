@@ -54,7 +54,7 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
 
 
 def unsaid_days(document: Document) -> list[Problem]:
-    """A warning for working hours that name no days: nobody should learn on a Saturday which are meant."""
+    """A warning for working hours that name no days, which then apply from Monday to Friday."""
     message = "no `days` are given, so Monday to Friday apply; write `days: [mon, tue, wed, thu, fri]` to say so"
     return [
         document.problem((*path, "working_hours"), message, at_key=True)
@@ -64,7 +64,7 @@ def unsaid_days(document: Document) -> list[Problem]:
 
 
 def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
-    """The effect of a condition on an optional field, and what to write instead."""
+    """A message about a condition that reads an optional field: its effect, and what to write instead."""
     names = [one for one, _ in asked.unasked]
     text = " ".join(asked.text.splitlines()).strip()
     said = f"({text})" if "||" in text or "?" in text else text
@@ -76,7 +76,7 @@ def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
 
 
 def _located(document: Document, lines: Sequence[str], path: Path, said: str, mistake: Mistake) -> Problem:
-    """The finding, at its character if the condition stands on one line."""
+    """The problem with its place: the exact character if the condition is on one line."""
     line, column = document.values[path]
     stands = lines[line - 1][column - 1 :] if line <= len(lines) else ""
     quoted = stands[:1] in ("'", '"')
@@ -210,7 +210,7 @@ class Together:
 
 
 def at_home(problem: Problem) -> Problem:
-    """The finding of an unknown key of a guardrail, with the rule that the key belongs to, or similar keys."""
+    """The problem of an unknown key in a guardrail, extended by the rule that has the key, or by similar keys."""
     if _EXCEPT_IN_BUDGET.fullmatch(problem.key):
         message = (
             "a budget counts what everybody in its scope spends; only guardrails have exceptions: narrow the scope"

@@ -6,10 +6,10 @@
     checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them exist
     checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part exists
 
-A checkpoint exists once its manifest does. Ids sort as text in the order of saving: attempt, highest step named so far,
-count since. So the newest saved sorts last even if a name contains no step (``resnet50.pt``) or is saved repeatedly;
-and the ranks of a gang, which number independently, agree again at each new step. Checkpoints belong to the job, so
-later attempts find them.
+A checkpoint exists once its manifest exists. Ids sort as text in the order of saving: attempt, highest step named so
+far, count since that step. So the newest checkpoint sorts last even if a name contains no step (``resnet50.pt``) or is
+saved repeatedly; and the ranks of a gang, which count independently, agree again at each new step. Checkpoints belong
+to the job, so later attempts find them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]
 
 
 class Torn(Exception):
-    """A checkpoint that does not verify, and why."""
+    """A checkpoint that fails verification, with the reason."""
 
 
 def safe(name: str) -> str:
-    """The name as every object store takes it, still readable."""
+    """The name in characters that every object store accepts, still readable."""
     return quote(name, safe="+=@,~ ") if name.strip(".") else quote(name).replace(".", "%2E")
 
 
@@ -63,20 +63,21 @@ def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
 
 
 def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
-    """The place of an entry after ``last``: at its own step if that is a new highest one, else next in the count."""
+    """The place (step, count) of an entry after ``last``: its own step if it is a new highest one, else the next
+    count."""
     if step is not None and last[0] < step <= _HIGHEST:
         return step, 0
     return last[0], last[1] + 1
 
 
 def attempt_of(checkpoint: str) -> int | None:
-    """Which attempt saved it; None for a name that is no id."""
+    """The number of the attempt that saved the checkpoint; None if the name is not an id."""
     found = _ID.fullmatch(checkpoint)
     return int(found[1]) if found else None
 
 
 class GaveUp(Exception):
-    """Told to, in the middle."""
+    """The caller's ``give_up`` ended the work before it was done."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Raises BadDocument for anything but a whole manifest."""
+        """Raises BadDocument for an incomplete or malformed manifest."""
         try:
             values = json.loads(data)
             return cls(
@@ -147,7 +148,7 @@ def manifest_path(checkpoint: str) -> str:
 
 
 def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
-    """Raises Torn when there is none, or not a whole one; StoreTrouble."""
+    """Raises Torn if the manifest is missing or malformed, and StoreTrouble."""
     data = store.read(manifest_path(checkpoint))
     if data is None:
         raise Torn("it was never finished: it has no manifest")
@@ -158,7 +159,7 @@ def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
 
 
 def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
-    """The cheap look: is everything there, in full length? ``there``: `ObjectFolder.sizes` of it. Raises Torn."""
+    """The cheap check: every file exists with its full size. ``there``: `ObjectFolder.sizes` of it. Raises Torn."""
     for file in manifest.files:
         size = there.get(f"{FOLDER}/{manifest.id}/{file.object}")
         if size is None:
@@ -191,7 +192,7 @@ def _read_checked(
 
 
 def verify(store: ObjectFolder, checkpoint: str) -> Manifest:
-    """Read all of it and compare sizes and SHA-256. Raises Torn with the reason, StoreTrouble."""
+    """Read all files and compare sizes and SHA-256. Raises Torn with the reason, and StoreTrouble."""
     manifest = read_manifest(store, checkpoint)
     check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
     for file in manifest.files:
@@ -201,7 +202,7 @@ def verify(store: ObjectFolder, checkpoint: str) -> Manifest:
 
 @dataclass(frozen=True)
 class RestoreOutcome:
-    """The outcome of a restore: which checkpoint (None: none verified), and which newer ones were passed over."""
+    """The outcome of a restore: the checkpoint (None: none verified), and the newer ones that failed verification."""
 
     manifest: Manifest | None
     passed_over: tuple[tuple[str, str], ...]
@@ -230,8 +231,8 @@ def restore_of_other(
     rank: int,
     give_up: Callable[[], bool] = lambda: False,
 ) -> RestoreOutcome:
-    """Restore a checkpoint of another job, the newest that verifies unless one is named. As `restore`, but raises Torn
-    where there is none: who asked for it does not want to start from the beginning."""
+    """Restore a checkpoint of another job: the named one, else the newest that verifies. As `restore`, but raises Torn
+    if there is none, because the job must not start from the beginning then."""
     if checkpoint is not None:
         return RestoreOutcome(_fetch(store, checkpoint, into, rank, give_up), ())
     found = restore(store, into, rank, give_up)
@@ -241,7 +242,8 @@ def restore_of_other(
 
 
 def _newest(store: ObjectFolder, torn: Sequence[str]) -> str | None:
-    """Listed anew each time: while a large one was read, an agent that was still there may have saved and pruned."""
+    """The newest checkpoint that is not in ``torn``. Lists the store each time: while a large checkpoint was read,
+    another agent may have saved and pruned."""
     return next((checkpoint for checkpoint in reversed(listed(store)) if checkpoint not in torn), None)
 
 
@@ -275,9 +277,9 @@ def _fetch(store: ObjectFolder, checkpoint: str, into: Path, rank: int, give_up:
 
 
 def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:
-    """Delete what is older than the newest ``keep`` complete checkpoints (two at least), manifest first, and what
-    earlier attempts left unfinished before the newest; returns the deleted ids. What is torn does not count as
-    complete. Raises StoreTrouble; the rest is deleted next time.
+    """Delete checkpoints older than the newest ``keep`` complete ones (at least two), manifest first, and unfinished
+    ones of earlier attempts before the newest; returns the deleted ids. A torn checkpoint does not count as complete.
+    Raises StoreTrouble; the next call deletes the rest.
     """
     ids, kept = listed(store), list[str]()
     for checkpoint in reversed(ids):
@@ -291,7 +293,7 @@ def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:
     doomed = []
     for checkpoint in (one for one in ids if one < kept[0] and one not in kept):
         finished = store.exists(manifest_path(checkpoint))
-        # Parts of this attempt's own may still be on their way.
+        # Parts of this attempt may still be uploading.
         if checkpoint < kept[-1] if finished else attempt_of(checkpoint) != attempt:
             doomed.append(checkpoint)
     for checkpoint in doomed:

@@ -1,7 +1,7 @@
-"""The proof that one gang runs an attempt, and no other: claims in the run folder, made create-if-absent.
+"""Claims in the run folder, created only if absent: they ensure that exactly one gang runs an attempt.
 
-Engines forget and submit twice; the object store does not. Rank 0's claim decides which gang it is; the other ranks
-join only their own.
+An engine may forget a launch and submit it twice; the object store accepts one claim. The claim of rank 0 decides which
+gang runs the attempt; the other ranks join only their own gang.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def make_claim(rank: int, gang: str, clock: NodeClock) -> Claim:
 
 
 def take(store: ObjectFolder, attempt: int, claim: Claim) -> Claim | None:
-    """Try to make the claim: None if it is ours now, else whose it is. Repeatable: a claim whose answer got lost on
-    the way is recognised by its nonce. Raises StoreTrouble."""
+    """Try to make the claim: None on success, else the existing claim of another process. Repeatable: the nonce
+    identifies an own claim whose response was lost. Raises StoreTrouble."""
     path = claim_path(attempt, claim.rank)
     if store.create(path, to_bytes(claim.to_json())):
         return None
@@ -51,7 +51,7 @@ def take(store: ObjectFolder, attempt: int, claim: Claim) -> Claim | None:
 
 
 def read(store: ObjectFolder, attempt: int, rank: int) -> Claim | None:
-    """The claim of a rank, or None while there is none. Raises StoreTrouble, also for a claim that is unreadable."""
+    """The claim of a rank, or None if there is none yet. Raises StoreTrouble, also for an unreadable claim."""
     try:
         document: Mapping[str, Any] | None = store.read_json(claim_path(attempt, rank))
         return None if document is None else Claim.from_json(document)
@@ -90,8 +90,8 @@ def process_start() -> str:
 
 
 def kernel_start(pid: int | None = None) -> str | None:
-    """When the process (None: this one) started, in the kernel's own ticks since boot, which no change of the wall
-    clock moves. None where there is no such process, or no /proc."""
+    """The start of the process (None: this one) in kernel ticks since boot, which changes of the wall clock do not
+    affect. None if there is no such process, or no /proc."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()[19]
     return None

@@ -13,7 +13,7 @@ def wall_now() -> datetime:
 
 
 def to_text(at: datetime) -> str:
-    """ISO 8601, UTC, microseconds, so that texts sort as times do."""
+    """ISO 8601 in UTC with microseconds, so that the texts sort by time."""
     return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -37,7 +37,7 @@ class NodeClock:
     scale: float = 1.0
 
     def at(self, wall: datetime) -> datetime:
-        """The time on this clock at that moment of the wall's."""
+        """The time on this clock at a moment of the wall clock."""
         if self.origin is None or self.starts_at is None:
             return wall
         return self.starts_at + (wall - self.origin) * self.scale

@@ -1,4 +1,4 @@
-"""A command under a guard (see ``guard``), as the agent sees it: messages in, two orders out."""
+"""A command under a guard (see ``guard``): the agent receives its messages and can terminate or kill it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class GuardGone:
 
 
 def guard_script(scratch: Path) -> Path:
-    """The guard as a file that can be run: its own, or a copy when this package lies in an archive."""
+    """The path of the guard's script: the module's own file, or a copy in ``scratch`` if the package is in an
+    archive."""
     own = Path(__file__).with_name("guard.py")
     if own.is_file():
         return own
@@ -55,7 +56,8 @@ def guard_script(scratch: Path) -> Path:
 
 
 class Command:
-    """Started at once; ``tell`` gets `Started` or `CannotStart`, `Exited`, `GroupEmpty`, and at last `GuardGone`."""
+    """Starts on creation. ``tell`` receives `Started` or `CannotStart`, `Exited`, `GroupEmpty`, and at last
+    `GuardGone`."""
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class Command:
             os.write(self._guard.stdin.fileno(), b"T")
 
     def kill(self) -> None:
-        """SIGKILL to everything the command started; returns when it is done."""
+        """SIGKILL to everything that the command started; returns when all of it is dead."""
         assert self._guard.stdin is not None
         with contextlib.suppress(OSError):
             self._guard.stdin.close()

@@ -1,4 +1,4 @@
-"""The start of an agent: spec, fence, claim; with retries while the store is unreachable."""
+"""The start of an agent: read the spec, check for a newer attempt, claim; retries while the store is unreachable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NewerAttempt(Exception):
 
 
 def read_spec(store: ObjectFolder, attempt: int) -> Spec:
-    """Raises StoreTrouble, also while there is none, or one that cannot be read: it may still be on its way."""
+    """Raises StoreTrouble, also for a missing or unreadable spec: it may still be written."""
     try:
         document = store.read_json(attempt_path(attempt, "spec.json"))
         if document is None:
@@ -32,8 +32,7 @@ def read_spec(store: ObjectFolder, attempt: int) -> Spec:
 
 
 def read_lease(store: ObjectFolder, attempt: int) -> Lease:
-    """Raises StoreTrouble, also while there is none, or one that cannot be read: who does not know how long it is paid
-    for must not begin."""
+    """Raises StoreTrouble, also for a missing or unreadable lease: without a lease the attempt must not begin."""
     try:
         found = store.read_dated(attempt_path(attempt, "lease.json"))
         if found is None:
@@ -45,8 +44,8 @@ def read_lease(store: ObjectFolder, attempt: int) -> Lease:
 
 
 def claim(store: ObjectFolder, attempt: int, own: Claim) -> Claim | None:
-    """Claim a rank of the attempt: None when it is ours now, else whose it is. The ranks above 0 wait for rank 0, and
-    join only their own gang. Raises NewerAttempt, StoreTrouble."""
+    """Claim a rank of the attempt: None on success, else the claim of another process. Ranks above 0 wait for the claim
+    of rank 0 and join only their own gang. Raises NewerAttempt, StoreTrouble."""
     if newer_exists(store, attempt):
         raise NewerAttempt
     if own.rank:
@@ -59,14 +58,14 @@ def claim(store: ObjectFolder, attempt: int, own: Claim) -> Claim | None:
 
 
 def newer_exists(store: ObjectFolder, attempt: int) -> bool:
-    """The fence: whether any later attempt has come. All of them are looked for, because one that ended before it was
-    prepared leaves no trace. Raises StoreTrouble."""
+    """The fence: whether a later attempt of the job exists. Checks every later number, because an attempt that ended
+    before it was prepared leaves no folder. Raises StoreTrouble."""
     return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))
 
 
 def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:
-    """Retry while the store fails. ``stopped`` waits that many seconds and returns whether to give up. Raises
-    StoreTrouble after ``patience`` seconds, or at a stop.
+    """Repeat the call while the store fails. ``stopped`` waits for the given seconds and returns whether to give up.
+    Raises StoreTrouble after ``patience`` seconds, or after a stop.
     """
     deadline, pause = time.monotonic() + patience, 0.05
     while True:

@@ -10,7 +10,7 @@ from pathlib import Path
 from broker.agent.formats import Spec
 
 SEES_VARIABLE = "GPUBROKER_JOB_SEES"
-"""Set by engines whose agent inherits more than jobs may see: the names that a job may see, separated by commas."""
+"""The names of variables that a job may see, separated by commas. Engines set it if their agent inherits more."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Scratch:
 
     @property
     def witness(self) -> Path:
-        """Written by the guard when the command is dead: the wall's time in seconds since 1970."""
+        """Written by the guard after the command's death: wall-clock seconds since 1970."""
         return self.root / "died"
 
     @property
@@ -66,8 +66,8 @@ class Scratch:
 def job_environment(
     spec: Spec, rank: int, addresses: Sequence[str], scratch: Scratch, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The inherited variables that ``SEES_VARIABLE`` names (all where it is not set, but never gpubroker's own
-    settings, which may name databases and keys), the job's, then ours and those that SkyPilot tasks expect."""
+    """The inherited variables that ``SEES_VARIABLE`` names (all if it is unset, except gpubroker's own settings, which
+    may contain database addresses and keys), the job's, the agent's, and those that SkyPilot tasks expect."""
     own = {
         "GPUBROKER_JOB_ID": spec.job_id,
         "GPUBROKER_ATTEMPT": str(spec.attempt),
@@ -88,7 +88,7 @@ def job_environment(
         "SKYPILOT_JOB_RANK": "0",
         "SKYPILOT_NUM_JOBS": "1",
     }
-    # SkyPilot, where it launched us, knows better.
+    # If SkyPilot launched the agent, its own values are right.
     sky.update({name: value for name, value in given.items() if name in sky})
     path = [*filter(None, [spec.envs.get("PYTHONPATH", given.get("PYTHONPATH"))]), str(scratch.library)]
     return {**given, **spec.envs, **sky, **own, "PYTHONPATH": os.pathsep.join(path)}

@@ -1,4 +1,4 @@
-"""The documents of the run folder: what broker and agent write for each other, and where each lies.
+"""The documents of the run folder, which broker and agent write for each other, and their paths.
 
 ::
 
@@ -49,7 +49,7 @@ def ranked(name: str, rank: int) -> str:
 
 
 def rank_of(name: str, document: str) -> int | None:
-    """The inverse of `ranked`: 0 for ``exit.json``, 3 for ``exit-3.json``, None for anything else."""
+    """The inverse of `ranked`: 0 for ``exit.json``, 3 for ``exit-3.json``, None for other names."""
     if name == document:
         return 0
     stem, _, suffix = document.partition(".")
@@ -78,8 +78,8 @@ class Intervals:
 
     @property
     def quiet(self) -> float:
-        """For how long a checkpoint rests that was written in place, and whose format does not say that it is whole:
-        programs pause between its files."""
+        """Seconds without a change after which a checkpoint of an unknown format counts as finished, if it was written
+        in place: programs pause between its files."""
         return _QUIET_SCANS * self.scan
 
     @classmethod
@@ -101,7 +101,7 @@ class PlacedTree:
 
 @dataclass(frozen=True)
 class Sources:
-    """The job's files as they were at its submission. ``pool``: the folder beside the run folders that has them."""
+    """The job's files as they were at its submission. ``pool``: the name of their folder beside the run folders."""
 
     pool: str
     trees: tuple[PlacedTree, ...]

@@ -27,7 +27,7 @@ class Sample:
 
 
 def parse(text: str) -> list[Sample]:
-    """The answer of ``nvidia-smi --query-gpu=… --format=csv,noheader,nounits``."""
+    """Parse the output of ``nvidia-smi --query-gpu=… --format=csv,noheader,nounits``."""
     samples = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -44,7 +44,7 @@ def _number(cell: str) -> float | None:
 
 
 def sample() -> list[Sample]:
-    """Every accelerator now; empty where there is none or the driver does not answer within 20 s."""
+    """Every accelerator now; empty if there is none or the driver does not answer within 20 s."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -62,8 +62,8 @@ def sample() -> list[Sample]:
 
 
 def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
-    """Those of the accelerators that the engine gave to this job, on a machine that it has a part of. Anything but
-    numbers in the variable names accelerators in another way; then all count."""
+    """The samples of accelerators assigned to this job, if it has a part of the machine. If the variable names
+    accelerators otherwise than by number, all count."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     numbers = [] if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
     if visible is None or not all(name.isdigit() for name in numbers):

@@ -1,4 +1,4 @@
-"""For training programs, if they want it: save checkpoints whole, go on from the newest, know when to save.
+"""An optional helper for training programs: save checkpoints atomically, resume from the newest, know when to save.
 
 Importable in every command that the agent runs. Standard library only; without the agent it works in the folder that
 ``GPUBROKER_CHECKPOINT_DIR`` names, or in ``checkpoints`` below the current one. ::
@@ -16,7 +16,7 @@ Importable in every command that the agent runs. Standard library only; without 
         if stop:
             sys.exit(143)
 
-Where several processes train together, each is told by itself: let all agree (an all-reduce of ``should_checkpoint()``)
+If several processes train together, each gets its own answer: let all agree (an all-reduce of ``should_checkpoint()``)
 before they act on it, and let one of them save.
 """
 
@@ -128,7 +128,7 @@ def newest() -> Path | None:
 
 
 def progress(step: int, total: int | None = None) -> None:
-    """Say how far the program is. Cheap; call it as often as you like to log."""
+    """Report the program's progress. Cheap; call it after each step."""
     place = os.environ.get("GPUBROKER_PROGRESS_FILE")
     if place:
         _replace(Path(place), {"step": step, "total": total})

@@ -1,14 +1,14 @@
-"""Holds a command on a leash: when whoever started the guard dies, the command and all its children die, too.
+"""Runs a command and kills it, with all its children, when the process that started the guard dies.
 
-A program of its own, run as a script, standard library only. File descriptor 0 is the leash: ``T`` on it sends SIGTERM
-to the command's process group; its end (the other side closed it, or died of whatever) kills everything with SIGKILL.
-File descriptor 1 carries reports, a line each: ``started PID``, ``failed WHY``, ``exited STATUS`` (negative: the signal
+A separate program, run as a script, standard library only. File descriptor 0 is the *leash*: ``T`` on it sends SIGTERM
+to the command's process group; its end (the other side closed it, or died) kills everything with SIGKILL. File
+descriptor 1 carries reports, one per line: ``started PID``, ``failed WHY``, ``exited STATUS`` (negative: the signal
 that killed the command), ``empty`` (no process of the group is left).
 
 Usage: guard.py OUTPUT_FD WITNESS UMASK COMMAND…      WITNESS: a file to write the time of death into, or ``-``
 
-On Linux the guard is also the reaper of the command's orphans, so children that left the process group are found and
-killed as well. Elsewhere only the process group is.
+On Linux the guard also adopts the command's orphans, so it kills children that left the process group. On other systems
+it kills the process group only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _report(line: str) -> None:
 
 
 def _children() -> set[int]:
-    """Our direct children; with orphans reparented to us that is, step by step, everything the command started."""
+    """The guard's direct children. Orphans become its children, so repeated calls find everything the command
+    started."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -57,7 +58,7 @@ class Guard:
         self.empty = False
 
     def reap(self) -> bool:
-        """Collect the dead. False when no child is left."""
+        """Collect dead children. False if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -93,7 +94,7 @@ class Guard:
             time.sleep(0.005)
 
     def hold(self, wake: int) -> None:
-        """Until the leash ends."""
+        """Wait until the leash ends."""
         while True:
             waiting_for_orphans = self.status is not None and not self.empty
             ready, _, _ = select.select([0, wake], [], [], 0.05 if waiting_for_orphans else None)
@@ -112,7 +113,7 @@ class Guard:
 
 
 def _quiet_signals() -> int:
-    """Signals meant for others do not end the guard; a byte arrives on the returned descriptor for each."""
+    """Keep signals to the process group from ending the guard; each writes a byte to the returned descriptor."""
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)

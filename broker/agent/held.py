@@ -35,13 +35,13 @@ class HeldLease:
         return self._lease
 
     def read(self, lease: Lease) -> None:
-        """The same lease again, or a newer one."""
+        """Store a lease that was read: the same one, or a newer one."""
         if lease != self._lease:
             self._lease, self._heard = lease, self._running()
 
     @property
     def wants_date(self) -> bool:
-        """Whether it is time to have the store date something."""
+        """Whether it is time to read the store's clock, by writing a file."""
         return self._dated is None or self._running() - self._dated[1] >= _DATE_EVERY
 
     def dated(self, at: datetime, asked: float) -> None:

@@ -25,7 +25,7 @@ class Idleness:
         self._first = self._last = 0.0
 
     def saw(self, percent: float, at: float) -> None:
-        """``percent``: how busy the busiest accelerator was at that time, later than all before."""
+        """Record the utilisation of the busiest accelerator at a time later than all before."""
         looks = self._looks
         self._first, self._last = (self._first if looks else at), at
         if looks:
@@ -44,7 +44,7 @@ class Idleness:
 
 
 def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
-    """The highest of one sample's accelerators; None if none reported."""
+    """The highest utilisation (percent) among one sample's accelerators; None if none reported."""
     told = [float(one["utilisation"]) for one in gpus if one.get("utilisation") is not None]
     return max(told, default=None)
 

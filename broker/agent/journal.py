@@ -71,7 +71,7 @@ class AttemptJournal:
                 self._unsaid = None
 
     def flush(self) -> None:
-        """Write it out if anything is new. Raises StoreTrouble; then it is still new."""
+        """Write the journal if it has changed. Raises StoreTrouble; then the next call writes it."""
         if self._path is None:
             return
         with self._lock:

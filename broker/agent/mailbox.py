@@ -1,7 +1,7 @@
 """The agent's exchange with the broker, in its own thread: receives the lease; sends heartbeat, journal, output and
 metrics.
 
-An unreachable run folder stops none of it: the last lease stays valid, the rest is sent later.
+While the run folder is unreachable, the last lease stays valid, and the rest is sent later.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NodeMailbox:
         return self._held.lease
 
     def over(self) -> tuple[str, str] | None:
-        """The cause and the sentence for it, once the attempt must stop: as `HeldLease.over`, or idle for too long."""
+        """Cause and message once the attempt must stop (as `HeldLease.over`, or idle for too long); else None."""
         over, idle = self._held.over(), self._idle
         if over is None and idle is not None and idle[0] == self.lease.idle:
             return "stopped_by_policy", idle[1]
@@ -105,13 +105,13 @@ class NodeMailbox:
         return self.lease
 
     def stop(self) -> None:
-        """No more letters (fenced)."""
+        """Write nothing more, because a newer attempt exists."""
         self._stopped = True
         self._wake.set()
 
     def close(self, ending: Exit, deadline: float) -> bool:
-        """Send everything that is left, ``exit.json`` last, retrying until ``deadline`` (monotonic). False when the
-        run folder did not take it. A request that hangs is not waited for any longer than that."""
+        """Send everything that is left, ``exit.json`` last, retrying until ``deadline`` (monotonic), also while a
+        request hangs. False if the run folder did not accept it."""
         self.stop()
         done = threading.Event()
         threading.Thread(target=self._close, args=(ending, deadline, done), name="last-mail", daemon=True).start()
@@ -173,13 +173,13 @@ class NodeMailbox:
             except OSError as error:
                 log.warning("the scratch folder: %s", error)
             except Exception:  # the lease must be read whatever else goes wrong
-                log.exception("the correspondence failed this time")
+                log.exception("the exchange with the run folder failed this time")
             _answer(asked)
             self._wake.wait(self._spec.intervals.mail)
             self._wake.clear()
 
     def _ask_the_time(self) -> None:
-        """Have the store date something of ours; for the first time before the lease is judged."""
+        """Write a file and read its date, to learn the store's time; the first time before the lease is judged."""
         asked = time.monotonic()
         with contextlib.suppress(StoreTrouble):  # the lease must be read whatever can be written
             self._heartbeat()
@@ -235,8 +235,8 @@ class NodeMailbox:
         self._store.write_json(self._path("heartbeat.json"), document)
 
     def _sample(self) -> None:
-        """Look at the accelerators when it is time. The file stays bounded: when it is full, every other sample goes
-        and they come half as often."""
+        """Sample the accelerators if it is time. A full file drops every other sample and halves the rate, so its size
+        is bounded."""
         if time.monotonic() - self._sampled >= self._sample_every:
             self._sampled = time.monotonic()
             found = gpu.sample()

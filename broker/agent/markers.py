@@ -1,4 +1,4 @@
-"""Whether all of a checkpoint is there, by its own format: what frameworks write last, and files that have a length.
+"""Whether a checkpoint is complete by its own format: files that frameworks write last, and files with a known length.
 
 - ``*.distcp`` of torch.distributed.checkpoint are complete with ``.metadata`` beside them, which is written last.
 - ``checkpoint-500`` of the Hugging Face Trainer is complete with its ``trainer_state.json``, which is written last.
@@ -20,8 +20,8 @@ _LONGEST_HEADER = 100 << 20  # what the library itself accepts of safetensors
 
 
 def is_whole(entry: Path) -> bool | None:
-    """True where its format says that all of it is there, False where it says that something is missing, None where it
-    says nothing. Raises OSError when the entry cannot be read or goes away meanwhile."""
+    """True if the format shows that the checkpoint is complete, False if it shows that something is missing, None if it
+    shows neither. Raises OSError if the entry cannot be read or disappears meanwhile."""
     if not entry.is_dir():
         return _file(entry)
     found: bool | None = None

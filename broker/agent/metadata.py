@@ -1,4 +1,4 @@
-"""The metadata services of clouds: who takes a machine back says so there first. Asked without a login or a proxy.
+"""The metadata services of clouds, where a preemption is announced first. Queried without a login or a proxy.
 
 | cloud | what is asked | notice | source |
 |---|---|---|---|
@@ -6,7 +6,7 @@
 | Google Cloud | ``instance/preempted`` | 30 seconds | Compute Engine, Preemption process |
 | Azure | Scheduled Events of type Preempt or Terminate | 30 seconds and more | Azure, Scheduled Events for Linux VMs |
 
-AWS's rebalance recommendation is no notice: most such machines live on for hours. It is passed on as a warning.
+AWS's rebalance recommendation is not a notice: most such machines run on for hours. It becomes a warning.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Now = Callable[[], datetime]
 def sources(
     now: Now, environment: Mapping[str, str] = os.environ, dmi: Path = Path("/sys/class/dmi/id")
 ) -> list[PolledSource]:
-    """The sources of the cloud that this machine is in: by what its firmware says, or where the variables that the
-    clouds' own SDKs know (``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``GCE_METADATA_HOST``) name another address; ours for
-    Azure, whose SDK has none, is ``GPUBROKER_AZURE_METADATA_URL``. ``now``: the node's clock."""
+    """The sources of the cloud that this machine runs in, by its firmware, or by a variable that names the service's
+    address: ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and ``GCE_METADATA_HOST`` (those of the clouds' SDKs), and
+    ``GPUBROKER_AZURE_METADATA_URL`` (Azure's SDK has none). ``now``: the node's clock."""
     vendor = _first_line(dmi / "sys_vendor")
     found: list[PolledSource] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
@@ -88,7 +88,7 @@ def from_aws(base: str) -> NoticeSource:
 
 
 def from_gcp(base: str, now: Now) -> NoticeSource:
-    """The answer is TRUE from the moment of preemption on; the machine goes 30 seconds later at the latest."""
+    """The service answers TRUE from the preemption on; the machine ends at most 30 seconds later."""
 
     def look() -> PreemptionNotice | None:
         url = f"{base.rstrip('/')}/computeMetadata/v1/instance/preempted"
@@ -103,8 +103,8 @@ def from_gcp(base: str, now: Now) -> NoticeSource:
 
 
 def from_azure(base: str) -> NoticeSource:
-    """Scheduled Events name the machines of the whole group; only this one's count. They are not acknowledged, because
-    that would bring the end forward."""
+    """Scheduled Events name the machines of the whole group; only those of this machine count. They are not
+    acknowledged, because an acknowledgement brings the end forward."""
     base = base.rstrip("/")
     header = {"Metadata": "true"}
 
@@ -122,7 +122,7 @@ def from_azure(base: str) -> NoticeSource:
 
 
 def _is_among(name: str, resources: Any) -> bool:
-    """A member of a scale set is called ``set_3`` in both places."""
+    """Whether an event's resources include this machine. A member of a scale set is called ``set_3`` in both."""
     return isinstance(resources, list) and name.lower() in [str(one).lower() for one in resources]
 
 
@@ -134,8 +134,8 @@ def _quiet(url: str, headers: Mapping[str, str]) -> str | None:
 
 
 def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
-    """The answer's text; None for 404 and whatever may pass. Raises PermissionError for 401."""
-    # Imported late: 4 MB that machines without such a service need not spend.
+    """The answer's text; None for 404 and for temporary errors. Raises PermissionError for 401."""
+    # Imported late: it takes 4 MB, which machines without such a service save.
     import http.client
     import urllib.error
     import urllib.request
@@ -168,7 +168,7 @@ def _time(text: Any) -> datetime | None:
 
 
 def _date(text: Any) -> datetime | None:
-    """An HTTP date, as Azure writes them; empty while the event has started already."""
+    """An HTTP date, as Azure writes it; None if it is empty, because the event has already started."""
     try:
         found = parsedate_to_datetime(str(text))
     except (TypeError, ValueError):

@@ -13,13 +13,13 @@ from broker.agent.notices import PolledSource
 
 # The command's minimum share of the time from notice to end.
 _COMMANDS_SHARE = 0.2
-# Uploads are not equally quick each time.
+# A margin, because the duration of uploads varies.
 _SAFETY = 1.25
 
 
 def for_the_command(left: float, upload: float) -> float:
-    """Seconds for the command to save and exit, of those left: half, less if the upload is expected to take longer, at
-    least a fifth. An upload that cannot fit changes nothing.
+    """Seconds for the command to save and exit: half of those ``left``, less if the upload is expected to take longer,
+    but at least a fifth. An upload that cannot fit changes nothing.
     """
     if upload >= left * (1 - _COMMANDS_SHARE):
         return left / 2

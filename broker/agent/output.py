@@ -33,7 +33,7 @@ class OutputUploader:
         self._deleted = 0  # pieces that are no longer kept in the store
 
     def upload(self) -> None:
-        """Bring the store up to date. Raises StoreTrouble; then the same bytes are sent the next time."""
+        """Upload what is new. Raises StoreTrouble; then the next call sends the same bytes."""
         try:
             size = self._file.stat().st_size
         except OSError:
@@ -61,8 +61,8 @@ class OutputUploader:
 
 
 def free_start(file: Path, count: int) -> bool:
-    """Give the disk back the first ``count`` bytes of a file that others still append to: they become a hole, and
-    everything behind them stays where it is. False where the file system cannot do that; then nothing changes."""
+    """Free the first ``count`` bytes of a file that others append to: they become a hole, and the offsets of the rest
+    stay the same. False if the file system cannot do that; then nothing changes."""
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:
         return False
@@ -78,8 +78,8 @@ def free_start(file: Path, count: int) -> bool:
 
 
 def last_lines(file: Path, count: int = 1) -> list[str]:
-    """The last lines that are not empty, each at most 300 characters; for evidence. What terminals would obey rather
-    than print (colours, titles, cursor movements) is left out."""
+    """The last non-empty lines, each at most 300 characters, as evidence; without terminal control sequences (colours,
+    titles, cursor movements)."""
     try:
         with file.open("rb") as source:
             source.seek(max(0, source.seek(0, 2) - 8192))

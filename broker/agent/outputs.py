@@ -5,9 +5,9 @@
     attempts/<n>/outputs/<path>        the files of rank 0; of rank k below outputs-<k>
     attempts/<n>/outputs.json          which there are, with sizes and SHA-256; of rank k outputs-<k>.json
 
-A file goes up once it rests (unchanged over two looks), again whenever it has changed and rested, every minute while it
-never rests, and at the end as it is. What the job was submitted with is no result, unless it changed. Symbolic links
-count as the file that they lead to, if that lies below the same folder.
+A file is uploaded once it rests (unchanged over two scans), again whenever it has changed and rested, every minute
+while it keeps changing, and at the end as it is. Files that the job was submitted with are no results unless they
+changed. A symbolic link counts as its target, if the target is below the same folder.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ class Outputs:
         self.unsaved: list[str] = []
 
     def start(self) -> None:
-        """What lies there now was brought along."""
+        """Take the present files as brought along: they are no results unless they change."""
         self._brought = {path: seen.state for path, seen in self._found().items()}
         self._thread.start()
 
     def finish(self, deadline: Callable[[], float]) -> None:
-        """The command is over: bring up what is new, retrying until ``deadline`` (monotonic; re-read), and stop."""
+        """Upload what is new after the command's end, retrying until ``deadline`` (monotonic; re-read), and stop."""
         if not self._thread.is_alive():
             return
         self._deadline = deadline
@@ -147,7 +147,7 @@ class Outputs:
                 return
 
     def _pass(self, *, last: bool) -> bool:
-        """One look and what follows from it. False when something is left to be tried again."""
+        """One scan and its uploads. False if something is left to repeat."""
         try:
             found = self._found()
             due = [path for path, seen in found.items() if self._is_due(path, seen.state, last=last)]
@@ -201,7 +201,7 @@ class Outputs:
         self._unwritten = True
 
     def _pieces(self, seen: _OutputOnDisk, take: Callable[[bytes], object]) -> Iterator[bytes]:
-        """The first bytes of the file, as many as were seen: what is appended meanwhile goes up the next time."""
+        """The bytes of the file up to its size at the scan; the next scan sees what is appended meanwhile."""
         with seen.place.open("rb") as file:
             left = seen.state[0]
             while left and not self._stopped:
@@ -232,7 +232,7 @@ class Outputs:
 
 
 def _files(place: Path, root: Path) -> Iterator[tuple[str, _OutputOnDisk]]:
-    """The files at or below a place. A file that cannot be seen is no result."""
+    """The files at or below ``place``; unreadable ones are skipped."""
     inside = root.resolve()
     for file in _walk(place):
         try:

@@ -1,4 +1,4 @@
-"""Whether checkpoints come as the job promises (``checkpoint.every``); says so once while it runs, else at the end."""
+"""Checks that checkpoints come as often as the job promises (``checkpoint.every``); reports once if they do not."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ class CheckpointPromise:
         self._said = False
 
     def begun(self) -> None:
-        """The command runs."""
+        """The command has started."""
         self._began = self._clock.now(), time.monotonic()
 
     def look(self, *, ended: bool = False) -> None:
-        """Write an entry if none came for three intervals; at the end if none came although there was time for one."""
+        """Write a journal entry if no checkpoint came for three intervals, or, at the end, if none came at all although
+        there was time for one."""
         if self._every is None or self._began is None or self._said or self._saved():
             return
         began, wall = self._began
         ran = (self._clock.now() - began).total_seconds()
-        # On a clock that runs fast, programs start no faster.
+        # A sandbox clock runs faster, but programs do not start faster.
         patient = self._patience if not ended or self._clock.scale != 1 else 0.0
         if ran < self._every * (1 if ended else _INTERVALS) or time.monotonic() - wall < patient:
             return
@@ -52,7 +53,7 @@ class CheckpointPromise:
         )
 
     def _unfinished(self) -> list[str]:
-        """Names in the folder, as far as people can read them."""
+        """The names of unfinished entries in the folder, shortened for people."""
         try:
             names = sorted(entry.name for entry in self._folder.iterdir())
         except OSError:

@@ -1,6 +1,6 @@
 """Entries of a folder that were renamed into place, from the kernel (inotify), on Linux.
 
-Elsewhere nothing is reported, and callers must judge by the entries' appearance.
+On other systems it reports nothing, and callers must judge the entries by their content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind
 
 
 class Renames:
-    """Watches from the moment it is made. Not for several threads at once."""
+    """Watches from its creation on. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = -1

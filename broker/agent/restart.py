@@ -21,11 +21,11 @@ _PATIENCE = 10.0  # seconds; the guard needs far less to kill the rest
 
 
 def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
-    """Whether an agent of this machine and scratch folder claimed the attempt and no process of it is alive. False if
-    unknown, and for one that ended by itself.
+    """Whether an agent of this machine and scratch folder claimed the attempt and none of its processes is alive. False
+    if unknown, and if that agent ended by itself.
 
-    ``beat``: seconds between touches of a file by a living agent. Three are waited for, in case it lives in another
-    container.
+    ``beat``: seconds between touches of a file by a living agent. Waits for three of them, because that agent may run
+    in another container.
     """
     try:
         record = json.loads(scratch.record.read_text())
@@ -46,7 +46,7 @@ def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
 
 
 def _something_is_left(scratch: Scratch) -> bool:
-    """Whether a process lives that was given this folder's checkpoints: the command, or something it started."""
+    """Whether a process with this folder's checkpoint variable is alive: the command, or one of its children."""
     mark = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch.checkpoints) + b"\0"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -38,8 +38,8 @@ _LONGEST_PAUSE = 60.0
 
 
 def room_beside(size: int) -> int:
-    """Bytes of a checkpoint of this size that may be in memory beside the command, which owns the memory: few for a
-    small one, 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
+    """How many bytes of a checkpoint of this size an upload may hold in memory: few for a small one, because the memory
+    is the command's; 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
     """
     return min(ROOM, size >> 8)
 
@@ -94,7 +94,7 @@ class Saver:
         self.unsaved: list[str] = []
 
     def start(self, resumed: Manifest | None) -> None:
-        """Start. The folder's present content was restored and needs no saving."""
+        """Start. The folder's present content was restored and is already saved."""
         self._scanner.adopt()
         if resumed is not None:
             self.last, self.step = resumed, resumed.step
@@ -102,11 +102,11 @@ class Saver:
         self._thread.start()
 
     def hold(self) -> None:
-        """The command has ended for a reason yet unknown: scan nothing until `finish`."""
+        """Stop scanning until `finish`: the command has ended for a reason that is not known yet."""
         self._held = True
 
     def go_on(self) -> None:
-        """Another command begins: its files count again."""
+        """Continue scanning: another command begins."""
         self._held = False
 
     def finish(self, *, killed: bool, hurry: bool, deadline: Callable[[], float]) -> None:
@@ -147,7 +147,7 @@ class Saver:
         return min(scan * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, scan))
 
     def _pass(self, final: _Final | None) -> bool:
-        """One scan and what follows from it. False when something is left to be tried again."""
+        """One scan and its uploads. False if something is left to repeat."""
         ended = final is not None
         try:
             found = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
@@ -224,7 +224,7 @@ class Saver:
         return file
 
     def _pieces(self, seen: tuple[str, int, int, int], take: Callable[[bytes], object]) -> Iterator[bytes]:
-        """The file as it was seen, or Changed."""
+        """The file's content; raises Changed if it differs from the scan."""
         path, size, modified, inode = seen
         with (self._folder / path).open("rb") as file:
             left = size
@@ -240,7 +240,7 @@ class Saver:
                 raise Changed(path)
 
     def _discard(self, checkpoint: str) -> None:
-        """Half a checkpoint that will not be finished under this id."""
+        """Delete an incomplete checkpoint that will not be completed under this id."""
         self._uploaded.clear()
         if not self._store.exists(manifest_path(checkpoint)):
             for path in self._store.sizes(f"{FOLDER}/{checkpoint}/rank-{self._rank}"):
@@ -273,8 +273,8 @@ class Saver:
             log.warning("old checkpoints stay for now: %s", error)
 
     def _complete_gang(self, ended: bool) -> bool:
-        """Rank 0 writes the manifests whose parts are complete. A rank without checkpoints of its own (only the first
-        one saves) sends an empty part after a while.
+        """Rank 0 writes the manifests whose parts are complete. A rank without checkpoints (in many programs only rank
+        0 saves) sends an empty part after a while.
         """
         done = True
         for checkpoint in listed(self._store):

@@ -5,12 +5,12 @@ ones, and symbolic links. An entry is finished when
 
 - it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
 - the helper's ``save()`` noted it, or
-- its own format says that all of it is there (`broker.agent.markers`), it stayed unchanged over two scans, and no
-  process has it open for writing, or
-- its format says nothing, and it stayed unchanged for the quiet time, with no process that has it open for writing.
+- its format shows that it is complete (`broker.agent.markers`), it stayed unchanged over two scans, and no process has
+  it open for writing, or
+- its format does not show that, and it stayed unchanged for the quiet time while no process had it open for writing.
 
-What its format says to be incomplete is none. When the command was killed, what was written in place and has no such
-format may be half of it, and is not taken.
+An entry that is incomplete by its format is never a checkpoint. After the command was killed, an entry that was written
+in place, without such a format, may be incomplete and is not saved.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_unfinished_name(name: str) -> bool:
 
 
 def signature(folder: Path, name: str) -> Signature:
-    """Every regular file of the entry. Raises OSError when the entry cannot be read or goes away meanwhile."""
+    """Every regular file of the entry. Raises OSError if the entry cannot be read or disappears meanwhile."""
     entry = folder / name
     if not entry.is_dir():
         return (_file(folder, entry),)
@@ -75,8 +75,8 @@ def _file(folder: Path, path: Path) -> tuple[str, int, int, int]:
 
 
 def open_writers(folder: Path) -> set[str]:
-    """The entries that any process has open for writing: workers of a command have sessions of their own. Processes of
-    other users cannot be looked into. Empty where there is no /proc."""
+    """The entries that any visible process has open for writing (workers of a command may have their own sessions).
+    Processes of other users are not visible. Empty without /proc."""
     found: set[str] = set()
     inside = str(folder.resolve()) + "/"
     for process in Path("/proc").glob("[0-9]*"):
@@ -116,7 +116,7 @@ class Scanner:
         self.trouble: dict[str, str] = {}  # entries that cannot be read, and why
 
     def adopt(self) -> None:
-        """Take everything that lies there now as saved already: it was restored."""
+        """Mark all present entries as saved: they were restored."""
         self._renamed()
         for entry in self._entries():
             if not is_unfinished_name(entry.name):
@@ -124,7 +124,7 @@ class Scanner:
                     self.saved(entry.name, signature(self._folder, entry.name))
 
     def saved(self, name: str, as_seen: Signature) -> None:
-        """This content of the entry needs no more saving."""
+        """Mark this content of the entry as saved."""
         self._saved[name] = as_seen
         self._moved.discard(name)
 
@@ -176,12 +176,12 @@ class Scanner:
         if waiting:
             busy = set() if ended else self._writers()
             found += [one for one in waiting if one.name not in busy]
-        # File systems count time in steps of milliseconds, some of seconds: what seems to be of the same moment goes by
-        # its number.
+        # File systems store times in steps of milliseconds or seconds; entries of the same time are ordered by their
+        # number.
         return sorted(found, key=lambda one: (one.modified, -1 if one.step is None else one.step, one.name))
 
     def _seems_whole(self, name: str, *, killed: bool, ended: bool) -> bool:
-        """Of an entry that was written in place and rests."""
+        """Whether an entry that was written in place, and no longer changes, is complete."""
         try:
             whole = is_whole(self._folder / name)
         except FileNotFoundError:

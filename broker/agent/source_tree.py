@@ -5,7 +5,7 @@
     <runs>/snapshots-<owner>/trees/<sha256>.json     what a folder holds; named after these bytes, written last
     <runs>/snapshots-<owner>/files/<ab>/<sha256>     one content, whatever files have it
 
-A tree exists once its list does: then every content that it names is there, too.
+A tree exists once its list exists: the list is written after every content that it names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AT_ONCE = 8  # files that are fetched side by side: most are small, and each co
 
 
 class TreeUnusable(Exception):
-    """A tree that cannot be unpacked whole, and why."""
+    """A tree that cannot be unpacked completely, with the reason."""
 
 
 @dataclass(frozen=True, order=True)
@@ -76,7 +76,7 @@ def stays_inside(path: str, link: str = "x") -> bool:
 
 
 def tree_bytes(entries: Iterable[TreeEntry]) -> bytes:
-    """The list as it lies in the store: the same bytes for the same tree."""
+    """The list as stored: the same bytes for the same tree."""
     rows = [
         {name: value for name, value in entry.__dict__.items() if value not in ("", 0) or name == "mode"}
         for entry in sorted(entries)
@@ -112,8 +112,8 @@ def read_tree(pool: ObjectFolder, tree: str) -> tuple[TreeEntry, ...]:
 def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool] = lambda: False) -> int:
     """Write the tree into the folder, which may exist already; bytes written. Every content is verified.
 
-    Links come last, so that nothing is written through one of this tree's. Raises GaveUp, TreeUnusable, StoreTrouble
-    (may be repeated), OSError if the node's disk fails.
+    Links are made last, so that no file is written through a link of this tree. Raises GaveUp, TreeUnusable,
+    StoreTrouble (may be repeated), OSError if the node's disk fails.
     """
     entries = read_tree(pool, tree)
     _make_folder(into)
@@ -166,12 +166,12 @@ def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[
 
 
 def _make_folder(folder: Path) -> None:
-    """Also where only root may make one, on machines that let their user become root without a password."""
+    """Create the folder; if only root may, with sudo, if that needs no password."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return
     except PermissionError:
-        # Fixed words and our own path, no shell; where sudo is missing or refuses, the first error is raised.
+        # Fixed arguments and no shell; if sudo is missing or refuses, the first error is raised.
         for command in (["mkdir", "-p", str(folder)], ["chown", str(os.geteuid()), str(folder)]):
             try:
                 done = subprocess.run(["sudo", "-n", *command], capture_output=True, check=False).returncode == 0  # noqa: S603, S607

@@ -27,7 +27,7 @@ class Fenced:
 
 @dataclass(frozen=True)
 class CommandMessage:
-    """A message of a command: setup's last ones may come when the job's own command already runs."""
+    """A message of a command, with its number: the setup's last messages may arrive after the job's command started."""
 
     command: int
     what: Any
@@ -42,7 +42,7 @@ class PeerEnded:
 
 
 class Inbox:
-    """Messages in the order of their arrival; safe to put into from any thread and from signal handlers."""
+    """Messages in the order of arrival. Any thread and any signal handler may add one."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -72,7 +72,7 @@ class Stops:
         self.peers: dict[int, Exit] = {}
 
     def next(self, deadline: float) -> Any:
-        """The next message; None when it is time to look at the lease or at the deadline (monotonic)."""
+        """The next message; None if it is time to check the lease or the deadline (monotonic)."""
         wait = min(1.0, self._spec.intervals.mail, deadline - time.monotonic())
         paid_until = self._mailbox.lease.paid_until
         if paid_until is not None:
@@ -104,9 +104,9 @@ class Stops:
         return None if over is None else StopOrder(*over)
 
     def must_end(self) -> bool:
-        """Whether something came, or the lease is over: for what takes long before there is a command."""
+        """Whether a message came or the lease is over; checked during long steps before the command starts."""
         return not self._inbox.empty() or self.due() is not None
 
     def tell_notice(self, source: str, at: datetime | None) -> None:
-        """Into the journal: the machine is taken back."""
+        """Record a preemption notice in the journal."""
         self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)

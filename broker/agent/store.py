@@ -21,7 +21,7 @@ from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
 _Result = TypeVar("_Result")
-# A request that hangs must not hang the agent: it has deadlines of its own to keep.
+# Time limits, so that a hanging request does not keep the agent from its own deadlines.
 _CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s"}
 _RETRY: Any = {"max_retries": 3}
 _MOST_PARTS = 9_000
@@ -33,7 +33,7 @@ _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 
 
 class StoreTrouble(Exception):
-    """The store did not do it; it may later. One line for people, without keys or tokens."""
+    """A store operation failed; it may be repeated. The message is one line for people, without keys or tokens."""
 
 
 def _sentence(error: BaseException) -> str:
@@ -61,8 +61,8 @@ class ObjectFolder:
 
     @classmethod
     def open(cls, url: str) -> ObjectFolder:
-        """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is made, readable by its owner
-        only. Raises StoreTrouble when the URL is none of these or the folder cannot be made."""
+        """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is created, readable by its owner
+        only. Raises StoreTrouble for other URLs and if the folder cannot be created."""
         parts = urlsplit(url)
         try:
             if parts.scheme == "file":
@@ -78,7 +78,8 @@ class ObjectFolder:
             ) from None
 
     def read(self, path: str, most: int | None = None) -> bytes | None:
-        """The content, or None. ``most``: of a larger one only its first byte is read, and given back."""
+        """The content, or None. ``most``: the maximum size in bytes; of a larger object only the first byte is read and
+        returned."""
         found = self._dated(path, most)
         return None if found is None else found[0]
 
@@ -118,7 +119,7 @@ class ObjectFolder:
         self.write(path, to_bytes(document))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write it if nothing is there: True if this call did, False if something was."""
+        """Write the object if it does not exist: True if this call wrote it."""
 
         def make() -> bool:
             try:
@@ -224,7 +225,7 @@ class ObjectFolder:
 
 
 def to_bytes(document: Mapping[str, Any]) -> bytes:
-    """A document as it lies in the folder: readable by people, too."""
+    """A document as stored: indented JSON."""
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 

@@ -4,16 +4,15 @@
 
     claim ─▶ restore ─▶ setup ─▶ run ──▶ last checkpoint ─▶ exit.json
       │         └─────────┴───────┴─▶ stop (notice, SIGTERM, lease, another rank): SIGTERM, grace, SIGKILL ─▲
-      └─▶ lost: another machine runs it; do nothing and go away
+      └─▶ lost: another machine runs the attempt; exit without writing
     at any moment: a newer attempt exists ─▶ kill the command, write nothing more
 
-Everything that happens arrives as a message in one inbox; nothing here waits for the store with the command unwatched.
+Every event arrives as a message in one inbox. Nothing here waits for the store while the command is unwatched.
 
-Stopping is paid for, too. The spec's ``grace`` is a third of what the hold pays for after ``paid_until``, and three
-such shares are all there is: one for the command to save and go, one to upload what it saved, one for ``exit.json``.
-Each later step that is reached early may use what is left, and none of them, nor a job that ended by itself and is
-still uploading, goes on past its share after ``paid_until``. A share is never less than a second of the wall: on a
-clock that runs fast, processes do not.
+The time to stop is paid for too. The hold covers three times the spec's ``grace`` after ``paid_until``: one share for
+the command to save and exit, one to upload the checkpoint, one for ``exit.json``. A step that begins early may use what
+earlier steps left. No step continues past the end of its share, nor does the upload of a job that ended by itself. A
+share is at least one second of wall time: on a fast sandbox clock, processes do not run faster.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 
 
 class Attempt:
-    """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive. ``workdir``: where
-    the job's working folder is on this machine, if not where the spec says. ``beside``: a folder beside the job's, by
+    """``keep_open``: file descriptors that the guards hold while any process of the job is alive. ``workdir``: the
+    job's working folder on this machine, if it differs from the spec. ``beside``: opens a folder beside the job's by
     its name; may raise StoreTrouble."""
 
     def __init__(
@@ -85,7 +84,7 @@ class Attempt:
         self._commands = 0
 
     def run(self) -> int:
-        """The whole of it; the exit status of the agent."""
+        """Run the attempt; the exit status of the agent."""
         signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(StopOrder("preempted", "SIGTERM", by_signal=True)))
         signal.signal(signal.SIGINT, lambda *_: self._inbox.put(StopOrder("preempted", "SIGINT", by_signal=True)))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -134,7 +133,7 @@ class Attempt:
     # --- before the command -----------------------------------------------------------------------------------------
 
     def _record(self, cause: str | None = None) -> None:
-        """Tell the engine on this machine who we are."""
+        """Record the agent's identity, or its end, for the engine on this machine."""
         record = {
             "pid": os.getpid(),
             "at": to_text(self._own.at),
@@ -149,7 +148,7 @@ class Attempt:
             draft.replace(self._scratch.record)
 
     def _tell_of_the_death(self, before: Claim) -> None:
-        """The attempt's last word, unless the agent before this one said its own."""
+        """Write ``exit.json`` for a dead predecessor, unless it wrote its own."""
         evidence = f"the agent (pid {before.pid}) died and was started again"
         ending = to_bytes(Exit("agent_died", self._clock.now(), evidence=evidence).to_json())
         path = attempt_path(self._number, ranked("exit.json", self._rank))
@@ -159,7 +158,7 @@ class Attempt:
                 log.error("%s; so it is told", evidence)
 
     def _open(self, lease: Lease) -> None:
-        """Everything that runs beside the command."""
+        """Start everything that runs beside the command."""
         spec, store, scratch = self._spec, self._store, self._scratch
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
         self._journal = AttemptJournal(store, journal, self._clock)
@@ -279,8 +278,8 @@ class Attempt:
         self._promise.begun()
 
     def _restore(self) -> StopOrder | None:
-        """Why to stop instead, if something came before it was done. Raises OSError when this machine cannot hold the
-        checkpoint, StoreTrouble when the store stays away."""
+        """Restore the checkpoint; returns the stop if one came first. Raises OSError if this machine cannot hold the
+        checkpoint, StoreTrouble if the store stays unreachable."""
         return self._unless_stopped(self._restored)
 
     def _restored(self) -> None:
@@ -299,7 +298,7 @@ class Attempt:
         self._saver.start(newest)
 
     def _unpack(self) -> None:
-        """The job's own files into a folder that only this attempt has."""
+        """Write the job's files into this attempt's own folder."""
         sources = self._spec.sources
         if sources is None or self._beside is None:
             return
@@ -309,7 +308,7 @@ class Attempt:
             source_tree.unpack(pool, one.tree, into, self._stops.must_end)
 
     def _unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
-        """Fetch something while the store may be away for a time; why to stop instead, if something came meanwhile."""
+        """Fetch something, retrying while the store is unreachable; returns the stop if one came meanwhile."""
         while True:
             try:
                 patiently(
@@ -328,13 +327,13 @@ class Attempt:
 
     @property
     def _folder(self) -> Path:
-        """Where the commands run."""
+        """The folder in which the commands run."""
         return self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
 
     def _follow(
         self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None
     ) -> CommandEnd:
-        """Run a script to its end, or until the attempt must stop."""
+        """Run a script until it ends or the attempt must stop."""
         folder = self._folder
         if not folder.is_dir():
             return CommandEnd(None, could_not_start=f"there is no folder {folder} on this machine")
@@ -379,7 +378,7 @@ class Attempt:
     # --- after the command ------------------------------------------------------------------------------------------
 
     def _finish(self, ended: CommandEnd) -> int:
-        """Save what is finished, tell how it ended."""
+        """Save finished checkpoints and outputs, then write how the attempt ended."""
         spec = self._spec
         self._mailbox.phase = "saving"
         wait = self._share if ended.stop else spec.intervals.patience
@@ -389,7 +388,7 @@ class Attempt:
         latest, told = time.monotonic() + wait, ended.stop is not None
 
         def deadline() -> float:
-            """Of uploading; a lease that is extended meanwhile extends it, and one that says stop leaves the grace."""
+            """The end of uploading (monotonic). A lease extended meanwhile extends it; a stop leaves the grace."""
             nonlocal latest, told
             if self._mailbox.lease.stop and not told:
                 latest, told = min(latest, time.monotonic() + self._share), True
@@ -422,7 +421,7 @@ class Attempt:
         return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
 
     def _await_peers(self, ended: CommandEnd) -> CommandEnd:
-        """Rank 0 ends last: the attempt is over when all ranks are."""
+        """Wait for the other ranks: rank 0 ends last, and with it the attempt."""
         self._mailbox.phase = "waiting for the other ranks"
         while len(self._stops.peers) < self._spec.nodes - 1:
             message = self._stops.next(float("inf"))

@@ -1,1 +1,1 @@
-"""Engines run machines: one engine per file, registered by name in `registry`."""
+"""Engines start, observe and end machines: one engine per file or folder, registered by name in `registry`."""

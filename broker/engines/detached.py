@@ -1,7 +1,7 @@
-"""One detached process per key, never two, that outlives its starter.
+"""One detached process per key, never two. It outlives the process that started it.
 
-The process inherits a file lock that is taken before it starts, so a held lock means that it, or a child of it, is
-alive, whatever was killed in between. A key whose process has run is never started again.
+The process inherits a file lock that is taken before its start. So a held lock means that it, or a child of it, is
+alive, whichever other process was killed. A key whose process has run is never started again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 @dataclass(frozen=True)
 class Slot:
-    """The private folder of one key, and the process that belongs to it."""
+    """The private folder of one key, and its process."""
 
     folder: Path
 
     @classmethod
     def of(cls, root: Path, key: str) -> Slot:
-        """Raises `GiveUp` for a key that could be anything but one plain name."""
+        """Raises `GiveUp` for a key that is not one plain file name."""
         if not KEY.fullmatch(key):
             raise GiveUp(f"not a launch key: {key!r}", hint="letters, digits and dashes, at most 40")
         return cls(root / key)
@@ -68,7 +68,7 @@ class Slot:
         except OSError:
             return False
         try:
-            # Shared, so that two who look at the same time do not take each other for the process.
+            # A shared lock, so that two concurrent readers do not mistake each other for the process.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -79,8 +79,8 @@ class Slot:
     def start(
         self, arguments: Callable[[int], Sequence[str]], environment: Mapping[str, str], also: Sequence[int] = ()
     ) -> None:
-        """Start the process unless one was started before. ``arguments`` gets the descriptor that it has to keep open
-        while anything of it lives; ``also``: further ones that it inherits. Raises `RetryLater`."""
+        """Start the process unless one was started before. ``arguments`` gets the descriptor of the lock, which the
+        process and its children must keep open; ``also``: further descriptors to inherit. Raises `RetryLater`."""
         try:
             make_private(self.folder)
             with self._locked() as descriptor:
@@ -100,17 +100,17 @@ class Slot:
                 self.write("started.json", _record(process.pid))
         except OSError as error:
             raise RetryLater(f"cannot start a process: {error.strerror or error}", where=str(self.folder)) from error
-        # Collect it when it ends, should we live that long.
+        # Reap the process if it ends before this one.
         threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
     def has_run(self) -> bool:
-        """Whether a process left a trace, alive or not."""
+        """Whether a process was recorded here, alive or not."""
         return any((self.folder / name).exists() for name in _TRACES)
 
     @contextmanager
     def _locked(self) -> Iterator[int | None]:
-        """The lock's descriptor, or None if the process holds it. Readers hold the lock for a moment; that is waited
-        out.
+        """The lock's descriptor, or None if the process holds it. Waits while readers hold the lock, for at most a
+        second.
         """
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -129,7 +129,7 @@ class Slot:
             os.close(descriptor)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A document of the folder, or None."""
+        """A JSON document of the folder; None if it is missing or malformed."""
         try:
             document = json.loads((self.folder / name).read_text("utf-8"))
         except (OSError, ValueError):
@@ -137,7 +137,7 @@ class Slot:
         return document if isinstance(document, dict) else None
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:
-        """Whole or not at all."""
+        """Write a JSON document atomically, readable by the owner only."""
         draft = self.folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
         draft.write_text(json.dumps(dict(document)), "utf-8")
         draft.chmod(0o600)
@@ -156,25 +156,25 @@ class Slot:
         return known or dict(document)
 
     def last_seen(self, clock: Clock, *names: str) -> datetime:
-        """When the process, dead now, was last known to be alive, by ``clock``: the newest of those files, which it
-        touched while it lived. Worked out once and kept, so that bills do not move."""
+        """When a dead process was last known to be alive, by ``clock`` (UTC): the newest change of the files ``names``,
+        which it touched. Computed once and stored, so that bills do not change later."""
         now = time.time()
         touched = [path.stat().st_mtime for path in map(self.folder.joinpath, names) if path.exists()]
         at = clock.now() - timedelta(seconds=(now - max(touched, default=now)) * clock.scale)
         return datetime.fromisoformat(self.keep_first("gone.json", {"at": at.isoformat()})["at"])
 
     def cancel(self) -> None:
-        """Let `enforce` end the process from now on. Repeatable."""
+        """Request the end of the process; `enforce` carries it out. Repeatable."""
         if self.alive() and self.read("cancelled.json") is None:
             self.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
 
     def enforce(self, patience: timedelta) -> None:
-        """After a cancellation: SIGTERM once, and SIGKILL if the process still lives ``patience`` later. Called with
-        every observation, so that no process has to wait.
+        """After a cancellation: send SIGTERM once, and SIGKILL if the process is alive ``patience`` (wall time) later.
+        Every observation calls this, so no process has to wait.
         """
         cancelled = self.read("cancelled.json")
         started = self.read("started.json") or self.read("agent.json")
-        if cancelled is None or started is None:  # or too young to have a recorded pid; the next observation acts
+        if cancelled is None or started is None:  # the pid may not be recorded yet; then the next observation acts
             return
         if datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > patience:
             self._send(signal.SIGKILL, started)
@@ -183,7 +183,7 @@ class Slot:
             self._send(signal.SIGTERM, started)
 
     def _send(self, number: signal.Signals, started: Mapping[str, Any]) -> None:
-        """Signal the process, if that pid is still it."""
+        """Send the signal if the pid still belongs to the process."""
         import psutil  # here, because every sandbox machine imports this module and few send a signal
 
         with suppress(psutil.Error, OSError):
@@ -198,25 +198,25 @@ class Slot:
         with suppress(OSError), self.folder.joinpath(*names).open("rb") as text:
             if start := os.lseek(text.fileno(), 0, os.SEEK_DATA):
                 text.seek(start)
-                text.readline(_LONGEST_LINE)  # the rest of a line whose start is gone
+                text.readline(_LONGEST_LINE)  # the rest of a line whose start was discarded
                 yield f"[the first {start:,} bytes are no longer kept]"
             while line := text.readline(_LONGEST_LINE):
                 yield from line.decode("utf-8", "replace").rstrip("\r\n").split("\r")  # progress bars
 
     def last_words(self) -> str:
         """The last line of the process's own output, as evidence."""
-        said = [line.strip() for line in self.lines(self.output.name) if line.strip()]
-        return said[-1][:300] if said else ""
+        words = [line.strip() for line in self.lines(self.output.name) if line.strip()]
+        return words[-1][:300] if words else ""
 
 
 def _record(pid: int) -> dict[str, Any]:
-    """A record that identifies a process, so that no other is mistaken for it."""
+    """A record that identifies a process even if its pid is used again."""
     return {"pid": pid, "wall": datetime.now(UTC).isoformat(), "born": kernel_start(pid)}
 
 
 def _same(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
-    """Whether a pid still means the recorded process. Where the kernel's ticks were not recorded, the wall clock has
-    to do: who was born later than the record is another."""
+    """Whether the pid still belongs to the recorded process. Without recorded kernel ticks the wall clock decides: a
+    process that started after the record is another one."""
     born = recorded.get("born")
     if born is not None:
         return kernel_start(int(recorded["pid"])) == str(born)

@@ -1,8 +1,8 @@
-"""Which variables of the broker's environment a job on this machine sees.
+"""The variables of the broker's environment that a job on this machine gets.
 
 The broker's environment holds cloud keys, database addresses and notification passwords. A job gets the variables
 named here, its own ``envs:`` and its ``secrets:``; the agent, which uploads checkpoints, keeps the rest. This prevents
-leaks into logs and child processes; it is no isolation from the account that the job runs under.
+leaks into logs and child processes; it does not isolate the job from the user account that it runs under.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PREFIXES = ("CONDA_", "CUDA_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "OPEN
 
 
 def agent_environment(secrets: Mapping[str, str], limits: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of an agent on this machine: the broker's own, what says which part of the machine is the job's
-    (``limits``), its secrets, and the list of the names that the agent may hand on to the job's commands."""
+    """The environment of an agent on this machine: the broker's own, the variables that name the job's part of the
+    machine (``limits``), the job's secrets, and the list of names that the agent may pass to the job's commands."""
     ours = limits or {}
     names = [name for name in os.environ if name in _NAMES or name.startswith(_PREFIXES)]
     return {**os.environ, **ours, **secrets, SEES_VARIABLE: ",".join(sorted({*names, *ours, *secrets}))}

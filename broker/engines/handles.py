@@ -1,8 +1,8 @@
-"""Handles of engines whose machines are processes here: which place they belong to, and which slot there.
+"""Handles of engines whose machines are processes on this machine.
 
-A store may be shared by several machines, users and homes, each with an engine folder of its own. So a handle names
-its place: ``<engine>:<host>:<place>:<key>``. The host is for people; the place is a hash of the machine, the user and
-the folder. The bare key, as earlier versions wrote it, still means this place.
+Several machines, users and homes may share a store, each with its own engine folder (its *place*). So a handle names
+the place: ``<engine>:<host>:<place>:<key>``. The host is for people; the place is a hash of the machine, the user and
+the folder. A bare key, as earlier versions wrote it, means this place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Handles:
         return f"{self._prefix}{self._place}:{key}"
 
     def name(self, key: str) -> str:
-        """A name of the key that no other place has."""
+        """A name for the key that is unique among all places."""
         return f"{self._place}-{key}"
 
     def find(self, key: str) -> str | None:
@@ -42,7 +42,7 @@ class Handles:
         return self.of(key) if Slot.of(self._root, key).known() else None
 
     def slot(self, handle: str) -> Slot | None:
-        """The slot it names, or None when it is not one of this place."""
+        """The slot of the handle; None if the handle belongs to another place."""
         found = _HANDLE.fullmatch(handle)
         if found is not None and found["place"] != self._place:
             return None
@@ -61,7 +61,7 @@ class Handles:
 
 
 def _place(root: Path) -> str:
-    """The machine's own id rather than its name, which may change under a running job."""
+    """The hash of machine, user and folder. It uses the machine's id because the host name may change."""
     machine = ""
     with suppress(OSError):
         machine = Path("/etc/machine-id").read_text("ascii").strip()

@@ -1,10 +1,10 @@
 """This machine as capacity: the agent runs detached and outlives the command line and the broker.
 
-Everything about an attempt is in the engine's folder under its key, readable by its owner only. If the machine itself
-goes down, its end is the last heartbeat (the agent touches a file), early by at most one heartbeat.
+Everything about an attempt is in the engine's folder under its key, readable by its owner only. If the machine goes
+down, the attempt's end is the last heartbeat (the agent touches a file), too early by at most one heartbeat.
 
-Each job has a part of the machine (`broker.engines.register`): GPUs by number, the others hidden from it; CPUs by
-number, which it is bound to; memory, which is counted and not limited.
+Each job gets a part of the machine (`broker.engines.register`): GPUs by number (the others are hidden from it), CPUs by
+number (it is bound to them), and memory, which is counted but not limited.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GIVEN = "given.json"
 
 
 class LocalSettings(BaseModel):
-    """``register``: the folder in which all brokers on this machine keep what of it is given to jobs."""
+    """``register``: the folder where all brokers on this machine record the parts that jobs have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,8 +60,8 @@ class Local:
     def __init__(
         self, home: Path, clock: Clock, settings: LocalSettings | None = None, nvml: Callable[[], Any] = _nvml
     ) -> None:
-        """``home``: the engine's own folder, created when needed. ``clock`` dates what the agent could not. ``nvml``
-        gives the NVML binding when a job is to have GPUs."""
+        """``home``: the engine's own folder, created when needed. ``clock`` dates an end that the agent could not
+        record. ``nvml`` returns the NVML binding; it is called for jobs with GPUs only."""
         self._root = home
         self._handles = Handles(self.name, home)
         self._clock = clock
@@ -78,7 +78,7 @@ class Local:
 
         note_owner(slot, launch, self._clock)
         whole = launch.placement.offer.whole if launch.placement else None
-        if whole is None:  # requested by a version that gave a job all of the machine
+        if whole is None:  # an attempt of an earlier version, which gave a job the whole machine
             slot.start(arguments, agent_environment(launch.secrets))
         elif not slot.known():
             name, share = self._handles.name(launch.key), launch.placement.offer.has
@@ -95,14 +95,18 @@ class Local:
         return total(part.share for part in given if part.store != mine)
 
     def _inventory(self, whole: MachineShare, share: MachineShare) -> Inventory:
-        """What there is on this machine. Raises `RetryLater` where its GPUs cannot be told."""
+        """CPUs and GPUs of this machine. Raises `RetryLater` if its GPUs cannot be listed."""
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         if not share.gpu_count:
             return Inventory(whole, cpus, [])
         try:
             found, _ = local_gpus(self._nvml())
         except ImportError as error:
-            raise RetryLater(f"the NVML binding cannot be imported: {error}", where="this machine") from error
+            raise RetryLater(
+                f"the GPUs of this machine cannot be listed: the NVML binding cannot be imported: {error}",
+                where="this machine",
+                hint="install nvidia-ml-py into gpubroker's environment",
+            ) from error
         wanted = {name for name, _ in share.gpus}
         return Inventory(whole, cpus, [gpu.index for gpu in found if gpu.accelerator in wanted])
 
@@ -134,7 +138,7 @@ class Local:
             return elsewhere
         slot = self._handles.slot(handle)
         if slot is None or not slot.known():
-            return Observation(EngineState.LOST, evidence="this machine knows nothing of it")
+            return Observation(EngineState.LOST, evidence="this machine has no record of it")
         # Check for life before reading its files: those of a dead process are complete.
         alive = slot.alive()
         if alive:
@@ -152,14 +156,14 @@ class Local:
             gone_at = from_text(agent["ended"]["at"])
             interrupted = cause == "preempted" and slot.read("cancelled.json") is None
             return Observation(EngineState.GONE, since, gone_at, interrupted, f"the agent ended: {cause}")
-        # The guard writes when it saw the command die.
+        # The guard writes `died` when the command dies.
         gone_at = slot.last_seen(self._clock, "agent.json", "alive", "died")
         return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a message")
 
 
 def _limits(part: GivenPart) -> dict[str, str]:
-    """The variables by which programs keep to their part: numeric libraries to so many threads, CUDA to these GPUs, by
-    the numbers that NVML and ``nvidia-smi`` give them."""
+    """The variables that keep a program to its part: the number of threads for numeric libraries, and the GPUs for
+    CUDA, numbered as by NVML and ``nvidia-smi``."""
     gpus = ",".join(map(str, part.gpus))
     threads = str(max(-(-part.share.milli_cpus // 1000), 1))
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": threads}
@@ -167,7 +171,7 @@ def _limits(part: GivenPart) -> dict[str, str]:
 
 @contextmanager
 def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
-    """What this thread starts meanwhile runs on these CPUs, with all that it starts in turn."""
+    """Binds processes that this thread starts meanwhile, and their children, to these CPUs."""
     if not cpus or not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -180,6 +184,6 @@ def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
 
 
 def _patience(slot: Slot) -> timedelta:
-    """After SIGTERM the agent gives the command its grace, and itself as long again to upload; then it is stuck."""
+    """Wall time from SIGTERM to SIGKILL: the command's grace, and as long again for the agent's last upload."""
     agent = slot.read("agent.json")
     return timedelta(seconds=2 * float(agent["grace"]) + 15 if agent else 15)

@@ -1,4 +1,4 @@
-"""The store that requested a key's machine: recorded in its folder before the start, and listed for sweeps."""
+"""The store that requested a machine: recorded in the key's folder before the start, and listed for sweeps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def owner_of(slot: Slot) -> tuple[str, datetime | None]:
 
 
 def slots(root: Path) -> Iterator[Slot]:
-    """The folder of every key that an engine folder knows."""
+    """The slot of every key in an engine folder."""
     with suppress(OSError):
         for folder in sorted(root.iterdir()):
             if KEY.fullmatch(folder.name) and folder.is_dir():
@@ -41,7 +41,7 @@ def slots(root: Path) -> Iterator[Slot]:
 
 
 def living(root: Path, handles: Handles, what: str) -> Iterator[Machine]:
-    """The machines of an engine whose machines are processes here."""
+    """The live machines of an engine whose machines are processes on this machine. ``what``: their kind, for people."""
     for slot in slots(root):
         if slot.alive():
             store, since = owner_of(slot)

@@ -1,10 +1,10 @@
-"""What of this machine is given to jobs now: one file a job, in a folder that all brokers on the machine share.
+"""The parts of this machine that jobs have now: one file per job, in a folder that all brokers on the machine share.
 
-A file counts while its lock is held. The job's agent and its guards inherit the lock, so the kernel gives back what
-was given on every way out: the job's end, a crash, SIGKILL, a reboot. Brokers of several users, homes and stores take
-turns at a mutex there, so none gives what another one gave.
+A file counts while its lock is held. The job's agent and its guards inherit the lock, so the kernel frees the part
+whenever the job ends: normally, by a crash, by SIGKILL or by a reboot. A mutex in the folder keeps brokers of several
+users, homes and stores from assigning the same part twice.
 
-This keeps brokers from each other's way; it does not keep a user from anything: who may use a GPU may use it without.
+This coordinates brokers. It is not access control: a user with access to a GPU can use it without the register.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CPU = 1000
 
 @dataclass(frozen=True, slots=True)
 class GivenPart:
-    """A part of the machine that is one job's: ``cpus`` and ``gpus`` by number. ``store``: whose job (a hash)."""
+    """The part of the machine that one job has: ``cpus`` and ``gpus`` by number. ``store``: hash of the job's store."""
 
     share: MachineShare
     cpus: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class GivenPart:
 
     @classmethod
     def of_text(cls, text: str) -> GivenPart:
-        """Raises ValueError for anything else."""
+        """Parse the text of a register file. Raises ValueError if it is malformed."""
         try:
             said: Any = json.loads(text)
             share = said["share"]
@@ -65,7 +65,7 @@ class GivenPart:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What there is to be given: ``has`` in sum, ``cpus`` and ``gpus`` (of the wanted kind) by number."""
+    """The whole machine: ``has`` in total, ``cpus`` and ``gpus`` (of the requested kind) by number."""
 
     has: MachineShare
     cpus: Sequence[int]
@@ -73,16 +73,16 @@ class Inventory:
 
 
 class MachineRegister:
-    """The register of one machine, in that folder."""
+    """The register of one machine."""
 
     def __init__(self, folder: Path = DEFAULT) -> None:
         self._folder = folder
 
     @contextmanager
     def giving(self, name: str, share: MachineShare, there: Inventory, store: str) -> Iterator[tuple[GivenPart, int]]:
-        """Give that part to a process that is started meanwhile and inherits the descriptor. ``name``: one of its own.
+        """Assign a part to a process that is started meanwhile and inherits the yielded descriptor. ``name``: unique.
 
-        Raises `RetryLater` where others have too much of it, or the folder cannot be used.
+        Raises `RetryLater` if other jobs leave too little, or if the folder cannot be used.
         """
         self._make()
         with self._turn():
@@ -99,11 +99,11 @@ class MachineRegister:
                 os.close(descriptor)  # what inherited it keeps the lock
 
     def given(self) -> dict[str, GivenPart]:
-        """All that is given now, by name. Changes nothing."""
+        """All assigned parts by name. Changes nothing."""
         return dict(self._live(tidy=False))
 
     def touch(self, name: str) -> None:
-        """Keep what empties folders of old files from this one."""
+        """Renew the file's date, so that a cleaner of old temporary files does not delete it."""
         with suppress(OSError):
             os.utime(self._folder / f"{name}{_SUFFIX}")
 
@@ -137,21 +137,21 @@ class MachineRegister:
                 with suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                time.sleep(_PAUSE)  # the kernel's lock has no wait that ends: after some seconds the caller is told
+                time.sleep(_PAUSE)  # flock has no time limit; after some seconds the caller gets an error
             else:
-                raise RetryLater("another broker on this machine is giving a part of it", where=str(path))
+                raise RetryLater("another broker on this machine holds the register's lock", where=str(path))
             yield
         finally:
             os.close(descriptor)
 
     def _live(self, *, tidy: bool) -> Iterator[tuple[str, GivenPart]]:
-        """Each file whose lock is held. ``tidy``: the others go; only in a turn."""
+        """Each file whose lock is held. ``tidy``: delete the others; the caller must hold the mutex."""
         with suppress(FileNotFoundError):
             for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
                 text = _held(path)
                 if text is None:
                     if tidy:
-                        with suppress(OSError):  # somebody else's, in a folder where each removes only their own
+                        with suppress(OSError):  # in a sticky folder only the file's owner may delete it
                             path.unlink()
                     continue
                 try:
@@ -161,12 +161,12 @@ class MachineRegister:
 
 
 def hashed(store: str) -> str:
-    """The name of a store in the register, which others can read."""
+    """The name of a store in the register; a hash, because other users can read the register."""
     return sha256(store.encode()).hexdigest()[:16]
 
 
 def _held(path: Path) -> str | None:
-    """The text of a file that somebody holds; None of any other."""
+    """The text of a file whose lock is held; None for any other."""
     try:
         descriptor = _opened(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -185,12 +185,12 @@ def _held(path: Path) -> str | None:
 def _opened(path: Path, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     if flags & os.O_CREAT:
-        os.fchmod(descriptor, 0o644)  # whatever the umask: other users' brokers read it
+        os.fchmod(descriptor, 0o644)  # regardless of the umask: brokers of other users read it
     return descriptor
 
 
 def _chosen(share: MachineShare, there: Inventory, others: Sequence[GivenPart], store: str) -> GivenPart:
-    """Free GPUs, and the CPUs that least is given of. Raises `RetryLater`."""
+    """Free GPUs, and the CPUs with the least assigned load. Raises `RetryLater` if too little is free."""
     used = {gpu for other in others for gpu in other.gpus}
     free = [gpu for gpu in there.gpus if gpu not in used]
     left = there.has - total(MachineShare(other.share.milli_cpus, other.share.mib) for other in others)

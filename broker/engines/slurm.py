@@ -41,14 +41,14 @@ _SCRIPT = Path(__file__).with_name("slurm_job.sh")
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
 _STARTING = frozenset({"CONFIGURING"})  # nodes are allocated, and are being booted
 _RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"})
-# The machine was taken away; all other ends are the job's own. Cancelled counts here unless it was done by us.
+# The machine was taken away; all other states are the job's own end. CANCELLED counts unless gpubroker cancelled.
 _TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
 _SPARE = timedelta(minutes=10)  # what Slurm's own limit leaves beyond the job's, which the agent keeps
 _PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a little
 
 
 def _words(value: object) -> object:
-    """Words as a shell splits them, where a variable has them in one string."""
+    """Splits a string like a shell, for a setting that an environment variable gives as one string."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
@@ -80,7 +80,7 @@ class SlurmEngine:
     Settings: ClassVar = SlurmEngineSettings
 
     def __init__(self, home: Path, clock: Clock, settings: SlurmEngineSettings | None = None) -> None:
-        """``home``: the engine's own folder, made when needed. ``clock`` dates what Slurm itself did not."""
+        """``home``: the engine's own folder, created when needed. ``clock`` dates what Slurm does not."""
         self._root = home
         self._clock = clock
         self._settings = settings or SlurmEngineSettings()
@@ -153,7 +153,7 @@ class SlurmEngine:
                 yield Machine(row.key, handle, store, row.started or since, f"Slurm: {row.state.lower()}{where}")
 
     def end(self, handle: str) -> None:
-        """End it through Slurm: SIGTERM, its KillWait, SIGKILL."""
+        """End the job through Slurm: SIGTERM, Slurm's KillWait, SIGKILL."""
         if parts := self._own(handle):
             _signal(parts["number"])
 
@@ -211,7 +211,7 @@ class SlurmEngine:
         return str(slot.keep_first("job.json", {"handle": handle})["handle"])
 
     def _known(self, handle: str) -> Observation | None:
-        """Handles that need no query: invalid ones, other clusters', and those gone for good."""
+        """The observation of a handle that needs no query: invalid, of another cluster, or gone; else None."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:
             return _UNKNOWN
@@ -248,7 +248,7 @@ class SlurmEngine:
         return _from_record(slot.keep_first("gone.json", record))
 
 
-_UNKNOWN = Observation(EngineState.LOST, evidence="Slurm knows nothing of it")
+_UNKNOWN = Observation(EngineState.LOST, evidence="Slurm has no record of it")
 _WORDS = {
     "BOOT_FAIL": "a node could not be started",
     "CANCELLED": "cancelled by another user",
@@ -304,7 +304,7 @@ def _machine(offer: Offer, launch: Launch) -> list[str]:
 
 
 def _since(slot: Slot, row: SqueueRow) -> datetime | None:
-    """Its start. Slurm truncates to seconds, so never before its submission."""
+    """The job's start (UTC), never before its submission: Slurm truncates times to seconds."""
     launch = slot.read("launch.json")
     if row.started is None or launch is None:
         return row.started
@@ -312,14 +312,14 @@ def _since(slot: Slot, row: SqueueRow) -> datetime | None:
 
 
 def _insist(slot: Slot, number: str) -> None:
-    """End a job through Slurm that was asked to stop and has not within its time."""
+    """End a job through Slurm that was signalled and did not stop in time."""
     cancelled = slot.read("cancelled.json")
     if cancelled and datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
         _signal(number)
 
 
 def _signal(*arguments: str) -> None:
-    """scancel; a job that has ended meanwhile, or that Slurm has forgotten, is fine."""
+    """Run scancel. Ignores its errors for a job that has ended or that Slurm has forgotten."""
     try:
         run(["scancel", *arguments])
     except GiveUp as error:

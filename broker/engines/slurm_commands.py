@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
 
-# Slurm's messages with error class and advice. The first that occurs counts; see src/common/slurm_errno.c of Slurm
+# Slurm's messages with error class and advice; the first match counts. Source: src/common/slurm_errno.c of Slurm
 # 22.05.
 _MEANINGS: tuple[tuple[str, type[BrokerError], str], ...] = (
     ("unable to contact slurm controller", RetryLater, "is slurmctld up, and does munge run here?"),
@@ -46,10 +46,10 @@ class SqueueRow:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """The output of the command. ``environment`` is added to this process's; times come out as UTC.
+    """The output of the command. ``environment`` is added to this process's; printed times are UTC.
 
-    Raises the error of its message: `RetryLater` (also on a time-out), `TryAnotherOffer`, `AskAPerson`, and `GiveUp`
-    for unknown messages.
+    Raises the error that Slurm's message means: `RetryLater` (also after a time-out), `TryAnotherOffer`, `AskAPerson`,
+    and `GiveUp` for unknown messages.
     """
     name = arguments[0]
     try:
@@ -85,8 +85,8 @@ _FIELDS = "%i|%j|%T|%S|%e|%r|%N"
 
 
 def own_jobs(key: str | None = None) -> list[SqueueRow]:
-    """This user's jobs, those that ended a while ago included (for as long as slurmctld remembers: MinJobAge); with
-    ``key``, those of that name only."""
+    """This user's jobs, including ended ones for as long as slurmctld remembers them (MinJobAge); with ``key``, only
+    jobs of that name."""
     named = [f"--name={key}"] if key else []
     user = f"--user={os.getuid()}"
     printed = run(["squeue", "--noheader", "--states=all", user, "--format", _FIELDS, *named])

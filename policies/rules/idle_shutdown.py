@@ -24,13 +24,13 @@ class IdleThreshold(PolicyPart):
 
 @dataclass(frozen=True, eq=False)
 class IdleShutdown:
-    """Denies an idle job to continue. Without utilisation samples for the whole time, nothing is stopped."""
+    """Stops an idle job. Without utilisation samples for the whole time it stops nothing."""
 
     kind: ClassVar[str] = "idle_shutdown"
     Config: ClassVar[type[BaseModel]] = IdleThreshold
     # Callers must provide accelerator utilisation.
     needs_usage: ClassVar[bool] = True
-    never_asks: ClassVar[str] = "does not fit idle_shutdown, which judges running jobs only; delete `action`"
+    never_asks: ClassVar[str] = "does not apply to idle_shutdown, which judges running jobs only; delete `action`"
 
     name: str
     config: IdleThreshold

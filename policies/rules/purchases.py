@@ -21,9 +21,9 @@ from policies.verdicts import allow, ask, deny, length, out_of_scope
 
 
 class PurchaseTerms(ApprovalConfig):
-    """What may be bought in the scope: for at most ``max_commitment`` (USD, one purchase), for at most ``max_term``,
-    from ``providers``, by ``buyers`` (names or patterns; left out: everybody in the scope). One of ``approvers`` has to
-    approve each purchase, two of them one that cannot be undone; buyers never approve their own. Without a guardrail of
+    """Purchases in the scope: at most ``max_commitment`` (USD, one purchase), at most ``max_term`` long, from
+    ``providers``, by ``buyers`` (names or patterns; default: everybody in the scope). One of ``approvers`` must approve
+    each purchase, two of them a purchase that cannot be undone; buyers never approve their own. Without a guardrail of
     this kind nobody can buy.
     """
 
@@ -40,7 +40,7 @@ class Purchases:
     kind: ClassVar[str] = "purchases"
     Config: ClassVar[type[BaseModel]] = PurchaseTerms
     never_asks: ClassVar[str] = "is redundant: purchases always asks its approvers; delete `action`"
-    never_warns: ClassVar[str] = "does not fit purchases, which are never made unasked; delete `action`"
+    never_warns: ClassVar[str] = "does not apply to purchases, which always need an approval; delete `action`"
 
     name: str
     config: PurchaseTerms

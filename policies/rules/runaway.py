@@ -34,7 +34,7 @@ class Runaway(PolicyPart):
 
 @dataclass(frozen=True, eq=False)
 class RunawayLimit:
-    """Denies a start that could pass the age, a start too many, and a running job past the age."""
+    """Denies a start if the job could exceed the age or has used its attempts; stops a running job at the age."""
 
     kind: ClassVar[str] = "runaway"
     Config: ClassVar[type[BaseModel]] = Runaway

@@ -107,7 +107,7 @@ def test_above_one_limit_somebody_is_asked_and_above_another_nobody() -> None:
          "3:47 guardrails[0].approvers: is for `action: ask` only; the action here is deny"),
         ("max_job_cost: $5, action: alert", "3:44 guardrails[0].action: expected one of ask, deny, warn; got 'alert'"),
         ("idle_shutdown: {below: 5%, for: 1h}, action: ask, approvers: [olga]",
-         "3:63 guardrails[0].action: does not fit idle_shutdown, which judges running jobs only; delete `action`"),
+         "3:63 guardrails[0].action: does not apply to idle_shutdown, which judges running jobs only; delete `action`"),
         ("approve_above: {cost: $5, approvers: [bob]}, action: ask, approvers: [olga]",
          "3:71 guardrails[0].action: is redundant: approve_above always asks its approvers; "
              "delete `action`"),

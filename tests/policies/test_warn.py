@@ -70,7 +70,7 @@ def test_lists_that_only_warn_contradict_nothing() -> None:
     [
         (
             "purchases: {max_commitment: $5, approvers: [olga, ann]}, action: warn",
-            "does not fit purchases, which are never made unasked; delete `action`",
+            "does not apply to purchases, which always need an approval; delete `action`",
         ),
         ("max_job_cost: $5, action: warn, approvers: [olga]", "is for `action: ask` only; the action here is warn"),
     ],

@@ -1,4 +1,4 @@
-"""The remains of a cluster that is gone: its agents' files, the reason, and what is kept."""
+"""A cluster that is gone: its agents' files, the reason for its end, and the record of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
 from broker.runfolder.runfolder import AttemptFolder, RunFolder
 
-UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot knows nothing of it")
+UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot has no record of it")
 
 
 def run_folder(launch: Mapping[str, Any]) -> tuple[RunFolder, int]:
@@ -22,7 +22,7 @@ def run_folder(launch: Mapping[str, Any]) -> tuple[RunFolder, int]:
 
 
 def folder_of(slot: Slot) -> AttemptFolder | None:
-    """The folder its agents wrote; None if this machine does not know the run folder. Raises `BrokerError`."""
+    """The attempt's folder, written by its agents; None if this machine does not know it. Raises `BrokerError`."""
     launch = slot.read("launch.json")
     if launch is None:
         return None
@@ -31,8 +31,8 @@ def folder_of(slot: Slot) -> AttemptFolder | None:
 
 
 def why_gone(folder: AttemptFolder | None) -> tuple[bool, str]:
-    """Whether the machines were preempted, and the evidence: an agent that ended by itself lets SkyPilot take its
-    cluster down, and one that never started was not interrupted.
+    """Whether the machines were preempted, and the evidence. After an agent ends by itself, SkyPilot takes its cluster
+    down; an agent that never started was not interrupted.
     """
     if folder is None:
         return True, "the cluster is gone"

@@ -14,15 +14,15 @@ _HINT = (
 
 
 class AwsZones:
-    """Asks EC2 once per region and keeps the answer: zones of an account do not change their names. The account is that
-    of the AWS login on this machine, which must be the one of SkyPilot's API server."""
+    """Asks EC2 once per region and keeps the answer: an account's zone names do not change. It uses the AWS login on
+    this machine, which must be for the account that SkyPilot's API server uses."""
 
     def __init__(self) -> None:
         self._known: dict[str, Mapping[str, str]] = {}
 
     def __call__(self, region: str) -> Mapping[str, str]:
-        """Names by zone ID. Raises `MissingExtra` without boto3, `LoginMissing` where AWS does not accept the login or
-        there is none, `Unreachable` where it does not answer; none of these ends a job."""
+        """Names by zone ID. Raises `MissingExtra` without boto3, `LoginMissing` without a login or if AWS rejects it,
+        `Unreachable` if AWS does not answer. None of these ends a job."""
         if region not in self._known:
             zones = _described(region)
             self._known[region] = {zone["ZoneId"]: zone["ZoneName"] for zone in zones if "ZoneId" in zone}

@@ -1,5 +1,5 @@
-"""End times of clusters that the API server no longer lists, from its records: one report per observation for all of
-them.
+"""End times of clusters that the API server no longer lists, from the server's records. Fetches one report per
+observation for all clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Ends:
         self._report: Mapping[str, datetime] | RetryLater | None = None
 
     def of(self, cluster: str) -> datetime | None:
-        """None if the server has no record. Raises `RetryLater`: try with the next observation."""
+        """The cluster's end (UTC); None if the server has no record. Raises `RetryLater`: the next observation asks
+        again."""
         if self._report is None:
             self._report = self._ask()
         if isinstance(self._report, RetryLater):

@@ -4,9 +4,9 @@ The cluster's name is the attempt's key, so the API server can always be queried
 would run the job again: the agent's claim in the run folder prevents that. The broker, never SkyPilot, decides where a
 job continues after an interruption.
 
-A cluster reported as up proves nothing; the heartbeat in the run folder does. SkyPilot checks the clouds rarely, so it
-is asked to refresh once a minute. Finished clusters are taken down, and count as gone only when the server no longer
-lists them.
+A cluster reported as up does not prove that the job runs; the heartbeat in the run folder does. SkyPilot checks the
+clouds rarely, so the engine requests a refresh once a minute. It takes finished clusters down; they count as gone when
+the server no longer lists them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ASK_AGAIN = timedelta(minutes=5)  # how long an unreachable server is asked for
 
 
 def _words(value: object) -> object:
-    """Words as a shell splits them, where a variable has them in one string."""
+    """Splits a string like a shell, for a setting that an environment variable gives as one string."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
@@ -226,7 +226,7 @@ class Skypilot:
         return str(slot.keep_first("request.json", {"handle": handle, "request": request})["handle"])
 
     def _own(self, handle: str) -> str | None:
-        """The key of a handle of this server's."""
+        """The key of a handle of this API server; None for others."""
         parts = _HANDLE.fullmatch(handle)
         return parts["key"] if parts is not None and parts["place"] == self._sdk.place else None
 
@@ -236,7 +236,7 @@ class Skypilot:
         return parts["key"]
 
     def _known(self, handle: str) -> Observation | None:
-        """Handles that need no query: invalid ones, other servers', and those gone for good."""
+        """The observation of a handle that needs no query: invalid, of another server, or gone; else None."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:
             return UNKNOWN
@@ -256,7 +256,7 @@ class Skypilot:
         return {ids[id]: one for id, one in self._sdk.requests(list(ids)).items() if id in ids}
 
     def _look(self, slots: Mapping[str, Slot]) -> _Seen:
-        """The server's state of those keys, now or from a moment ago."""
+        """The server's state of those keys; at most ``look`` seconds old."""
         seen, now = self._seen, time.monotonic()
         if seen is not None and now - seen.at < self._settings.look and slots.keys() <= seen.keys:
             return seen
@@ -304,8 +304,8 @@ class Skypilot:
         return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))
 
     def _since(self, slot: Slot, cluster: SkyCluster) -> datetime:
-        """Start of billing: when the cloud was asked for machines, as any may exist from then on. SkyPilot truncates to
-        seconds, so never before the launch.
+        """Start of billing (UTC): when SkyPilot asked the cloud for machines, since they may exist from then on. Never
+        before the launch, because SkyPilot truncates times to seconds.
         """
         launch, starting = slot.read("launch.json"), slot.read("starting.json")  # the latter by earlier versions
         since = datetime.fromisoformat(starting["at"]) if starting else cluster.since
@@ -314,8 +314,8 @@ class Skypilot:
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
     def _asked_briefly(self, slot: Slot) -> bool:
-        """Whether only the cloud's refusal can be the cause: SkyPilot also reports "no capacity" for one machine of
-        several, and for machines that came up and did not answer, but not within such a short time.
+        """Whether the launch failed so quickly that no machine can have existed. SkyPilot also reports "no capacity" if
+        some machines of a gang came up, or if machines came up and did not answer, but that takes longer.
         """
         launch, up = slot.read("launch.json") or {}, slot.read("up.json")
         if int(launch.get("nodes", 2)) > 1:
@@ -368,7 +368,7 @@ class Skypilot:
         return from_record(slot.keep_first("gone.json", record))
 
     def _may_still_save(self, slot: Slot) -> bool:
-        """Whether its agent was asked to stop, and has time left to save."""
+        """Whether the agent was told to stop and still has time to save."""
         cancelled = slot.read("cancelled.json")
         if cancelled is None or datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
             return False
@@ -384,7 +384,7 @@ class Skypilot:
             return True  # out of reach for us is not out of reach for the node
 
     def _end(self, slot: Slot, key: str) -> None:
-        """Have the cluster taken down, and again if that came to nothing."""
+        """Request the end of the cluster, and request it again if it had no effect."""
         asked = slot.read("down.json")
         if asked is not None:
             passed = datetime.now(UTC) - datetime.fromisoformat(asked["wall"])

@@ -10,7 +10,7 @@ import shlex
 
 from broker.runfolder.agent_requirements import OBSTORE, requirements
 
-# A folder of each attempt's own, and in it of each rank's: nodes, and attempts, may share one home.
+# One folder per attempt, and in it one per rank: nodes and attempts may share a home folder.
 _FOLDER = ".gpubroker"
 
 
@@ -68,7 +68,6 @@ def setup_script(key: str) -> str:
 
 
 def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
-    """Becomes the agent. ``workdir``: whether the job brought a working folder, which SkyPilot copies to a place of its
-    own."""
+    """Runs the agent. ``workdir``: whether the job has a working folder, which SkyPilot copies to its own place."""
     copied = ' --workdir "$HOME/sky_workdir"' if workdir else ""
     return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=copied)

@@ -16,7 +16,7 @@ CLOUDS: Mapping[str, str] = {
 # Clouds without instance types: machines are requested by size.
 BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
 _WITHOUT_ZONES = frozenset({"azure", "lambda", "nebius", "kubernetes", "ssh"})
-# Prices that are the same everywhere are listed under a name that is no region; SkyPilot chooses one.
+# Providers list prices that are equal in all regions under these names; SkyPilot then chooses the region.
 _NO_REGION = "global"
 _NO_REGIONS_OF = frozenset({("runpod", "secure")})
 # ``use1-az6``, ``usw2-lax1-az1``: the same place for every account; its name, ``us-east-1a``, is the account's own.

@@ -45,7 +45,7 @@ _CLOUDS = "`sky check` lists the clouds its API server may use, and what is miss
 # Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
 # sky/exceptions.py of 0.14.
 _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
-    # SkyPilot does not pass on which refusal it was: no capacity, no quota, or a right that is missing.
+    # SkyPilot does not say which refusal it was: no capacity, no quota, or a missing permission.
     "ResourcesUnavailableError": (NoCapacity, "`sky logs --provision CLUSTER` has the cloud's own words"),
     "ProvisionPrechecksError": (TryAnotherOffer, _CLOUDS),
     "NotSupportedError": (TryAnotherOffer, ""),
@@ -110,8 +110,8 @@ class Sdk:
     """The SDK, of whatever server it is configured for."""
 
     def __init__(self, module: Any = None, url: str | None = None) -> None:
-        """``module`` and ``url`` stand in for SkyPilot and its server. Raises `MissingExtra` when SkyPilot is not
-        installed; imports nothing yet (that takes seconds)."""
+        """``module`` and ``url``: replacements of SkyPilot and its server, for tests. Raises `MissingExtra` if SkyPilot
+        is not installed; does not import it yet, because that takes seconds."""
         if module is None and find_spec("sky") is None:
             raise MissingExtra(EXTRA, "engine 'skypilot'")
         self._module, self._url = module, url
@@ -136,8 +136,8 @@ class Sdk:
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
 
     def launch(self, config: Mapping[str, Any], cluster: str) -> str:
-        """Request the task on a cluster of that name, which is taken down at its end; returns the request's id.
-        SkyPilot copies the task's files to its server first. Raises the broker's errors for the task's.
+        """Request the task on a cluster of that name, which SkyPilot takes down at its end; returns the request's id.
+        SkyPilot copies the task's files to its server first. Raises `BrokerError`.
         """
         secrets = tuple(str(value) for value in config.get("secrets", {}).values())
         sky = self._sky
@@ -194,18 +194,18 @@ class Sdk:
             self._sky.status(list(names), refresh=self._sky.StatusRefreshMode.FORCE, all_users=True)
 
     def stop_launching(self, id: str) -> None:
-        """Abort a request. Returns at once; one that has finished is fine."""
+        """Abort a request. Returns at once; does nothing for a finished request."""
         with _ours():
             self._sky.api_cancel([id], silent=True)
 
     def down(self, cluster: str) -> str:
-        """Ask for the end of a cluster and all its machines; the request's id."""
+        """Request the end of a cluster and all its machines; returns the request's id."""
         with _ours():
             return str(self._sky.down(cluster))
 
 
 def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
-    """The error of ours that an exception of SkyPilot's amounts to, without colours and without the secrets."""
+    """The broker's error for an exception of SkyPilot, without terminal colours and without ``secrets``."""
     said = _COLOURS.sub("", str(error)).strip() or type(error).__name__
     for secret in filter(None, secrets):
         said = said.replace(secret, "…")
@@ -223,7 +223,7 @@ def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
 
 @contextmanager
 def _ours(secrets: Iterable[str] = ()) -> Iterator[None]:
-    """Whatever SkyPilot raises comes out as one of our errors."""
+    """Turns any exception of SkyPilot into a `BrokerError`."""
     try:
         yield
     except BrokerError:

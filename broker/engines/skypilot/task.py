@@ -23,18 +23,18 @@ from broker.placement.feasibility import request_served
 
 
 def cluster_name(key: str) -> str:
-    """The key, behind a letter where it begins with none: SkyPilot wants one."""
+    """The key, with a letter before it if it starts with none: SkyPilot requires a letter."""
     return key if key[:1].isalpha() else f"gpubroker-{key}"
 
 
 def key_of(cluster: str) -> str:
-    """The key that `cluster_name` made that name from."""
+    """The key of a cluster: the inverse of `cluster_name`."""
     rest = cluster.removeprefix("gpubroker-")
     return rest if not rest[:1].isalpha() else cluster
 
 
 def waits_in_line(cloud: str | None) -> bool:
-    """Whether machines there are queued for, so that a launch under way is no machine yet."""
+    """Whether launches on that cloud wait in a queue, so that a pending launch has no machine yet."""
     return cloud in BY_SIZE
 
 
@@ -46,7 +46,7 @@ def task_config(
     and what `places.infra` raises.
     """
     job, key = launch.job, launch.key
-    # Of a job with a snapshot the agent brings what was local; nothing is read from this machine's disk for it.
+    # For a job with a snapshot, the agent fetches the local files from the run store, not from this machine's disk.
     copied = job.workdir if job.snapshot is None else None
     mounts = {
         place: _absolute(source)
@@ -97,7 +97,7 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
 
 
 def _further(request: MachineRequest) -> dict[str, Any]:
-    """What the job asks for beside the machine."""
+    """The job's requirements beyond the machine."""
     fields = {
         "disk_size": math.ceil(request.disk_gib) if request.disk_gib else None,
         "disk_tier": request.disk_tier and request.disk_tier.value,
@@ -109,14 +109,14 @@ def _further(request: MachineRequest) -> dict[str, Any]:
 
 
 def _size(offer: Offer, request: MachineRequest | None) -> dict[str, float]:
-    """Processors and GiB of memory, always explicit: SkyPilot's defaults are not our decision."""
+    """CPUs and GiB of memory, always explicit, so that SkyPilot's defaults do not apply."""
     cpus = (request.cpus if request else None) or offer.cpus or 1
     memory = (request.memory_gib if request else None) or offer.memory_gib
     return {"cpus": cpus, **({"memory": memory} if memory else {})}
 
 
 def _absolute(source: Any) -> Any:
-    """Paths of this machine in full, whatever folder the broker runs in; addresses and buckets as they stand."""
+    """A local path as an absolute one, independent of the broker's folder; URLs of buckets unchanged."""
     if not is_local(source):
         return source
     return str(Path(source).expanduser().absolute())
