@@ -1,1 +1,1 @@
-"""What was spent: what it will come to, and what is out of the ordinary."""
+"""Analysis of spending: forecasts, anomalies, changes between months, idle capacity, and FOCUS exports."""

@@ -1,5 +1,5 @@
-"""What a month's figures advise, each with its arithmetic. Pure, so that last month's advice can be told again and
-compared with what the same costs now."""
+"""Advice from a month's figures, each with its arithmetic. Pure, so that last month's advice can be computed again and
+compared with the cost of the same things now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORTH_SAYING = 0.01  # of the month's spending
 
 
 class AdviceKind(StrEnum):
-    """What it is about."""
+    """The subject of an advice."""
 
     WASTE = "waste"
     IDLE = "idle"
@@ -26,8 +26,8 @@ class AdviceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MonthAdvice:
-    """``about``: a team's project, or capacity; ``cost``: of the month (USD), ``because``: how it was reckoned, ``do``:
-    what would lower it."""
+    """``about``: a team's project, or capacity; ``cost``: USD in the month; ``because``: its derivation; ``do``: what
+    lowers it."""
 
     kind: AdviceKind
     about: str
@@ -37,7 +37,7 @@ class MonthAdvice:
 
 
 def advice(cells: Month, idle: Iterable[IdleCapacity]) -> list[MonthAdvice]:
-    """What costs at least 1 % of the month's spending, idle capacity included, dearest first."""
+    """Advice on costs of at least 1 % of the month's spending, including idle capacity, most expensive first."""
     held = list(idle)
     whole = total(cells) + sum((one.cost for one in held), Money.ZERO)
     found = [*_of_waste(cells), *map(_of_idle, held), *_of_untagged(cells)]

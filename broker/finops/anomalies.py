@@ -1,10 +1,10 @@
-"""Days on which more was spent than the weeks before explain. Pure; USD as floats, because only ratios are compared.
+"""Anomalies: days with more spending than the weeks before explain. Pure; USD as floats, because only ratios matter.
 
-Two scores, and a day is out of the ordinary only where both say so: how far it lies above the 95th percentile of the
-last 28 days, which knows how uneven they were, and how far above the smoothed level in units of the usual surprise
-(median absolute residual, scaled as a standard deviation), which knows where they were heading. Planned spending
-(purchases, reservations, accepted jobs) is known beforehand and is taken off first: it never alarms. Nothing is netted:
-each series is judged by itself.
+A day is an anomaly only if two scores exceed their thresholds: its ratio to the 95th percentile of the last 28 days,
+which accounts for their spread, and its distance above the smoothed level in units of the usual residual (median
+absolute residual, scaled as a standard deviation), which accounts for their trend. Planned spending (purchases,
+reservations, accepted jobs) is known beforehand and is subtracted first, so it never raises an alarm. Each series is
+judged by itself; a decrease in one does not offset an increase in another.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from statistics import median
 
 WINDOW = 28
-"""Days before a day that it is compared with."""
+"""The number of preceding days that a day is compared with."""
 
 WARM_UP = 14
-"""Days from the first spending on that are not judged."""
+"""The number of days from the first spending on that are not judged."""
 
 _PERCENTILE = 0.95
 _SMOOTHING = 0.3
@@ -28,8 +28,8 @@ _LEAST_OF_HIGHEST = 0.05  # of the dearest day so far: what a pause in the spend
 
 @dataclass(frozen=True, slots=True)
 class AlarmThreshold:
-    """What both scores must exceed. ``ratio``: the day over the 95th percentile; ``surprise``: over the level, in
-    scaled residuals."""
+    """The thresholds of both scores. ``ratio``: the day divided by the 95th percentile; ``surprise``: the excess over
+    the level, in scaled residuals."""
 
     ratio: float = 1.2
     surprise: float = 1.5
@@ -37,21 +37,21 @@ class AlarmThreshold:
 
 @dataclass(frozen=True, slots=True)
 class DayScore:
-    """A day's scores; ``excess``: what it cost above the smoothed level (USD)."""
+    """A day's scores; ``excess``: its cost above the smoothed level (USD)."""
 
     ratio: float
     surprise: float
     excess: float
 
     def exceeds(self, at: AlarmThreshold) -> bool:
-        """Whether both scores say so."""
+        """Whether both scores exceed their thresholds."""
         return self.ratio > at.ratio and self.surprise > at.surprise
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Consecutive days out of the ordinary, by their numbers in the series, both included: one alarm. ``excess``: what
-    they cost above the usual level (USD)."""
+    """Consecutive anomalous days, which raise one alarm: numbers of the first and the last day in the series.
+    ``excess``: their cost above the usual level (USD)."""
 
     first: int
     last: int
@@ -59,9 +59,9 @@ class Incident:
 
 
 def scores(days: Sequence[float], planned: Sequence[float] | None = None, *, since: int = 0) -> list[DayScore | None]:
-    """The scores of each day by the days before it; None while there are too few, and before the day ``since``.
-    ``planned``: the part of each day that was known beforehand (USD). A day of refunds counts as one without spending.
-    Raises ValueError where the two have different lengths."""
+    """The scores of each day, from the days before it; None while these are too few, and before the day ``since``.
+    ``planned``: the planned part of each day (USD). A day with net refunds counts as one without spending. Raises
+    ValueError if the lengths differ."""
     known = planned if planned is not None else [0.0] * len(days)
     unexplained = [max(0.0, amount - part) for amount, part in zip(days, known, strict=True)]
     start = next((i for i, amount in enumerate(unexplained) if amount), len(unexplained))
@@ -90,7 +90,7 @@ def _score(amount: float, before: Sequence[float], highest: float) -> DayScore:
 
 
 def _percentile(amounts: Sequence[float]) -> float:
-    """With linear interpolation."""
+    """The 95th percentile, with linear interpolation."""
     ordered = sorted(amounts)
     place = _PERCENTILE * (len(ordered) - 1)
     below = int(place)

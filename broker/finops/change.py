@@ -1,16 +1,16 @@
-"""Why more or less was spent in one month than in another. Pure; every micro-dollar of the change is in one part.
+"""Why spending differs between two months. Pure; every micro-dollar of the change is in exactly one part.
 
-What ran is compared per group: a team's project, with and without GPUs apart. Within a group, as price, volume and mix
-are told apart in cost accounting, with hours h and price p per hour in each place, H and P of the group as a whole, and
-0 for the month before:
+Use is compared by group: a team's project, separately with and without GPUs. Within a group, the price-volume-mix
+analysis of cost accounting applies. With hours h and price p per hour in each place, H and P of the whole group, and 0
+for the month before:
 
-- volume: (H - H0) * P0, more or fewer hours at the price that the group paid on average;
-- mix:    sum of h * r less H * P0, the same hours in dearer or cheaper places, where r is the place's price the month
-          before, or now where it was not used then;
+- volume: (H - H0) * P0, more or fewer hours at the group's average price;
+- mix:    sum of h * r less H * P0, the same hours in more or less expensive places, where r is the place's price in the
+          month before, or its price now if it was not used then;
 - price:  sum of h * (p - r), the same places at other prices.
 
-Before that, waste is taken out: work that was lost, as its attempt ended after its last checkpoint. A group that ran in
-one of the months only is new or has ended; charges for no time (transfers, corrections) are other charges.
+Waste is subtracted first: lost work after an attempt's last checkpoint. A group that ran in only one of the months is
+new or has ended. Charges without a time (transfers, corrections) are other charges.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOBODY = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where money is compared: whose it is and where it was spent. None: not tagged, or no machine."""
+    """The unit of comparison: owner and place of spending. None: not tagged, or no machine."""
 
     team: str | None
     project: str | None
@@ -44,7 +44,7 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """``aws us-east-1 H100 spot``; empty where no machine is known."""
+        """``aws us-east-1 H100 spot``; empty if no machine is known."""
         if self.provider is None:
             return ""
         return " ".join(filter(None, (self.provider, self.region, self.accelerator or "CPU", self.capacity_type)))
@@ -52,8 +52,8 @@ class Cell:
 
 @dataclass(slots=True)
 class Used:
-    """What a cell came to in a month. ``time``: of accelerators, or of machines without one, in milliseconds.
-    ``wasted`` and ``wasted_time``: how much of both was lost work."""
+    """The sums of a cell in a month. ``time``: milliseconds of accelerators, or of machines without one. ``wasted`` and
+    ``wasted_time``: the parts that were lost work."""
 
     spent: Money = Money.ZERO
     time: int = 0
@@ -62,7 +62,7 @@ class Used:
 
 
 class Part(StrEnum):
-    """Why the sum changed."""
+    """The cause of a change."""
 
     NEW = "new"
     ENDED = "ended"
@@ -75,8 +75,8 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An amount (USD) by which more was spent than the month before, less where it is negative, and why. ``place`` is
-    empty where it is about all places of the group."""
+    """A change of spending against the month before (USD; negative: less), with its cause. ``place`` is empty if the
+    change is for all places of the group."""
 
     part: Part
     owner: str
@@ -88,7 +88,7 @@ Month = Mapping[Cell, Used]
 
 
 def changes(before: Month, after: Month) -> list[Change]:
-    """What the change consists of, largest first; all of it adds up to the change of what was spent, exactly."""
+    """The parts of the change, largest first. They add up exactly to the change of the total."""
     found: list[Change] = []
     groups: dict[tuple[str, bool], set[Cell]] = {}
     for cell in {**before, **after}:
@@ -99,7 +99,7 @@ def changes(before: Month, after: Month) -> list[Change]:
 
 
 def total(month: Month) -> Money:
-    """What was spent in a month."""
+    """The total spending of a month, USD."""
     return sum((used.spent for used in month.values()), Money.ZERO)
 
 

@@ -1,10 +1,9 @@
-"""What spending comes to by the end of a period: the sum of the days that are left, with an interval. Pure; USD as
-floats, because they are estimates.
+"""Forecasts the spending of the remaining days of a period, with an interval. Pure; USD as floats: estimates.
 
-The estimate is `smoothing`. The interval is not the one of the formula alone: real spending shifts in ways that the
-model does not know, and then the formula promises too much. So the misses of the same method on the earlier days of the
-same series count, in units of what the formula expected (conformal prediction with a prior); a series too short to have
-any gets the formula's interval, widened.
+The estimate comes from `smoothing`. The formula's interval alone is too narrow, because real spending shifts in ways
+that the model does not know. So the interval uses the errors of the same method on earlier days of the same series, in
+units of the formula's standard deviation (conformal prediction with a prior). A series too short for such errors gets
+the formula's interval, widened.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from statistics import NormalDist
 from broker.finops.smoothing import Smoothed, smooth
 
 COVERED = 0.8
-"""The share of intervals that should contain what comes."""
+"""The share of intervals that should contain the actual spending."""
 
 LEAST_DAYS = 5
 """Fewer days of history allow no estimate."""
 
-# What the formula's deviations are worth before the series has said anything: two fifths more, with the weight of ten
-# misses. A past miss counts a third, because those of neighbouring days overlap.
+# The prior: the formula's deviation times 1.4, with the weight of ten errors. An observed error counts a third, because
+# the errors of neighbouring days overlap.
 _WIDER = 1.4
 _PRIOR_WEIGHT = 10.0
 _MISS_WEIGHT = 1 / 3
@@ -37,7 +36,7 @@ _SMALLEST_DEVIATION = 0.01  # of the estimate itself
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The sum of the days ahead: the estimate, and the bounds of the interval of `COVERED` (USD, 0 or more)."""
+    """The spending of the days ahead: the estimate, and the bounds of the `COVERED` interval (USD, 0 or more)."""
 
     amount: float
     low: float
@@ -45,8 +44,8 @@ class Expectation:
 
 
 def expect(days: Sequence[float], ahead: int) -> Expectation | None:
-    """What the ``ahead`` days after ``days`` (daily spending, oldest first, without gaps) come to together; None for
-    fewer than `LEAST_DAYS`. Raises ValueError for a negative ``ahead``."""
+    """The total of the ``ahead`` days after ``days`` (daily spending in USD, oldest first, no gaps); None for fewer
+    than `LEAST_DAYS` days. Raises ValueError for a negative ``ahead``."""
     if ahead < 0:
         raise ValueError(f"{ahead} days ahead")
     if len(days) < LEAST_DAYS:
@@ -63,7 +62,7 @@ def _deviation(found: Smoothed, ahead: int) -> float:
 
 
 def _reach(days: Sequence[float], ahead: int) -> float:
-    """How many deviations the interval reaches to each side."""
+    """The half-width of the interval, in standard deviations."""
     misses = sorted([*_prior(), *((miss, _MISS_WEIGHT) for miss in _misses(days, ahead))])
     missing = COVERED * sum(weight for _, weight in misses)
     for miss, weight in misses:
@@ -82,8 +81,8 @@ def _prior() -> Iterator[tuple[float, float]]:
 
 
 def _misses(days: Sequence[float], ahead: int) -> Iterator[float]:
-    """How far off the same method was from earlier days, in deviations: as many days ahead, or at least half as many
-    where the series ends."""
+    """The errors of the same method on earlier days, in standard deviations, for as many days ahead, or at least half
+    as many at the end of the series."""
     for origin in range(_FIRST_ORIGIN, len(days), _EVERY):
         reached = min(ahead, len(days) - origin)
         if not reached or reached * 2 < ahead:

@@ -1,4 +1,4 @@
-"""What owned and reserved capacity cost in hours in which nobody used it. Pure."""
+"""The cost of owned and reserved capacity in hours without use. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.finops.change import Month
 
 _MILLI = timedelta(milliseconds=1)
-# A commitment is a discount and no capacity, so that none of it can lie idle.
+# A commitment is a discount, not capacity, so it cannot be idle.
 _USED_AS = {HoldingKind.OWNED: CapacityType.OWNED, HoldingKind.RESERVATION: CapacityType.RESERVED}
 
 
 @dataclass(frozen=True, slots=True)
 class IdleCapacity:
-    """Held accelerators of a kind. Times are of accelerators, in milliseconds; ``paid``: for all of the time held (USD,
-    payments in advance spread evenly over the term), ``cost``: the part of it for the idle time."""
+    """Held accelerators of a kind. Times are accelerator milliseconds. ``paid``: USD for the whole held time, with
+    prepayments spread evenly over the term; ``cost``: its part for the idle time."""
 
     accelerator: str
     kind: CapacityType
@@ -30,7 +30,8 @@ class IdleCapacity:
 
 
 def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: datetime) -> list[IdleCapacity]:
-    """Of the half-open time (UTC), by accelerator and kind. More use than was held leaves nothing idle."""
+    """Idle capacity from ``start`` until before ``end`` (UTC), by accelerator and kind. None is idle where use exceeds
+    what was held."""
     held: dict[tuple[str, CapacityType], tuple[int, Money]] = {}
     for holding in holdings:
         first, last = max(start, holding.starts), min(end, holding.ends)

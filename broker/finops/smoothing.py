@@ -29,8 +29,7 @@ class Smoothed:
 
 
 def smooth(days: Sequence[float]) -> Smoothed:
-    """The weight and level that would have foretold each day from those before it best. Raises ValueError for no
-    day."""
+    """The weight and level with the least squared error of one-day forecasts. Raises ValueError for an empty series."""
     if not days:
         raise ValueError("no day to smooth")
     error, weight, level = min(_fit(days, weight) for weight in _WEIGHTS)

@@ -1,1 +1,1 @@
-"""The page of `gpubroker serve`: HTML made on the server, which works without JavaScript."""
+"""The web page of `gpubroker serve`: HTML rendered on the server, usable without JavaScript."""

@@ -1,4 +1,4 @@
-"""The page and the API at one address: each behind its own gate, with its own headers."""
+"""The page and the API at one address, each with its own authentication and headers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FILES, _API = "/static", ("/api/", "/healthz", "/metrics")
 
 
 def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport: Transport) -> ASGIApp:
-    """What answers requests: the API with health and metrics, and the page. Wrong tokens count together."""
+    """The application of API, health, metrics and page. They share the count of wrong tokens."""
     wrong, more = WrongTokens(), _ONLY_TLS if transport.encrypted else {}
     described = Envelope(api(broker, service, wrong))
     pages = Envelope(page(broker, health, Cookie(transport.encrypted), wrong), OF_PAGES | more)
@@ -60,7 +60,7 @@ def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport
 
 
 def page(broker: Broker, health: Pulses, cookie: Cookie, wrong: WrongTokens) -> FastAPI:
-    """The page alone, to be put into an `Envelope`."""
+    """The page alone, without the `Envelope` that a caller puts around it."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
     app.state.health = health
     form = Depends(read_form)

@@ -1,4 +1,4 @@
-"""What waits for approval, with its arithmetic, and the two answers."""
+"""Approval requests with their arithmetic, and the forms to approve or refuse them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_REASON = 500
 
 
 def approval_list(by: By, decided: Annotated[bool, Query()] = False) -> Response:
-    """Requests, standing grants, purchases; with buttons for whoever is asked."""
+    """Requests, standing grants and purchases; with buttons for approvers."""
     found = shown.approval_list(by.caller, decided=decided)
     answerable = {one.job for one in found.requests if one.mine and by.caller.access.may(Permission.APPROVE, one.team)}
     values = {"found": found, "answerable": answerable, "decided": decided}
@@ -26,13 +26,13 @@ def approval_list(by: By, decided: Annotated[bool, Query()] = False) -> Response
 
 
 def grant(by: By, id: str, form: Form) -> Response:
-    """Say yes, as far as the policies ask this person."""
+    """Approve, as far as this person is an approver."""
     changes.grant(by.caller, id, request_key(form), _reason(form))
     return RedirectResponse(AT, 303)
 
 
 def refuse(by: By, id: str, form: Form) -> Response:
-    """Say no."""
+    """Refuse."""
     changes.refuse(by.caller, id, request_key(form), _reason(form))
     return RedirectResponse(AT, 303)
 

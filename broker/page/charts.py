@@ -1,4 +1,4 @@
-"""Charts as points for SVG, which the server draws: no script, and the same figures stand in a table beside each."""
+"""Charts as SVG points, computed on the server without scripts. A table beside each chart has the same figures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ WIDE, HIGH = 600.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class SpendCurve:
-    """The money of a period over its time, in a picture of `WIDE` by `HIGH`. ``spent``: the points of the line;
-    ``ahead``: from now to what is expected at the end; ``limit``: how high the limit lies; ``most``: the amount at the
-    upper edge."""
+    """Spending over a period, in a picture of `WIDE` by `HIGH`. ``spent``: the points of the line; ``ahead``: the line
+    from now to the forecast at the end; ``limit``: the height of the limit; ``most``: the amount at the upper edge."""
 
     spent: str
     ahead: str
@@ -25,7 +24,7 @@ class SpendCurve:
 
 
 def spend_curve(line: BudgetLine, spent: Sequence[Day]) -> SpendCurve:
-    """How a budget's money goes, against its limit and its forecast. ``spent``: at least the start of the period."""
+    """A budget's spending with its limit and forecast. ``spent``: must contain the start of the period."""
     start, end = line.use.period_start, line.use.period_end
     amounts = [line.limit, line.forecast.expected, *(day.total for day in spent)]
     most = max(*amounts, Money(1))

@@ -1,4 +1,4 @@
-"""Templates filled in: how figures are written, what every page has, and that nothing in it is taken for markup."""
+"""Renders templates: formats of figures, the frame of every page, and escaping of all values."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def words(code: object) -> str:
 
 
 def state_of(job: Any) -> str:
-    """A job's state in words, ``stopping`` once its end is asked for."""
+    """A job's state in words; ``stopping`` once its end is requested."""
     return "stopping" if job.cancel_requested and not job.state.final else words(job.state)
 
 
 def part(amount: Money, whole: Money) -> float:
-    """How much of ``whole`` (more than $0) that is, for a bar: from 0 to 100."""
+    """``amount`` in percent of ``whole`` (above $0), for a bar: from 0 to 100."""
     return round(min(max(100 * amount.micros / whole.micros, 0), 100), 2) if whole.micros > 0 else 100.0
 
 
@@ -84,7 +84,7 @@ def drawn(
     at: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    """A page. ``visitor``: who sees it, None before signing in; ``at``: the path of the menu's entry it is under."""
+    """The HTML response of a page. ``visitor``: None before signing in; ``at``: the path of its menu entry."""
     common = {
         "title": title,
         "visitor": visitor,

@@ -1,4 +1,4 @@
-"""The house itself: oneself, people and tokens with the audit log, and whether the service does its work."""
+"""Account, administration (people, tokens, audit log), and health of the service."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LINES = 100  # of the audit log
 
 
 def me(by: By) -> Response:
-    """Who has signed in, what they may, and the end of all their sessions."""
+    """The person signed in, their permissions, and the form that ends all their sessions."""
     found = CallerIdentity.of(by.caller.access)
     return drawn("me.html", by, {"me": found}, title=found.person.name, at="/me")
 
 
 def people_and_tokens(by: By) -> Response:
-    """Who may what, with which tokens, and who changed what. For administrators."""
+    """People with roles and tokens, and the audit log. For administrators."""
     broker = by.caller.broker
     now = broker.clock.now()
     values = {
@@ -35,7 +35,7 @@ def people_and_tokens(by: By) -> Response:
 
 
 def health(by: By, request: Request) -> Response:
-    """What the duties of this process say, and how old the prices of each provider are."""
+    """The state of this process's duties, and the age of each provider's prices."""
     pulses: Pulses = request.app.state.health
     broker = by.caller.broker
     now = broker.clock.now()

@@ -1,4 +1,4 @@
-"""Jobs: the list, one of them, and its end if somebody asks for it."""
+"""Jobs: the list, one job, its output, and its cancellation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Cursor = Annotated[str | None, Query(max_length=500)]
 
 
 def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor: Cursor = None) -> Response:
-    """Jobs, newest first, in pages. Empty filters leave nothing out."""
+    """Jobs, newest first, in pages. An empty filter matches everything."""
     states = tuple(one for one in JobState if one == state)
     if state and not states:
         raise UnknownName("state", state, [one.value for one in JobState])
@@ -47,7 +47,7 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
 
 
 def job(by: By, id: str) -> Response:
-    """One job: where it is, what it costs and why, what happened, what it printed last."""
+    """One job: its place, its cost and the reasons, its events, and the end of its output."""
     view = by.caller.job(id)
     found = shown.job(by.caller, id)
     output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
@@ -65,21 +65,21 @@ def job(by: By, id: str) -> Response:
 
 
 def job_output(by: By, id: str, attempt: Annotated[int | None, Query(ge=1)] = None) -> Response:
-    """The last lines that a job printed."""
+    """The last lines of a job's output."""
     found = shown.logs(by.caller, id, attempt=attempt, tail=_MOST_LINES)
     values = {"id": id, "lines": found.lines, "attempt": attempt, "most": _MOST_LINES}
     return drawn("output.html", by, values, title=f"Output of {id}", at=AT)
 
 
 def cancelling(by: By, id: str) -> Response:
-    """Asks whether a job is really to end."""
+    """The form that confirms a cancellation."""
     changes.changeable(by.caller, id)
     values = {"job": shown.job(by.caller, id)}
     return drawn("cancel.html", by, values, title=f"Cancel {id}?", at=AT)
 
 
 def cancel(by: By, id: str, form: Form) -> Response:
-    """Ends it, checkpoint first."""
+    """Cancel the job, after a last checkpoint."""
     changes.cancel(by.caller, id, request_key(form))
     return RedirectResponse(f"{AT}/{id}", 303)
 

@@ -1,4 +1,4 @@
-"""Offers, and the queue of jobs that want them."""
+"""Offers, and the queue of waiting jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def offer_list(
     live: Annotated[bool, Query()] = False,
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
-    """Offers, the cheapest GPU first, in pages; each with the age of its price. Names may be several, with commas."""
+    """Offers, cheapest GPU first, in pages, with the age of each price. A filter may have several names, separated by
+    commas."""
     kinds = [one for one in CapacityType if one == capacity_type]
     if capacity_type and not kinds:
         raise UnknownName("capacity type", capacity_type, [one.value for one in CapacityType])
@@ -51,7 +52,7 @@ def offer_list(
 
 
 def queue(by: By) -> Response:
-    """The waiting jobs, in turn."""
+    """The waiting jobs in queue order."""
     return drawn("queue.html", by, {"queue": shown.queue(by.caller)}, title="Queue", at="/queue")
 
 

@@ -1,4 +1,4 @@
-"""The menu: which pages have an entry, and who sees it."""
+"""The menu: its entries, and the permission for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.page.visitors import Visitor
 
 @dataclass(frozen=True, slots=True)
 class MenuEntry:
-    """One entry. ``permission``: that of its page."""
+    """One entry. ``permission``: the one that its page needs."""
 
     path: str
     name: str
@@ -31,5 +31,5 @@ MENU = (
 
 
 def menu(visitor: Visitor) -> Sequence[MenuEntry]:
-    """What the visitor may open."""
+    """The entries that the visitor may open."""
     return [one for one in MENU if one.permission is None or visitor.may(one.permission)]

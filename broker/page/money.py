@@ -16,12 +16,12 @@ AT = "/budgets"
 
 
 def budget_list(by: By) -> Response:
-    """Every budget that counts the visitor's teams alone."""
+    """Every budget that counts only teams that the visitor may see."""
     return drawn("budgets.html", by, {"budgets": shown.budget_list(by.caller).budgets}, title="Budgets", at=AT)
 
 
 def budget(by: By, id: str) -> Response:
-    """One of them: day by day, what is held by job and period, who was told of it."""
+    """One budget: spending by day, holds by job and period, and its alerts."""
     lines = {line.spec.id: line for line in shown.budget_lines(by.caller)}
     if id not in lines:
         raise UnknownName("budget", id, ())
@@ -39,5 +39,5 @@ def budget(by: By, id: str) -> Response:
 
 
 def job_ledger(by: By, id: str) -> Response:
-    """The entries that a job's cost is made of."""
+    """The ledger entries that add up to a job's cost."""
     return drawn("ledger.html", by, {"ledger": shown.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs")

@@ -1,4 +1,4 @@
-"""The first page: the month's money, what runs, what waits for whom, what an H100 costs now."""
+"""The first page: the month's spending, running jobs, pending approvals, and the current price of an H100."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GPU, _AGO = "H100", timedelta(days=7)
 
 
 def overview(by: By) -> Response:
-    """Each part for whom it concerns."""
+    """The overview, with the parts that the visitor may see."""
     caller, values = by.caller, dict[str, Any](gpu=_GPU)
     if by.may(Permission.SEE_BUDGETS):
         values["budgets"] = shown.budget_list(caller).budgets

@@ -1,4 +1,4 @@
-"""The one table of pages, each with the permission that it needs. A page that is not here does not exist."""
+"""The table of all pages, each with the permission that it needs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from broker.page.overview import overview
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """One page, or what takes one of its forms. ``permission``: what the visitor must have somewhere, before the
-    endpoint asks for the team at hand; None: whoever has signed in."""
+    """One page, or the target of a form. ``permission``: required in some team before the endpoint checks the team
+    concerned; None: everybody signed in."""
 
     method: str
     path: str

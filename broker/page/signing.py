@@ -1,4 +1,4 @@
-"""Signing in with an API token, once, and out again."""
+"""Signing in with an API token, and signing out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NOBODY = "This token lets nobody in. It may be mistyped, expired or revoked."
 
 
 def asking(request: Request) -> Response:
-    """The form that takes a token."""
+    """The sign-in form."""
     return _form(request.query_params.get("next", "/"))
 
 
 def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
-    """What takes the form: a new session for a good token, the same form again for another."""
+    """The endpoint of the sign-in form: a new session for a valid token, the form again for an invalid one."""
 
     def sign_in(request: Request) -> Response:
         from_here(request)
@@ -47,7 +47,7 @@ def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[
 
 
 def signing_out(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response]:
-    """What ends a session, or all of the person."""
+    """The endpoint that ends a session, or all sessions of the person."""
 
     def sign_out(by: By, form: Form) -> Response:
         sessions.sign_out(broker, by.session, origin=by.caller.origin, everywhere=form.get("everywhere") == "yes")
@@ -64,6 +64,6 @@ def _form(after: str, trouble: str = "", status: int = 200) -> Response:
 
 
 def _inside(path: str) -> str:
-    """A path of this page, whatever was asked: never an address of somebody else's."""
+    """A path of this page to continue at; never an address of another site."""
     safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
     return path if safe else "/"

@@ -1,4 +1,4 @@
-"""Who looks at the page: from the session of a request to what its person may; and whether a form is our own."""
+"""Authentication of the page: from a request's session to the person's permissions; protection against forged forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_FIELDS = 50
 
 
 class ForeignForm(NotAllowed):
-    """A request that changes something and does not come from a form of this page."""
+    """A request to change something that does not come from a form of this page."""
 
     def __init__(self) -> None:
         super().__init__("this did not come from a form of this page", hint="open the page again, and send its form")
@@ -31,24 +31,24 @@ class ForeignForm(NotAllowed):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who has signed in. ``session``: the id of their session, which nobody else may learn."""
+    """A person signed in. ``session``: the id of their session, which is a secret."""
 
     caller: Caller
     session: str
 
     @property
     def form_token(self) -> str:
-        """What forms of this session carry, so that no other site can make one."""
+        """The token in every form of this session, which other sites cannot know."""
         return hmac.new(self.session.encode(), b"form", sha256).hexdigest()
 
     def may(self, permission: Permission) -> bool:
-        """Whether there is anything that they may do that with."""
+        """Whether the visitor has the permission in some team."""
         return self.caller.access.anywhere(permission)
 
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """The cookie of a session. ``secure``: only over TLS; then its name keeps other hosts from setting it."""
+    """The cookie of a session. ``secure``: sent over TLS only, with a name that other hosts cannot set."""
 
     secure: bool
 
@@ -58,7 +58,7 @@ class Cookie:
 
 
 async def read_form(request: Request) -> None:
-    """Put the fields of a form on ``request.state.form``: each once, the last of several. Raises `InvalidInput`."""
+    """Parse the form's fields into ``request.state.form``; of repeated fields the last. Raises `InvalidInput`."""
     try:
         text = (await request.body()).decode()
         found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
@@ -68,14 +68,14 @@ async def read_form(request: Request) -> None:
 
 
 def form_of(request: Request) -> dict[str, str]:
-    """The fields that `read_form` found."""
+    """The fields that `read_form` parsed."""
     form: dict[str, str] = request.state.form
     return form
 
 
 def from_here(request: Request) -> None:
-    """Raises `ForeignForm` for a request that another site made. Each browser says where it comes from: newer ones in
-    ``Sec-Fetch-Site``, which no page can forge, older ones in ``Origin``."""
+    """Raises `ForeignForm` for a request from another site. Browsers state the origin: newer ones in
+    ``Sec-Fetch-Site``, which pages cannot forge, older ones in ``Origin``."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
     ours = site == "same-origin" if site is not None else urlsplit(origin).netloc == request.headers.get("host")
     if not ours or (not origin and site is None):
@@ -83,8 +83,8 @@ def from_here(request: Request) -> None:
 
 
 def gate(broker: Broker, cookie: Cookie, permission: Permission | None) -> Callable[[Request], None]:
-    """What stands before a page: a session, and a role that allows ``permission`` somewhere (None: any). What changes
-    something comes from a form of that session. Raises `SignInNeeded`, `RoleMissing`, `ForeignForm`."""
+    """The check before a page: a session, and a role with ``permission`` in some team (None: any role). A request that
+    changes something must come from a form of that session. Raises `SignInNeeded`, `RoleMissing`, `ForeignForm`."""
 
     def check(request: Request) -> None:
         request.state.visitor = visitor = _entered(broker, cookie, request)
@@ -99,7 +99,7 @@ def gate(broker: Broker, cookie: Cookie, permission: Permission | None) -> Calla
 
 
 def visitor_of(request: Request) -> Visitor:
-    """The visitor whom the gate let in."""
+    """The visitor that the gate admitted."""
     visitor: Visitor = request.state.visitor
     return visitor
 
@@ -109,7 +109,7 @@ Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 def request_key(form: dict[str, str]) -> str:
-    """The idempotency key that a form was made with. Raises `ForeignForm`."""
+    """The idempotency key of a form. Raises `ForeignForm`."""
     key = form.get("key", "")
     if not (key.isalnum() and key.isascii() and len(key) == 2 * _KEY_BYTES):
         raise ForeignForm
@@ -120,7 +120,7 @@ _KEY_BYTES = 16
 
 
 def new_key() -> str:
-    """A key for a form: sent twice, what it asks for is done once."""
+    """A new idempotency key for a form, so that a form sent twice takes effect once."""
     return secrets.token_hex(_KEY_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""The agent as one file, for bare nodes: a zip that any Python ≥ 3.9 runs, without anything of ours being published.
+"""The agent as one file for bare nodes: a zip archive that any Python ≥ 3.9 runs; nothing has to be published.
 
 It needs obstore beside it, in a folder ``lib`` next to the file or wherever that Python finds it.
 """
@@ -27,7 +27,7 @@ sys.exit(main())
 
 @cache
 def agent_archive() -> bytes:
-    """The same bytes wherever the same agent is packed: nothing of this machine, its clock or its zlib is in them."""
+    """The archive's bytes. They depend on the agent alone, not on this machine, its clock or its zlib."""
     packed = io.BytesIO()
     folder = _PACKAGE.replace(".", "/")
     sources = {
@@ -43,7 +43,7 @@ def agent_archive() -> bytes:
 
 
 def write_agent(folder: Path) -> Path:
-    """The archive as a file in that folder, named after its content; written unless it is there. Raises `OSError`."""
+    """Write the archive into the folder, named by its content, unless it exists. Raises `OSError`."""
     content = agent_archive()
     place = folder / f"agent-{hashlib.sha256(content).hexdigest()[:16]}.pyz"
     if not place.exists():

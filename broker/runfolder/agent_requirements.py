@@ -1,12 +1,12 @@
-"""What the agent needs beside it on a node: exact releases with the SHA-256 of their wheels, for pip and uv.
+"""The agent's dependencies on a node: exact releases with the SHA-256 of their wheels, for pip and uv.
 
-Wheels for Linux on x86-64 and ARM, glibc (manylinux) and musl. A release is raised here by hand: `pip download` for
-each platform, `pip hash` for each file.
+Wheels for Linux on x86-64 and ARM, glibc (manylinux) and musl. To update a release, edit this file by hand: `pip
+download` for each platform, `pip hash` for each file.
 """
 
 from __future__ import annotations
 
-# The first whose Python fits counts; the releases have the interface that the agent uses.
+# The first entry that fits the node's Python applies. All releases have the interface that the agent uses.
 OBSTORE: tuple[tuple[tuple[int, int], str], ...] = (
     ((3, 11), "obstore==0.12.1"),
     ((3, 10), "obstore==0.11.1"),
@@ -37,5 +37,5 @@ _HASHES = {
 
 
 def requirements(obstore: str) -> str:
-    """A requirements file, for ``--require-hashes``, with that obstore and all that it needs."""
+    """A requirements file for ``--require-hashes``: this release of obstore and its dependencies."""
     return "\n".join(" ".join([pin, *(f"--hash=sha256:{one}" for one in _HASHES[pin])]) for pin in (obstore, _TYPING))

@@ -1,4 +1,4 @@
-"""What a command prints, as it prints it: the lines that have come to the run folder since the last look."""
+"""Follows a command's output: the lines that reached the run folder since the last call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker.runfolder.runfolder import RunFolder, no_longer_kept
 
 
 class Printed:
-    """One rank's output in an attempt's run folder, however the machine is reached. Of what was read before, at most
-    the piece that still grows is read again (1 MiB). The agent uploads every few seconds."""
+    """One rank's output in an attempt's run folder. A call reads at most the last, still growing piece (1 MiB) again.
+    The agent uploads every few seconds."""
 
     def __init__(self, folder: RunFolder, attempt: int, rank: int = 0) -> None:
         self._folder, self._attempt, self._rank = folder, attempt, rank
@@ -18,8 +18,8 @@ class Printed:
         self._rest = b""
 
     def new(self) -> Iterator[str]:
-        """The lines that were finished since the last call, oldest first. Raises `Unreachable`, possibly after some;
-        the others then come with the next call."""
+        """The complete lines since the last call, oldest first. Raises `Unreachable`, possibly after some lines; the
+        next call then continues."""
         for number in self._folder.log_pieces(self._attempt, self._rank):
             start = number * PIECE
             if start + PIECE <= self._read:
@@ -33,6 +33,6 @@ class Printed:
             yield from (line.decode(errors="replace") for line in lines)
 
     def last(self) -> list[str]:
-        """What follows the last end of a line; for when nothing more will come."""
+        """The text after the last line break, once no more output will come."""
         rest, self._rest = self._rest, b""
         return [rest.decode(errors="replace")] if rest else []

@@ -14,9 +14,9 @@ from broker.runfolder.node_state import NodeState
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """What the broker grants the node: until when it is paid for (None: nothing is billed), when the job's time is up,
-    whether it must stop now, and for how long it may go on when the lease is not renewed (None: all that time).
-    ``idle``: what of idleness ends it, which the node sees for itself."""
+    """What the broker grants the node: the paid time (None: nothing is billed), the end of the job's granted duration,
+    whether it must stop now, and how long it may continue without a renewed lease (None: until the end). ``idle``: the
+    idleness limits, which the node checks itself."""
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
@@ -41,10 +41,10 @@ class Mailbox(Protocol):
         ...
 
     def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
-        """The lease as it was written last, by whatever process; None where there is none."""
+        """The last written lease, by any process; None if there is none."""
         ...
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
-        """What the node has left there: journal entries after ``attempt.agent_events``, heartbeat, exit record. The
-        exit record is read first, so that no journal entry of an ended attempt is missed."""
+        """What the node wrote: journal entries after ``attempt.agent_events``, heartbeat, exit record. Reads the exit
+        record first, so that no journal entry of an ended attempt is missed."""
         ...

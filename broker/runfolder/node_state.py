@@ -19,7 +19,7 @@ class Dated:
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """The agent's last word (``exit.json``)."""
+    """The agent's record of the attempt's end (``exit.json``)."""
 
     at: datetime
     cause: Cause
@@ -30,10 +30,10 @@ class ExitRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What lies in an attempt's run folder: new journal entries, the heartbeat, the exit record.
+    """The content of an attempt's run folder: new journal entries, the heartbeat, the exit record.
 
-    ``heartbeat_at`` is the node's word and its clock may be off: only that it changes is taken for a sign of life.
-    ``unreachable``: the object store did not answer, so nothing is known, and nothing follows from silence.
+    ``heartbeat_at`` uses the node's clock, which may be wrong: only its change counts as a sign of life.
+    ``unreachable``: the object store did not answer, so a missing heartbeat means nothing.
     """
 
     journal: tuple[Dated, ...] = ()

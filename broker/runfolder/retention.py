@@ -1,7 +1,7 @@
-"""Checkpoints of jobs that have ended: what they take in the store, and letting them go.
+"""Checkpoints of ended jobs: their size in the store, and their deletion.
 
-While a job goes on, its agent keeps the newest ones and deletes the others (`checkpoint.keep`). Afterwards nobody does
-until somebody asks: what is there may be the job's result.
+While a job runs, its agent keeps the newest checkpoints and deletes the others (`checkpoint.keep`). After the job's end
+only a user deletes checkpoints, because they may be the job's result.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from broker.core.errors import Unreachable
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """One checkpoint in the store: its size in bytes; whether it was finished (has a manifest), and whether it is
-    whole: all that its manifest names is there in full length. What is in it is not read: that may be terabytes."""
+    """One checkpoint in the store: its size in bytes, whether it is finished (has a manifest), and whether it is whole
+    (every file of its manifest exists with its full size). The content is not read: that may be terabytes."""
 
     id: str
     size: int
@@ -29,8 +29,8 @@ class StoredCheckpoint:
 
 
 def kept(folder: str) -> tuple[StoredCheckpoint, ...]:
-    """The checkpoints in a job's folder (its URL), oldest first, those that were never finished included. Makes
-    nothing. Raises `Unreachable`."""
+    """The checkpoints in a job's folder (its URL), oldest first, including unfinished ones. Writes nothing. Raises
+    `Unreachable`."""
     place = urlsplit(folder)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
         return ()
@@ -53,8 +53,8 @@ def _is_whole(store: ObjectFolder, checkpoint: str, sizes: Mapping[str, int]) ->
 
 
 def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ...]:
-    """All but the newest that is whole; where none is, but the newest that was finished: people may still get
-    something out of it."""
+    """All but the newest whole checkpoint. If none is whole, all but the newest finished one, which may still be of
+    use."""
     newest_first = found[::-1]
     newest = next((one for one in newest_first if one.whole), None)
     last = newest or next((one for one in newest_first if one.finished), None)
@@ -62,7 +62,8 @@ def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ..
 
 
 def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
-    """Delete them, each one's manifest first, so that half of one is none. May be repeated. Raises `Unreachable`."""
+    """Delete them, each manifest first, so that a partly deleted one no longer counts as a checkpoint. May be repeated.
+    Raises `Unreachable`."""
     with _reaching():
         store = ObjectFolder.open(folder)
         for one in doomed:

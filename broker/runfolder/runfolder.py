@@ -1,8 +1,8 @@
-"""The broker's side of the run folders: what it writes for the agent, what it reads back.
+"""The broker's side of the run folders: it writes documents for the agent and reads the agent's.
 
-`RunFolder` is one job's folder; `RunFolders` is all of them as the reconciler wants them (`broker.runfolder.mailbox`).
-The layout and the documents are the agent's (`broker.agent.formats`). Every call may be repeated. A store that
-does not answer is `Unreachable`; a document that makes no sense is `Malformed`.
+`RunFolder` is one job's folder; `RunFolders` is all of them, as the reconciler's `broker.runfolder.mailbox.Mailbox`.
+`broker.agent.formats` defines layout and documents. Every call may be repeated. Raises `Unreachable` if the store does
+not answer, and `Malformed` for an invalid document.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The agent's last sign of life (UTC). ``phase`` is a word for people; ``step`` of ``total`` as far as known."""
+    """The agent's last sign of life (UTC). ``phase``: a word for people. ``step`` of ``total``: None if unknown."""
 
     at: datetime
     phase: str
@@ -59,7 +59,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolder:
-    """What lies in an attempt's folder. ``journal``: the entries after those already seen, in order."""
+    """The content of an attempt's folder. ``journal``: the entries after those already seen, in order."""
 
     claims: tuple[Claim, ...]
     heartbeat: Heartbeat | None
@@ -69,7 +69,7 @@ class AttemptFolder:
 
 @dataclass(frozen=True, slots=True)
 class KeptOutput:
-    """A result, and which rank of which attempt has written it."""
+    """A result, and the attempt and rank that wrote it."""
 
     attempt: int
     rank: int
@@ -77,7 +77,7 @@ class KeptOutput:
 
 
 def no_longer_kept(size: int) -> str:
-    """The line that stands for the first bytes of an output, where these are gone."""
+    """The line that replaces the first bytes of an output that are no longer kept."""
     return f"[the first {size:,} bytes are no longer kept]"
 
 
@@ -85,28 +85,28 @@ class RunFolder:
     """One job's folder: its attempts and its checkpoints."""
 
     def __init__(self, runs_url: str, job_id: str) -> None:
-        """``runs_url``: where all run folders lie (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``). Opens nothing
-        that is remote; makes a local folder, for its owner only. Raises `Unreachable`."""
+        """``runs_url``: the place of all run folders (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``). Makes no
+        connection; creates a local folder, readable by its owner only. Raises `Unreachable`."""
         self.url = f"{runs_url.rstrip('/')}/{job_id}"
         with self._reaching():
             self._store = ObjectFolder.open(self.url)
 
     def attempt_url(self, attempt: int) -> str:
-        """What the agent is given as ``--folder``."""
+        """The URL of an attempt's folder: the agent's ``--folder``."""
         return f"{self.url}/{attempt_path(attempt, '').rstrip('/')}"
 
     def write_spec(self, spec: Spec) -> None:
-        """What to run. Written before the lease and the launch, never changed with another meaning."""
+        """Write the spec: before the lease and the launch. A repeated call must not change its meaning."""
         with self._reaching():
             self._store.write_json(attempt_path(spec.attempt, "spec.json"), spec.to_json())
 
     def write_lease(self, attempt: int, lease: Lease) -> None:
-        """How long it is paid for, and whether to stop; replaces the last one."""
+        """Replace the lease: the paid time, and whether to stop."""
         with self._reaching():
             self._store.write_json(attempt_path(attempt, "lease.json"), lease.to_json())
 
     def read_lease(self, attempt: int) -> Lease | None:
-        """The lease as it is now; None before there is one."""
+        """The current lease; None if there is none yet."""
         with self._reaching():
             lease = self._read(attempt, "lease.json")
         try:
@@ -115,7 +115,7 @@ class RunFolder:
             raise Malformed(str(error), where=self.attempt_url(attempt)) from error
 
     def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
-        """What the agents wrote. ``seen``: how many journal entries are known already."""
+        """What the agents wrote. ``seen``: the number of journal entries already read."""
         found = self.read_news(attempt, seen)
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))
@@ -123,8 +123,8 @@ class RunFolder:
         return replace(found, claims=tuple(one for claim in claims if (one := _claim(claim)) is not None))
 
     def read_news(self, attempt: int, seen: int = 0) -> AttemptFolder:
-        """The same without the claims, in three requests. The exit record is read first, so when there is one, the
-        journal beside it is complete."""
+        """As `read_state` without the claims, in three requests. Reads the exit record first, so a journal read with an
+        exit record is complete."""
         with self._reaching():
             ending = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
@@ -133,14 +133,14 @@ class RunFolder:
         return AttemptFolder((), _heartbeat(heartbeat), entries, untrusted.exit_record(ending))
 
     def exits(self, attempt: int) -> dict[int, ExitRecord]:
-        """How each rank ended, of those that have; by rank."""
+        """The exit records of the ranks that have ended, by rank."""
         with self._reaching():
             ranks = {name: rank_of(name, "exit.json") for name in self._store.files(attempt_path(attempt, ""))}
             said = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
         return {rank: ending for rank, one in said.items() if (ending := untrusted.exit_record(one)) is not None}
 
     def checkpoints(self) -> list[Manifest]:
-        """The checkpoints that exist, oldest first; those whose manifest is unreadable are left out. Not verified."""
+        """The finished checkpoints, oldest first, without those with an unreadable manifest. Does not verify them."""
         found = []
         with self._reaching():
             for name in checkpoints.listed(self._store):
@@ -151,7 +151,7 @@ class RunFolder:
         return found
 
     def verify(self, checkpoint: str) -> str | None:
-        """Why a checkpoint cannot be restored; None when sizes and SHA-256 of all its files are right. Reads it all."""
+        """Why a checkpoint cannot be restored; None if sizes and SHA-256 of all files match. Reads all content."""
         with self._reaching():
             try:
                 checkpoints.verify(self._store, checkpoint)
@@ -160,8 +160,8 @@ class RunFolder:
         return None
 
     def logs(self, attempt: int, rank: int = 0) -> Iterator[str]:
-        """The lines that a rank's command has printed, as far as they are uploaded, oldest first. Where the oldest are
-        no longer kept, the first line says so."""
+        """The uploaded lines of a rank's output, oldest first. If the oldest are no longer kept, the first line says
+        so."""
         rest = b""
         pieces = self.log_pieces(attempt, rank)
         if pieces and pieces[0]:
@@ -173,19 +173,19 @@ class RunFolder:
             yield rest.decode(errors="replace")
 
     def log_pieces(self, attempt: int, rank: int) -> list[int]:
-        """The numbers of the pieces of `PIECE` bytes in which a rank's output lies here; the last one still grows."""
+        """The numbers of the stored pieces (`PIECE` bytes) of a rank's output; the last one may still grow."""
         with self._reaching():
             names = self._store.files(attempt_path(attempt, "logs"))
         return [int(name.removesuffix(".log").partition("-")[2]) for name in names if name.startswith(f"{rank}-")]
 
     def log_piece(self, attempt: int, rank: int, number: int) -> bytes:
-        """One piece as it is now; empty when it is not kept any more."""
+        """The current content of a piece; empty if it is no longer kept."""
         with self._reaching():
             return self._store.read(piece_path(attempt, rank, number)) or b""
 
     def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
-        """The results of an attempt as far as they are here, by rank and path; an index that makes no sense is left
-        out, as is an entry that leads out of its folder."""
+        """The uploaded results of an attempt, by rank and path, without invalid indexes and without entries whose path
+        leaves the folder."""
         found: list[KeptOutput] = []
         with self._reaching():
             for name in self._store.files(attempt_path(attempt, "")):
@@ -196,8 +196,8 @@ class RunFolder:
         return tuple(sorted(found, key=lambda one: (one.rank, one.file.path)))
 
     def output_content(self, attempt: int, file: OutputFile, start: int = 0) -> Iterator[bytes]:
-        """The content of a result from byte ``start`` on, not verified. Raises `Unreachable`, `Malformed` where it is
-        gone."""
+        """The content of a result from byte ``start`` on, not verified. Raises `Unreachable`, and `Malformed` if it no
+        longer exists."""
         return self._content(attempt_path(attempt, file.object), file.size, start)
 
     def checkpoint_content(self, checkpoint: Manifest, file: SavedFile, start: int = 0) -> Iterator[bytes]:
@@ -214,7 +214,7 @@ class RunFolder:
             raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
 
     def usage(self, attempt: int) -> list[Usage]:
-        """How busy the accelerators were whenever an agent looked, oldest first; what makes no sense is left out."""
+        """The agents' samples of accelerator utilisation, oldest first, without invalid ones."""
         found = []
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))
@@ -234,7 +234,7 @@ class RunFolder:
         return sorted(found, key=lambda one: one.at)
 
     def _read(self, attempt: int, name: str) -> dict[str, Any] | None:
-        """A document that a node can write; None where there is none, or none that can be read."""
+        """A document that a node may have written; None if it is missing or unreadable."""
         content = self._store.read(attempt_path(attempt, name), most=untrusted.MAX_DOCUMENT)
         return None if content is None else untrusted.document(content)
 
@@ -263,17 +263,16 @@ def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
     return Heartbeat(at, phase, step, untrusted.step(total))
 
 
-# Fast enough for a sandbox in which an hour passes in seconds; too busy for a bill of object-store requests.
+# For a sandbox in which an hour passes in seconds. On a real object store so many requests would be expensive.
 _BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 
-# More jobs than run at once: opening a folder anew for each look would take longer than the look.
+# Open folders kept, more than jobs running at once: opening a folder takes longer than a read.
 _MOST_FOLDERS = 20_000
 
 
 class RunFolders:
-    """Every job's run folder below one URL. ``intervals``: how often agents do what; by the clock's speed unless
-    given."""
+    """Every job's run folder below one URL. ``intervals``: the agents' intervals; default: by the clock's speed."""
 
     def __init__(self, runs_url: str, clock: Clock, intervals: Intervals | None = None) -> None:
         self._runs_url = runs_url
@@ -289,7 +288,7 @@ class RunFolders:
         return self.of(view.id).attempt_url(attempt.number)
 
     def prepare(self, view: JobView, attempt: AttemptView, lease: Granted) -> None:
-        """The lease first: an agent that finds the spec finds how long it may run, too."""
+        """Writes the lease first, so that an agent that finds the spec also finds its lease."""
         self.write_lease(view, attempt, lease)
         self.of(view.id).write_spec(self.spec(view, attempt))
 
@@ -327,11 +326,11 @@ class RunFolders:
         )
 
     def usage(self, view: JobView, attempt: AttemptView) -> list[Usage]:
-        """What the agents saw of the attempt's accelerators. Raises `Unreachable`."""
+        """The agents' samples of the attempt's accelerators. Raises `Unreachable`."""
         return self.of(view.id).usage(attempt.number)
 
     def spec(self, view: JobView, attempt: AttemptView) -> Spec:
-        """What the agent is told to do. Names of secrets and their values are not in it."""
+        """The attempt's spec, without names or values of secrets."""
         job = view.job
         # Stopping takes the command's grace, as long again for the upload, and a little; it must fit into the time
         # that the hold pays for after `paid_until`.
@@ -358,12 +357,12 @@ class RunFolders:
 
 
 def _workdir(folder: str | None) -> str | None:
-    """Of a job without a snapshot, which an older version accepted: the folder itself."""
+    """The working folder of a job without a snapshot, which an older version accepted."""
     return str(Path(folder).expanduser().absolute()) if folder else None
 
 
 def _commit(snapshot: FileSnapshot | None) -> dict[str, str]:
-    """The Git commit for programs that record it: ``.git`` is no part of a snapshot."""
+    """Variables with the Git commit, for programs that record it: a snapshot does not contain ``.git``."""
     git = snapshot.git if snapshot else None
     return {"GPUBROKER_GIT_COMMIT": git.commit} if git and git.commit else {}
 

@@ -1,7 +1,7 @@
 """Reads what a node wrote. A node may be broken or hostile: every document is bounded in size and read field by field.
 
-What cannot be read counts as not written. Stopping, limits and settlement follow from the engine and from the broker's
-own records then, never from a document that a node can spoil. Pure.
+An unreadable document counts as missing. Stopping, limits and settlement then follow from the engine and from the
+broker's own records, never from a document that a node can spoil. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.core.events.outcomes import Cause
 from broker.runfolder.node_state import Dated, ExitRecord
 
 MAX_DOCUMENT = 8 * 1024 * 1024
-"""Bytes of the largest document that is read: some 40,000 journal entries. An agent's own are far smaller."""
+"""Maximum bytes of a document: about 40,000 journal entries. Documents of a correct agent are far smaller."""
 _MAX_ENTRY = 16 * 1024  # bytes of one journal entry
 _MAX_TEXT = 2000  # characters of evidence
 _MAX_WORD = 200  # characters of a phase
@@ -29,7 +29,7 @@ _STATUSES = range(-256, 1024)
 
 
 def document(content: bytes) -> dict[str, Any] | None:
-    """The JSON object, or None for anything else: torn, too large, too deep, no object."""
+    """The JSON object; None if the content is incomplete, too large, nested too deep, or not an object."""
     if len(content) > MAX_DOCUMENT:
         return None
     try:
@@ -40,8 +40,8 @@ def document(content: bytes) -> dict[str, Any] | None:
 
 
 def journal(values: Mapping[str, Any] | None, seen: int) -> tuple[Dated, ...]:
-    """The entries after the first ``seen``, up to the first one that is no agent's to write: behind that one nothing
-    is believed, so that the count of what was read stays true."""
+    """The entries after the first ``seen``, up to the first one that an agent must not write. Later ones are ignored,
+    so that the number of entries read stays correct."""
     entries = (values or {}).get("entries")
     found = []
     for entry in entries[seen:] if isinstance(entries, list) else []:
@@ -53,8 +53,7 @@ def journal(values: Mapping[str, Any] | None, seen: int) -> tuple[Dated, ...]:
 
 
 def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
-    """How the agent says that it ended; None where the cause or the time cannot be read. Other fields are left out one
-    by one."""
+    """The agent's record of its end; None if cause or time are invalid. Other invalid fields are dropped one by one."""
     try:
         cause, at = Cause((values or {})["cause"]), from_text((values or {})["at"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -70,7 +69,7 @@ def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
 
 
 def outputs(values: Mapping[str, Any] | None) -> tuple[OutputFile, ...]:
-    """The results that an index names; those that make no sense are left out."""
+    """The results that an index names, without invalid ones."""
     rows, found = (values or {}).get("files"), []
     for row in rows if isinstance(rows, list) else []:
         try:
@@ -83,18 +82,18 @@ def outputs(values: Mapping[str, Any] | None) -> tuple[OutputFile, ...]:
 
 
 def step(value: object) -> int | None:
-    """A step, or None for what is none."""
+    """A training step, or None if the value is invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_STEP else None
 
 
 def text(value: object, longest: int = _MAX_WORD) -> str:
-    """Text without control characters, cut to ``longest`` characters; empty for what is none."""
+    """Text without control characters, cut to ``longest`` characters; empty if the value is not text."""
     return "".join(c if c.isprintable() else " " for c in value[:longest]) if isinstance(value, str) else ""
 
 
 @cache
 def _body() -> TypeAdapter[EventBody]:
-    """Built when a first event is read: plans load this module and read none."""
+    """Built at the first event, because plans load this module and read no events."""
     return TypeAdapter(EventBody)
 
 

@@ -1,4 +1,4 @@
-"""The application: routes behind their gates, problem details for every error, limits for every request."""
+"""The ASGI application: routes with their permissions, problem details for every error, limits for every request."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ OF_THE_API = {
 
 
 def application(broker: Broker, service: ServiceAnswers, health: Pulses, transport: Transport) -> ASGIApp:
-    """The API, and health and metrics, without a page."""
+    """The API with health and metrics, without the page."""
     return Envelope(api(broker, service, WrongTokens()))
 
 
 def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
-    """The API of that broker, and the health and metrics page beside it, to be put into an `Envelope`."""
+    """The API with health and metrics, without the `Envelope` that a caller puts around it."""
     app = FastAPI(
         title="gpubroker",
         summary="Jobs, offers, budgets and approvals of a team.",
@@ -72,8 +72,8 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
 
 
 def _known_parameters(request: Request) -> None:
-    """Raises `InvalidInput` for a parameter of the address that the description of the route does not name: a misspelt
-    filter would show everything."""
+    """Raises `InvalidInput` for a query parameter that the route does not declare: a misspelt filter would otherwise
+    show everything."""
     if not request.query_params:
         return
     described = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
@@ -93,7 +93,7 @@ def _of_service(service: ServiceAnswers) -> Callable[[Request], Response]:
 
 
 class Envelope:
-    """Around everything, faults included: an id for each request, and the headers that every answer carries."""
+    """Wraps every request and answer, including faults: it adds a request id, the common headers, and a size limit."""
 
     def __init__(self, app: ASGIApp, headers: Mapping[bytes, bytes] = OF_THE_API) -> None:
         self._app = app
@@ -121,6 +121,6 @@ class Envelope:
 
 
 def _declared_size(scope: Scope) -> int:
-    """What a request says of the size of its body; of one that does not, the application counts."""
+    """The declared size of a request's body in bytes; without a declaration the application counts."""
     said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(said) if said.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Who calls: from the token of a request to what its owner may."""
+"""Authentication and authorisation: from a request's token to the permissions of its owner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class SignInNeeded(AskAPerson):
-    """The request has no token, or one that is good for nothing. Which of it is not said."""
+    """The request has no token or an invalid one. The message does not say which."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -34,11 +34,11 @@ class SignInNeeded(AskAPerson):
 
 
 class RoleMissing(NotAllowed):
-    """No role of who asks allows it, or the token's scopes do not."""
+    """The caller's roles, or the token's scopes, do not allow it."""
 
 
 class TooManyWrongTokens(Throttled):
-    """An address has brought so many wrong tokens that it has to wait."""
+    """An address has sent too many wrong tokens and has to wait."""
 
     def __init__(self, after: float) -> None:
         super().__init__("too many wrong tokens from this address", after=after, hint="wait, and check the token")
@@ -46,8 +46,8 @@ class TooManyWrongTokens(Throttled):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, from which address, through which entry, and the broker that answers. ``request_id``: in the log and in
-    every answer."""
+    """An authenticated caller: person, address, entry (API or page), and the broker. ``request_id``: as in the log and
+    in every answer."""
 
     broker: Broker
     access: Access
@@ -58,22 +58,22 @@ class Caller:
 
     @cached_property
     def actor(self) -> Actor:
-        """The person for use cases."""
+        """The caller as an actor of use cases."""
         return self.access.actor(self.entry)
 
     @property
     def origin(self) -> str:
-        """As the audit log tells it."""
+        """The origin as written to the audit log."""
         return f"{self.entry} {self.address}"
 
     def require(self, permission: Permission, team: str | None) -> None:
-        """Raises `RoleMissing` where they may not do that in the team (None: with what belongs to none)."""
+        """Raises `RoleMissing` if the caller lacks the permission in the team (None: for things without a team)."""
         if not self.access.may(permission, team):
             raise refused(self.access, permission, f" in team {team}" if team else " with what belongs to no team")
 
     def job(self, id: str, permission: Permission = Permission.SEE_JOBS) -> JobView:
-        """The job of that id, to do that with. Raises `UnknownName` for one that they may not see, just as for one that
-        is not there, and `RoleMissing` where they see it and may do no more."""
+        """The job, if the caller has the permission for it. Raises `UnknownName` if it does not exist or the caller may
+        not see it, and `RoleMissing` if the caller may see it but lacks the permission."""
         view = self._found(id)
         if view is None or not self.access.may(Permission.SEE_JOBS, view.job.team):
             raise UnknownName("job", id, ())
@@ -91,12 +91,12 @@ class Caller:
 
 
 def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
-    """Why they may not, without telling what there is that they may not see."""
+    """The error for a missing permission. It does not reveal what the caller may not see."""
     scope = SCOPES[permission]
     if scope not in access.scopes:
         has = ", ".join(sorted(access.scopes))
         return RoleMissing(
-            f"the token is good for {has} alone; `{permission}` needs the scope {scope}",
+            f"the token has only {has}; `{permission}` needs the scope {scope}",
             hint="an administrator makes one with that scope: `gpubroker tokens create`",
         )
     return RoleMissing(
@@ -105,8 +105,8 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
 
 
 def gate(broker: Broker, wrong: WrongTokens, permission: Permission | None) -> Callable[[Request], None]:
-    """What stands before a route: a good token, and a role and scope that allow ``permission`` somewhere (None: any
-    good token). The endpoint asks for the team at hand. Raises `SignInNeeded`, `TooManyWrongTokens`, `RoleMissing`."""
+    """The check before a route: a valid token, and a role and scope with ``permission`` in some team (None: any valid
+    token). The endpoint checks the team concerned. Raises `SignInNeeded`, `TooManyWrongTokens`, `RoleMissing`."""
 
     def check(request: Request) -> None:
         request.state.caller = caller = _entered(broker, wrong, request)
@@ -117,7 +117,7 @@ def gate(broker: Broker, wrong: WrongTokens, permission: Permission | None) -> C
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller whom the gate let in."""
+    """The caller that the gate admitted."""
     caller: Caller = request.state.caller
     return caller
 
@@ -130,13 +130,13 @@ def _entered(broker: Broker, wrong: WrongTokens, request: Request) -> Caller:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from."""
+    """The address of the request's sender."""
     return request.client.host if request.client else "unknown"
 
 
 def admitted(wrong: WrongTokens, request: Request, token: str, enters: Callable[[], T | None]) -> T:
-    """What ``enters`` makes of a token, unless its address has brought too many wrong ones. Raises `SignInNeeded` for
-    no token or where it gives None, and `TooManyWrongTokens`."""
+    """The result of ``enters`` for the token. Raises `SignInNeeded` without a token or if ``enters`` returns None, and
+    `TooManyWrongTokens` if the address has sent too many wrong ones."""
     if not token:
         raise SignInNeeded
     address = address_of(request)

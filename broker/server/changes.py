@@ -1,4 +1,4 @@
-"""Changes that a caller may ask for, through the API and the page alike: each is made once, and is in the audit log."""
+"""Changes through the API and the page. Each request takes effect once and is recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from broker.core.events.views import JobView
 from broker.core.values.units import parse_duration, parse_money, print_duration
 from broker.server.callers import Caller
 
-# ``key``: the caller's own name for a request; asked again under it, the first answer is given again.
+# ``key``: the request's idempotency key; a repeated request with the same key gets the first answer.
 
 
 def cancel(by: Caller, id: str, key: str) -> ChangeAnswer:
-    """Stop a job for good, after a last checkpoint. Raises as `changeable`."""
+    """End a job, after a last checkpoint. Raises as `changeable`."""
     view = changeable(by, id)
     return _once(by, key, "jobs.cancel", view, {}, lambda: jobs.cancel(by.broker, view, by=by.actor))
 
 
 def extend(by: Caller, id: str, key: str, limits: Mapping[str, str | None]) -> ChangeAnswer:
-    """Raise a job's limits, ``max_cost`` in USD and ``max_duration`` of billed time. 202: it needs an approval first.
-    Raises as `changeable`, and as `jobs.extend`."""
+    """Raise a job's limits: ``max_cost`` in USD, ``max_duration`` of billed time. Status 202: it needs an approval
+    first. Raises as `changeable` and `jobs.extend`."""
     view = changeable(by, id)
     more = _limits(limits)
 
@@ -39,7 +39,7 @@ def extend(by: Caller, id: str, key: str, limits: Mapping[str, str | None]) -> C
 
 
 def grant(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
-    """Approve what a job waits for, as far as the policies ask the caller; nobody approves their own request."""
+    """Approve the job's request, as far as the caller is an approver; nobody approves their own request."""
     view, note = by.job(id, Permission.APPROVE), one_line(reason)
 
     def granted() -> JobView:
@@ -49,7 +49,7 @@ def grant(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
 
 
 def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
-    """Refuse what a job waits for; the money held for it is released."""
+    """Refuse the job's request; the money held for it is released."""
     view, note = by.job(id, Permission.APPROVE), one_line(reason)
 
     def turned_down() -> JobView:
@@ -59,7 +59,7 @@ def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
 
 
 def changeable(by: Caller, id: str) -> JobView:
-    """The job, if the caller may change it: their own, or as administrator of its team. Raises as `Caller.job`."""
+    """The job, if the caller may change it: their own, or as an administrator of its team. Raises as `Caller.job`."""
     view = by.job(id)
     own = view.user == by.actor.identity
     by.require(Permission.CHANGE_OWN_JOBS if own else Permission.CHANGE_TEAM_JOBS, view.job.team)
@@ -77,7 +77,7 @@ def _limits(limits: Mapping[str, str | None]) -> jobs.JobLimits:
 
 
 def one_line(text: str) -> str:
-    """The text. Raises `InvalidInput` for more than a line of it."""
+    """The text, if it is one line. Raises `InvalidInput` otherwise."""
     if not text.isprintable():
         raise InvalidInput("expected one line without line breaks or control characters", where="reason")
     return text

@@ -1,4 +1,4 @@
-"""The routes that change something. Each names its request by an idempotency key."""
+"""The routes that change something. Each requires an idempotency key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Key = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=r"^[!-~]{8,128}$",
-        description="Your name for this request, such as a UUID: asked again under it, it is not made again.",
+        description="A unique key of the request, such as a UUID. A repetition with the same key has no effect.",
     ),
 ]
 
 
 class ExtendBody(BaseModel):
-    """New limits, in all: ``max_cost`` in USD (``$900``), ``max_duration`` of billed time (``72h``)."""
+    """New total limits: ``max_cost`` in USD (``$900``), ``max_duration`` of billed time (``72h``)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class ExtendBody(BaseModel):
 
 
 class DecisionBody(BaseModel):
-    """Why, in one line, for the record and the requester."""
+    """The reason in one line, for the record and the requester."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,22 +40,22 @@ class DecisionBody(BaseModel):
 
 
 def cancel_job(by: By, id: str, key: Key) -> Response:
-    """Stop a job for good, after a last checkpoint. Held money that is not spent is released."""
+    """End a job, after a last checkpoint. The unspent part of its hold is released."""
     return _told(changes.cancel(by, id, key))
 
 
 def extend_job(by: By, id: str, key: Key, body: ExtendBody) -> Response:
-    """Raise a job's limit of cost or billed time. 202: it needs an approval first; meanwhile the old limits hold."""
+    """Raise a job's limit of cost or billed time. Status 202: it needs an approval; until then the old limits apply."""
     return _told(changes.extend(by, id, key, body.model_dump()))
 
 
 def grant_approval(by: By, id: str, key: Key, body: DecisionBody) -> Response:
-    """Approve what a job waits for, as far as the policies ask the caller; nobody approves their own request."""
+    """Approve the job's request, as far as the caller is an approver; nobody approves their own request."""
     return _told(changes.grant(by, id, key, body.reason))
 
 
 def refuse_approval(by: By, id: str, key: Key, body: DecisionBody) -> Response:
-    """Refuse what a job waits for; the money held for it is released."""
+    """Refuse the job's request; the money held for it is released."""
     return _told(changes.refuse(by, id, key, body.reason))
 
 

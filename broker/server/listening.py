@@ -1,4 +1,4 @@
-"""The duty of answering over HTTP: the API, `/healthz` and `/metrics` at one address."""
+"""The HTTP duty of the service: the API, `/healthz` and `/metrics` at one address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AT_ONCE = 200  # connections; more are answered 503
 
 
 class TeamServer:
-    """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
+    """The HTTP server as a duty of the service. ``port``: the one it listens on, also if 0 (any free one) was set."""
 
     name = "page"
 
@@ -67,7 +67,7 @@ class TeamServer:
             self._check_tls(transport.certificate)
 
     def run(self, stop: threading.Event) -> None:
-        """Answer until ``stop`` is set."""
+        """Answer requests until ``stop`` is set."""
         answering = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         answering.start()
         while not stop.wait(_LOOK):

@@ -1,4 +1,4 @@
-"""The routes that change nothing. Each shows what its caller may see."""
+"""The read-only routes. Each shows what its caller may see."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` 
 
 
 def answer(result: Result, status: int = 200) -> Response:
-    """A result as the command line's ``--json`` has it."""
+    """The HTTP response with a result; the same document as the command line's ``--json``."""
     return Response(result.model_dump_json(by_alias=True), status, media_type="application/json")
 
 
 def me(by: By) -> Response:
-    """Who the token belongs to, and what it is good for."""
+    """The token's owner, and what the token allows."""
     return answer(CallerIdentity.of(by.access))
 
 
@@ -51,17 +51,17 @@ def show_job(by: By, id: str) -> Response:
 
 
 def job_attempts(by: By, id: str) -> Response:
-    """Every attempt of a job: where, how long, why it ended."""
+    """Every attempt of a job: place, duration, cause of its end."""
     return answer(shown.attempts(by, id))
 
 
 def job_ledger(by: By, id: str) -> Response:
-    """The entries that a job's cost is made of, each with its price's source and age; they add up to its cost."""
+    """The ledger entries of a job, each with the source and age of its price; they add up to its cost."""
     return answer(shown.job_ledger(by, id))
 
 
 def job_placements(by: By, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
-    """Why a job runs where it does: of its newest decisions those where to run, with what else was considered."""
+    """Why a job runs where it does: its newest placement decisions, with the offers considered."""
     return answer(shown.why_here(by, id, limit=limit))
 
 
@@ -72,7 +72,7 @@ def job_logs(
     node: Annotated[int | None, Query(ge=0, description="Only this node; 0 is the first.")] = None,
     tail: Annotated[int, Query(ge=1, le=_MOST_LINES, description="The last lines.")] = 500,
 ) -> Response:
-    """What a job's command printed last: at most 5,000 lines and two million characters, oldest first."""
+    """The end of a job's output: at most 5,000 lines and two million characters, oldest first."""
     return answer(shown.logs(by, id, attempt=attempt, node=node, tail=tail))
 
 
@@ -87,7 +87,7 @@ def list_offers(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Current offers, the cheapest GPU-hour first; then what is bought for months, then machines without a GPU."""
+    """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU."""
     wanted = MarketFilter(
         tuple(gpu or ()),
         tuple(provider or ()),
@@ -100,18 +100,18 @@ def list_offers(
 
 
 def list_budgets(by: By) -> Response:
-    """Budgets in their current periods: those that count nothing but teams that the caller may see."""
+    """Budgets in their current periods, if they count only teams that the caller may see."""
     return answer(shown.budget_list(by))
 
 
 def list_approvals(
     by: By, decided: Annotated[bool, Query(description="Also requests that were decided.")] = False
 ) -> Response:
-    """Requests for approval of jobs that the caller may see, the oldest first; and standing grants that are good now,
-    for these teams alone, for the caller, or by the caller; and purchases of capacity that wait for approval."""
+    """Approval requests of jobs that the caller may see, oldest first; valid standing grants for these teams only, for
+    the caller, or by the caller; and purchases of capacity that wait for approval."""
     return answer(shown.approval_list(by, decided=decided))
 
 
 def show_queue(by: By) -> Response:
-    """The waiting jobs that the caller may see, in turn. Turns count these alone."""
+    """The waiting jobs that the caller may see, in queue order. Their positions count only these jobs."""
     return answer(shown.queue(by))

@@ -1,5 +1,5 @@
-"""Lists in pages. A cursor is a place in an order, not a number of rows, so that rows which come or go meanwhile are
-neither shown twice nor left out. It carries no right: each page is filtered anew."""
+"""Paged lists. A cursor is a place in the sort order, not a row number, so that rows added or removed meanwhile are
+neither repeated nor skipped. A cursor grants no permission: each page is filtered again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 200
 
 
 class JobPage(Result):
-    """Jobs, newest first. ``next_cursor``: of the next page; null where this is the last."""
+    """Jobs, newest first. ``next_cursor``: that of the next page; null on the last page."""
 
     jobs: list[JobDetails]
     unreadable: list[UnreadableResult]
@@ -26,7 +26,7 @@ class JobPage(Result):
 
 
 class OfferPage(Result):
-    """Offers, the cheapest GPU first. ``matching``: how many there are in all pages."""
+    """Offers, cheapest GPU first. ``matching``: their number on all pages."""
 
     as_of: Moment
     matching: int
@@ -35,12 +35,12 @@ class OfferPage(Result):
 
 
 def cursor_of(*place: str | int) -> str:
-    """A place as text."""
+    """The cursor of a place in the order."""
     return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def place_of(cursor: str, *form: type) -> tuple[Any, ...]:
-    """The place that a cursor stands for. Raises `InvalidInput` for what this server never wrote."""
+    """The place that a cursor encodes, with fields of the types ``form``. Raises `InvalidInput` for an invalid one."""
     try:
         place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except ValueError:  # no base64, no UTF-8, no JSON

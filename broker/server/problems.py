@@ -55,8 +55,8 @@ _KEY_HINT = (
 
 class HttpProblem(Result):
     """A problem detail of RFC 9457. ``kind``, ``hint``, ``where``, ``problems`` and ``alternatives`` are those of the
-    command line's errors, ``exit_code`` is its exit code. Of a fault of the server only ``request_id`` is told: its log
-    has the rest."""
+    command line's errors, ``exit_code`` is its exit code. For a server fault it gives only ``request_id``; the server's
+    log has the details."""
 
     type: str
     title: str
@@ -72,12 +72,13 @@ class HttpProblem(Result):
 
 
 def status_of(error: BrokerError) -> HTTPStatus:
-    """The status that says what the caller does next; 500 for what only the server's people can mend."""
+    """The HTTP status for what the caller should do next; 500 if only the server's operators can fix it."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def problem_of(error: BrokerError, request_id: str) -> HttpProblem:
-    """The error as a document. What a fault of the server says may tell of its machine, so it stays in its log."""
+    """The error as a document. The message of a server fault may reveal details of its machine, so only the log has
+    it."""
     status, told = status_of(error), ErrorDetails.of(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, MissingExtra):
         log.error("request %s: %s (%s)", request_id, error, error.hint)
@@ -98,7 +99,7 @@ def problem_of(error: BrokerError, request_id: str) -> HttpProblem:
 
 
 def response_of(problem: HttpProblem, after: float | None = None) -> Response:
-    """The answer that carries it. ``after``: seconds until it is worth trying again."""
+    """The response with the problem. ``after``: seconds until a retry makes sense."""
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == HTTPStatus.UNAUTHORIZED else {}
     if after is not None:
         headers["Retry-After"] = str(math.ceil(after))
@@ -106,7 +107,7 @@ def response_of(problem: HttpProblem, after: float | None = None) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Let the application answer every error so, its own included."""
+    """Make the application answer every error with a problem detail, also FastAPI's own."""
     app.add_exception_handler(BrokerError, _of_broker)
     app.add_exception_handler(RequestValidationError, _of_request)
     app.add_exception_handler(HTTPException, _of_http)
@@ -126,7 +127,7 @@ def _of_request(request: Request, error: Exception) -> Response:
 
 
 def of_validation(error: RequestValidationError, request_id: str) -> HttpProblem:
-    """A parameter or a body that does not fit. The values that were sent are not sent back."""
+    """The problem of an invalid parameter or body. It does not repeat the values sent."""
     found = [
         ProblemResult(
             line=0,
@@ -158,20 +159,19 @@ def _of_fault(request: Request, error: Exception) -> Response:
 
 
 def of_fault(error: Exception, request_id: str) -> HttpProblem:
-    """A mistake of ours, which the log has in full."""
+    """The problem of an unexpected exception; the log has its traceback."""
     log.error("request %s broke off", request_id, exc_info=error)
     return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "unexpected error", request_id, exit_code=1)
 
 
 def log_refusal(request: Request, error: BrokerError) -> None:
-    """A line of the log where a role is missing. It has the route as it is written in the table: what was sent stays
-    out of the log."""
+    """Logs a missing role, with the route's template: the values that were sent are not logged."""
     if isinstance(error, RoleMissing):
         log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
 
 
 def plain(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:
-    """A problem that no error of the broker stands behind."""
+    """A problem without an error of the broker."""
     return HttpProblem(
         type=_type(kind),
         title=kind.replace("_", " "),

@@ -1,4 +1,4 @@
-"""The one table of routes, each with the permission that it needs. A route that is not here does not exist."""
+"""The table of all routes, each with the permission that it needs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ VERSION = "/api/v1"
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """One route. ``permission``: what the caller must have somewhere, before the endpoint asks for the team at hand;
-    None: any good token will do. ``answers``: the document of its success."""
+    """One route. ``permission``: required in some team before the endpoint checks the team concerned; None: any valid
+    token. ``answers``: the document of a successful response."""
 
     method: str
     path: str
@@ -57,4 +57,4 @@ ROUTES = (
 )
 OPENAPI = f"{VERSION}/openapi.json"
 PUBLIC = frozenset({OPENAPI, "/healthz", "/metrics"})
-"""What needs no token of a person: the description of the API, and what has the service's own token."""
+"""Paths without a person's token: the description of the API, and those with the service's own token."""

@@ -1,5 +1,5 @@
-"""What a caller is shown, for the API and the page alike: documents of use cases, without what the caller may not see,
-in counts and totals neither."""
+"""The documents that a caller may see, for the API and the page. What the caller may not see is left out, also of
+counts and totals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST_OUTPUT = 2_000_000  # characters in one answer
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs are wanted: those that match all that is given."""
+    """A filter of jobs: those that match all given fields."""
 
     states: tuple[JobState, ...] = ()
     team: str | None = None
@@ -53,7 +53,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class MarketFilter:
-    """Which offers are wanted, as on the command line. ``gpus``: ``H100``, ``H100:8``, ``cpu``."""
+    """A filter of offers, as on the command line. ``gpus``: ``H100``, ``H100:8``, ``cpu``."""
 
     gpus: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
@@ -93,12 +93,12 @@ def job(by: Caller, id: str) -> JobHistory:
 
 
 def job_ledger(by: Caller, id: str) -> JobLedger:
-    """The entries that a job's cost is made of, each with its price's source and age."""
+    """The ledger entries of a job, each with the source and age of its price."""
     return ledger.job_ledger(by.broker, by.job(id))
 
 
 def why_here(by: Caller, id: str, *, limit: int) -> PlacementDecisions:
-    """Why a job runs where it does: what was considered, and what the rules said."""
+    """Why a job runs where it does: the offers considered, and the rules' verdicts."""
     return why.why_here(by.broker, by.job(id), limit=limit)
 
 
@@ -108,8 +108,8 @@ def attempts(by: Caller, id: str) -> AttemptList:
 
 
 def logs(by: Caller, id: str, *, attempt: int | None = None, node: int | None = None, tail: int) -> JobLogs:
-    """What a job's command printed last, oldest first: ``tail`` lines and two million characters at most. Raises
-    `InvalidInput` for an attempt or a node that there is none of."""
+    """The end of a job's output, oldest first: at most ``tail`` lines and two million characters. Raises `InvalidInput`
+    for an attempt or a node that does not exist."""
     view = by.job(id, Permission.SEE_OUTPUT)
     if attempt is not None and attempt > view.attempt_count:
         raise InvalidInput(f"{view.id} has no attempt {attempt}; it has {view.attempt_count}", where="attempt")
@@ -152,15 +152,15 @@ def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | No
 
 @dataclass(frozen=True, slots=True)
 class CheapestNow:
-    """The cheapest offer of a capacity type, and what was the cheapest earlier; None where none is on record."""
+    """The cheapest offer of a capacity type now, and earlier; None if none is recorded."""
 
     offer: OfferResult
     earlier: OfferResult | None
 
 
 def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
-    """Of each capacity type the cheapest offer of that accelerator that may be had and is believed: not sold out, not
-    in doubt; and what was the cheapest so long ago."""
+    """For each capacity type, the cheapest offer of the accelerator that is neither sold out nor in doubt, and the
+    cheapest one ``ago``."""
     query = OfferQuery(accelerators=(gpu,))
     found = listing(by.broker, query)
     then = found.now - ago
@@ -182,8 +182,8 @@ def _cheapest(offers: Iterable[Offer], at: datetime) -> dict[CapacityType, Liste
 
 
 def _place(row: ListedOffer) -> tuple[int, int, str]:
-    """Its place in the list: by price of a GPU. After those with a GPU by the hour come, as on the command line, prices
-    that are unknown or not believed, what is bought for months, and machines without a GPU."""
+    """The sort key of an offer: the price per GPU. As on the command line, unknown and doubtful prices come after known
+    ones, then commitments of months, then machines without a GPU."""
     offer, price = row.offer, row.per_gpu or row.offer.price
     after = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
     rank = sum(2**place for place, yes in enumerate(reversed(after)) if yes)
@@ -191,19 +191,18 @@ def _place(row: ListedOffer) -> tuple[int, int, str]:
 
 
 def budget_lines(by: Caller) -> Sequence[BudgetLine]:
-    """Budgets in their current periods: those that count nothing but teams that the caller may see."""
+    """Budgets in their current periods, if they count only teams that the caller may see."""
     return visible(budgets(by.broker), by.access.teams(Permission.SEE_BUDGETS))
 
 
 def budget_list(by: Caller) -> BudgetList:
-    """The same as a document."""
+    """`budget_lines` as a document."""
     return BudgetList(budgets=[BudgetResult.of(line) for line in budget_lines(by)])
 
 
 def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
-    """Requests for approval of jobs that the caller may see, the oldest first (``decided``: also those that were
-    decided); and standing grants that are good now, for these teams alone, for the caller, or by the caller; and
-    purchases of capacity that wait for approval."""
+    """Approval requests of jobs that the caller may see, oldest first (``decided``: also decided ones); valid standing
+    grants for these teams only, for the caller, or by the caller; and purchases of capacity that wait for approval."""
     found = approvals.requests(by.broker, all_of_them=decided, teams=by.access.teams(Permission.SEE_JOBS))
     told = {
         one.view.id: approvers.told_of(by.broker, one.view)
@@ -227,8 +226,8 @@ def _concerns(by: Caller, grant: StandingGrant) -> bool:
 
 
 def spend_by_team(by: Caller, period: str, *, sandbox: bool = False) -> SpendReport:
-    """What the teams that the caller may see spent in a period, as `named_period` knows it; ``sandbox``: simulated
-    money alone. Raises `UnknownName`."""
+    """Spending of the teams that the caller may see, in a period of `named_period`; ``sandbox``: only simulated money.
+    Raises `UnknownName`."""
     start, end = named_period(period, by.broker.clock.now())
     teams = by.access.teams(Permission.SEE_BUDGETS)
     rows = spend(by.broker, "team", since=start, until=end, sandbox=sandbox)
@@ -237,5 +236,5 @@ def spend_by_team(by: Caller, period: str, *, sandbox: bool = False) -> SpendRep
 
 
 def queue(by: Caller) -> QueueResult:
-    """The waiting jobs that the caller may see, in turn. Turns count these alone."""
+    """The waiting jobs that the caller may see, in queue order. Their positions count only these jobs."""
     return QueueResult.of(queues.of_teams(by.broker, by.access.teams(Permission.SEE_JOBS)))

@@ -1,4 +1,4 @@
-"""How requests may reach the server: by TLS, or from this machine alone."""
+"""How requests may reach the server: over TLS, or from this machine only."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from broker.app.service.metrics import SETTING, is_loopback
 from broker.core.errors import InvalidInput
 
 SAFE = "say --tls-cert and --tls-key; or --plain-http, if a proxy in front of it speaks TLS"
-"""What makes another address than loopback acceptable."""
+"""The hint for an address other than loopback without TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How requests may come in. ``certificate`` and ``key``: PEM files of TLS; ``plain``: without TLS from elsewhere,
-    too, because a proxy in front of it speaks TLS."""
+    """The accepted transport. ``certificate`` and ``key``: PEM files for TLS; ``plain``: requests of other machines
+    come without TLS, because a proxy in front of the server terminates TLS."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -23,15 +23,15 @@ class Transport:
 
     @property
     def encrypted(self) -> bool:
-        """Whether whoever comes in speaks TLS, with this process or with a proxy in front of it."""
+        """Whether clients use TLS, with this process or with a proxy in front of it."""
         return self.certificate is not None or self.plain
 
     def is_safe(self, host: str) -> bool:
-        """Whether tokens sent to that address cross no network in the clear, as far as can be known here."""
+        """Whether tokens sent to the address do not cross a network unencrypted, as far as the server can know."""
         return self.encrypted or is_loopback(host)
 
     def check(self, host: str) -> None:
-        """Raises `InvalidInput` where tokens would cross a network in the clear, or only half of TLS is there."""
+        """Raises `InvalidInput` if tokens would cross a network unencrypted, or if certificate or key is missing."""
         if (self.certificate is None) != (self.key is None):
             raise InvalidInput("TLS needs a certificate and its key", hint="say --tls-cert and --tls-key")
         if not self.is_safe(host):

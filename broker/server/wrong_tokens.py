@@ -1,4 +1,4 @@
-"""How many wrong tokens an address may bring until it is turned away without a look at the store."""
+"""Limits wrong tokens per address: beyond the limit, tokens are rejected without a query of the store."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from broker.core.access.api_tokens import digest_of
 class WrongTokens:
     """Counts wrong tokens by address. Thread-safe; of one process.
 
-    ``most`` wrong ones ``within`` seconds, and the address waits until the first of them is so long ago. Tokens that
-    were right lately pass all the same, so that whoever guesses behind a shared address keeps no colleague out. Both
-    memories are bounded. ``monotonic``: the clock, in seconds.
+    After ``most`` wrong tokens ``within`` seconds, the address waits until the first of them is older than that. A
+    token that was valid lately still passes, so that somebody who guesses tokens behind a shared address does not lock
+    out others. Both memories are bounded. ``monotonic``: the clock, in seconds.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class WrongTokens:
         self._right: OrderedDict[str, None] = OrderedDict()
 
     def wait(self, address: str, text: str) -> float:
-        """Seconds for which a token from that address is not looked at; 0 where it is."""
+        """Seconds for which a token from the address is rejected unchecked; 0: it is checked."""
         with self._lock:
             if digest_of(text) in self._right:
                 return 0.0
@@ -49,7 +49,7 @@ class WrongTokens:
             return self._within - (now - times[0]) if len(times) >= self._most else 0.0
 
     def wrong(self, address: str, text: str) -> None:
-        """That token let nobody in."""
+        """Record a wrong token."""
         with self._lock:
             self._right.pop(digest_of(text), None)
             self._wrong.setdefault(address, deque(maxlen=self._most)).append(self._monotonic())
@@ -57,7 +57,7 @@ class WrongTokens:
             _forget(self._wrong, self._remembered)
 
     def right(self, text: str) -> None:
-        """That token let somebody in."""
+        """Record a valid token."""
         with self._lock:
             self._right[digest_of(text)] = None
             self._right.move_to_end(digest_of(text))

@@ -1,4 +1,4 @@
-"""One simulated machine (or gang), and the provider's part towards it. The sandbox engine runs this file as a program.
+"""One simulated machine (or gang), and its provider. The sandbox engine runs this file as a program.
 
 ::
 
@@ -77,7 +77,7 @@ class SimulatedMachine:
 
 
 class SimulatedProvider:
-    """Plays the provider towards one machine."""
+    """Plays the provider of one machine."""
 
     def __init__(self, slot: Slot, machine: SimulatedMachine, lock: int) -> None:
         self._slot, self._machine, self._lock = slot, machine, lock

@@ -1,9 +1,9 @@
 """The sandbox world: a simulated GPU market as a pure function of a scenario, a seed and the time.
 
-Nothing here waits, remembers or asks a clock. The same scenario, seed and start give the same prices, capacity and
-interruptions in every process, for any time, past or future, in any order of asking; so the provider that shows the
-market, the engine that runs machines on it and a back-test agree without talking to each other. Times are UTC in the
-broker's clock, prices USD per hour for a whole machine. Every random value is a hash of the seed and what it is for.
+Nothing here waits, keeps state or reads a clock. The same scenario, seed and start give the same prices, capacity and
+interruptions in every process, for any time and in any order of calls. So the provider that lists the market, the
+engine that runs machines on it and a back-test agree without communication. Times are UTC in the broker's clock, prices
+USD per hour for a whole machine. Every random value is a hash of the seed and its purpose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.core.values.money import Money
 from broker.simulation.scenario import Behaviour, MachineKind, Scenario, Zone, load_scenario
 
 DEFAULT_SEED = 7
-# Where a market begins unless told otherwise: fixed, so that every process of one user sees the same market.
+# The default start of a market; fixed, so that every process of one user sees the same market.
 DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 _PRICE_STEP_MICROS = 100  # clouds quote four decimals of a dollar
 _STEPS_PER_KNOT = 6
@@ -32,7 +32,7 @@ _STEADY = Behaviour()
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPool:
-    """One thing that can be had: a kind of machine in a zone, by one capacity type. ``list_price`` is USD per hour."""
+    """The capacity of one kind of machine in a zone, as one capacity type. ``list_price``: USD per hour."""
 
     zone: Zone
     kind: MachineKind
@@ -45,11 +45,11 @@ class SimulatedPool:
 
 @dataclass(slots=True)
 class Faults:
-    """Things that go wrong on command. All fields may be changed at any time; `reset` mends everything.
+    """Faults to inject. All fields may be changed at any time; `reset` removes all faults.
 
-    ``sold_out``: patterns of pool names that have no capacity. ``failing_launches``: which launches fail, counted
-    from 1; the engine says which one it is at, so that the count survives a restart. ``lost_machines``: patterns of
-    machine keys of which nothing is to be heard any more.
+    ``sold_out``: patterns of pool names that have no capacity. ``failing_launches``: the numbers of launches that fail,
+    from 1; the engine counts launches, so that the count survives a restart. ``lost_machines``: patterns of the keys of
+    machines that disappear.
     """
 
     sold_out: set[str] = field(default_factory=set)
@@ -62,11 +62,11 @@ class Faults:
         self.lost_machines.clear()
 
     def launch_error(self, number: int, pool: str) -> BrokerError | None:
-        """What the ``number``-th launch is to fail with, if it is to fail; the caller raises it."""
+        """The error of the ``number``-th launch, for the caller to raise; None if it does not fail."""
         if number not in self.failing_launches:
             return None
         return NoCapacity(
-            f"launch {number} failed on command (a fault set in the sandbox)", where=pool, hint="try another offer"
+            f"launch {number} failed because of a fault set in the sandbox", where=pool, hint="try another offer"
         )
 
     def is_sold_out(self, pool: str) -> bool:
@@ -119,7 +119,7 @@ class World:
         return self.pools[name]
 
     def price(self, pool: str, at: datetime) -> Money:
-        """What an hour in the pool costs at that time."""
+        """The price of an hour in the pool at that time, USD per machine. Raises `UnknownName`."""
         found = self.pool(pool)
         return self._price_in_step(found, self._price_step(found, at))
 
@@ -137,7 +137,7 @@ class World:
         return tuple(series)
 
     def capacity(self, pool: str, at: datetime) -> int:
-        """How many machines of the pool can be had at that time, before counting what anybody runs; 0 is sold out."""
+        """The number of machines in the pool at that time, including used ones; 0: sold out. Raises `UnknownName`."""
         found = self.pool(pool)
         if self.faults.is_sold_out(pool) or self._outage_at(found, at) is not None:
             return 0
@@ -146,14 +146,14 @@ class World:
         return least + int(self._draw("machines", pool, hour) * (most - least + 1))
 
     def boot(self, machine_key: str) -> timedelta:
-        """How long that machine takes from its launch until it runs the job."""
+        """The machine's time from its launch to the start of the job."""
         return timedelta(seconds=self._between(self.scenario.boot_seconds, "boot", machine_key))
 
     def next_interruption(self, pool: str, machine_key: str, started_at: datetime) -> datetime | None:
-        """When a machine of the pool, started then, is taken back; None if that is not within 90 days.
+        """When the market takes back a machine of the pool that started at ``started_at``; None if not within 90 days.
 
-        The first of the machine's own fate and the pool's next sell-out. Notice is given `Scenario.notice` earlier.
-        Only spot is taken back. A machine started while its pool is sold out is taken at once.
+        It is the machine's own end or the pool's next sell-out, whichever comes first. Notice comes `Scenario.notice`
+        earlier. Only spot machines are taken back; one that starts while its pool is sold out, at once.
         """
         found = self.pool(pool)
         if found.capacity_type is not CapacityType.SPOT:
@@ -165,9 +165,9 @@ class World:
         return fate if fate <= started_at + _HORIZON else None
 
     def offers_at(self, at: datetime) -> Iterator[Offer]:
-        """What the market shows at that time; sold-out pools are included, marked unavailable.
+        """The market's offers at that time, including sold-out pools, which are marked unavailable.
 
-        Reserved pools are commitments for sale: prices to compare with, run by no engine.
+        Reserved pools are commitments for sale: prices to compare with, which no engine runs.
         """
         for pool in self.pools.values():
             free = self.capacity(pool.name, at)
@@ -191,7 +191,7 @@ class World:
                 unavailable_because="" if free else "sold out in the simulated market",
                 interruption_rate=pool.behaviour.interruptions_per_hour if spot else 0.0,
                 slots=free,
-                engine=SANDBOX if pool.term_months is None else None,  # a term has to be bought before it runs anything
+                engine=SANDBOX if pool.term_months is None else None,  # a commitment is not capacity
                 money=MoneyKind.SANDBOX,
                 billing=self.scenario.billing,
                 max_age=self.scenario.max_age,
@@ -247,7 +247,7 @@ class World:
         return Money(max(micros - micros % _PRICE_STEP_MICROS, _PRICE_STEP_MICROS))
 
     def _own_fate(self, pool: SimulatedPool, machine_key: str, started_at: datetime) -> datetime:
-        """When the machine is taken by itself; just beyond the horizon if never."""
+        """When the machine alone is taken back; just beyond the horizon if never."""
         behaviour = pool.behaviour
         never = _HORIZON + timedelta(microseconds=1)
         if behaviour.life_hours is not None:
@@ -263,7 +263,7 @@ class World:
         return next((found for found in self._outages(pool, at, at) if found[0] <= at < found[1]), None)
 
     def _outages(self, pool: SimulatedPool, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """The sell-outs of every cycle touched by the time from ``start`` to ``end`` that begin by ``end``."""
+        """The sell-outs (begin, end) of all cycles between ``start`` and ``end``, if they begin by ``end``."""
         behaviour = pool.behaviour
         if not behaviour.outage_chance:
             return
@@ -282,6 +282,6 @@ class World:
         return span[0] + (span[1] - span[0]) * self._draw(*what)
 
     def _draw(self, *what: object) -> float:
-        """A number in [0, 1), uniform over seeds, always the same for the same seed and purpose."""
+        """A number in [0, 1): uniform over seeds, and the same for the same seed and purpose (``what``)."""
         text = "\x1f".join(map(str, (self.seed, *what)))
         return int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) / 2**56

@@ -1,9 +1,9 @@
-"""Scenarios of the sandbox: which pretend capacity exists, what it costs, and how its markets behave.
+"""Scenarios of the sandbox: the simulated capacity, its prices, and the behaviour of its markets.
 
 A scenario is a TOML file. Two come with gpubroker: ``default`` (a broad market for trying things out) and ``demo``
 (a small one in which a two-hour spot job always meets an interruption). Durations in the file carry their unit in the
-key; prices are decimal strings in USD per hour for the whole machine. Every region, zone and instance type is called
-``sandbox-…``, so that nobody takes one for real.
+key; prices are decimal strings in USD per hour for the whole machine. Every region, zone and instance type is named
+``sandbox-…``, so that nobody mistakes it for a real one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ BUILT_IN = ("default", "demo")
 
 def _pretend(name: str) -> str:
     if not name.startswith(f"{SANDBOX}-"):
-        raise ValueError(f"a pretend name starts with '{SANDBOX}-', so that it is never taken for a real one")
+        raise ValueError(f"expected a name that starts with '{SANDBOX}-', so that nobody mistakes it for a real one")
     return name
 
 
 def _positive(price: Money) -> Money:
     if price.micros <= 0:
-        raise ValueError("a price is more than 0")
+        raise ValueError("expected a price above 0")
     return price
 
 
 def _ascending(span: tuple[float, float]) -> tuple[float, float]:
     if not 0 <= span[0] <= span[1]:
-        raise ValueError("a range is [least, most], neither below 0")
+        raise ValueError("expected [least, most], both 0 or more")
     return span
 
 
@@ -59,7 +59,7 @@ class Behaviour(_ScenarioTable):
     each, with ``outage_chance``, the pool sells out ``outage_after_hours`` after the cycle's start, for
     ``outage_hours``. Pools start their first cycle up to ``stagger_hours`` before the scenario's start. A sell-out of
     spot takes every machine of the pool. Fates: a spot machine is also taken on its own, at ``hazard_per_hour``, or,
-    where ``life_hours`` is given, at an age within that range. ``machines``: how many can be had while there are any.
+    where ``life_hours`` is given, at an age within that range. ``machines``: how many there are unless sold out.
     """
 
     level: Span = (1.0, 1.0)
@@ -77,20 +77,20 @@ class Behaviour(_ScenarioTable):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.outage_after_hours[1] + self.outage_hours[1] > self.cycle_hours:
-            raise ValueError("an outage ends within its cycle: outage_after_hours + outage_hours <= cycle_hours")
+            raise ValueError("an outage must end within its cycle: outage_after_hours + outage_hours <= cycle_hours")
         if not 1 <= self.machines[0] <= self.machines[1]:
-            raise ValueError("machines is [least, most], at least 1")
+            raise ValueError("expected machines as [least, most], both 1 or more")
         return self
 
     @property
     def interruptions_per_hour(self) -> float:
-        """A rough expectation for one spot machine, as rough as the figures real providers publish."""
+        """Expected interruptions of one spot machine, as rough as the figures that providers publish."""
         own = 2 / sum(self.life_hours) if self.life_hours and sum(self.life_hours) else self.hazard_per_hour
         return max(own, self.outage_chance / self.cycle_hours)
 
 
 class MachineKind(_ScenarioTable):
-    """One pretend instance type and its list prices. ``reserved`` maps a term in months to the hourly price."""
+    """One simulated instance type and its list prices. ``reserved`` maps a term in months to the hourly price."""
 
     instance_type: PretendName
     accelerator: str | None = None
@@ -105,12 +105,12 @@ class MachineKind(_ScenarioTable):
     @model_validator(mode="after")
     def _counted(self) -> Self:
         if (self.accelerator is None) != (self.count == 0):
-            raise ValueError("accelerator and count go together: both, or neither for a CPU machine")
+            raise ValueError("expected both accelerator and count, or neither for a CPU machine")
         return self
 
 
 class Zone(_ScenarioTable):
-    """One pretend zone: its price factor, which instance types it has (patterns), and how its markets behave."""
+    """One simulated zone: its price factor, its instance types (patterns), and the behaviour of its markets."""
 
     name: PretendName
     region: PretendName
@@ -132,7 +132,7 @@ class FaultTable(_ScenarioTable):
 
 
 class Scenario(_ScenarioTable):
-    """A whole pretend market. Times are in the broker's clock, which may run faster than the wall's."""
+    """A whole simulated market. Times are in the broker's clock, which may run faster than wall time."""
 
     name: str
     boot_seconds: Span = (60.0, 180.0)
@@ -150,24 +150,24 @@ class Scenario(_ScenarioTable):
         for zone in self.zones:
             for behaviour in (zone.spot, zone.on_demand):
                 if behaviour not in self.behaviours:
-                    raise ValueError(f"zone {zone.name} names the behaviour {behaviour!r}, which is not there")
+                    raise ValueError(f"zone {zone.name} names the behaviour {behaviour!r}, which is not defined")
         for what, names in (
             ("zone", [zone.name for zone in self.zones]),
             ("instance type", [kind.instance_type for kind in self.machines]),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
-                raise ValueError(f"{what} {twice[0]} is there twice")
+                raise ValueError(f"{what} {twice[0]} is defined twice")
         return self
 
     @property
     def notice(self) -> timedelta:
-        """How long before it is taken a machine is told."""
+        """The time from a machine's notice to its end."""
         return timedelta(seconds=self.notice_seconds)
 
     @property
     def max_age(self) -> timedelta:
-        """After how long a price of this market is stale."""
+        """The age from which a price of this market is stale."""
         return timedelta(minutes=self.max_age_minutes)
 
     @property
@@ -176,7 +176,7 @@ class Scenario(_ScenarioTable):
 
 
 def parse_scenario(text: str, where: str) -> Scenario:
-    """A scenario from TOML. Raises `InvalidInput` naming ``where`` and every problem found."""
+    """A scenario from TOML. Raises `InvalidInput` with ``where`` and every problem found."""
     try:
         return Scenario.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -1,1 +1,1 @@
-"""The submitter's files, taken at submission: see README.md."""
+"""Snapshots of the submitter's files, taken at submission: see README.md."""

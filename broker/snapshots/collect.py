@@ -1,4 +1,4 @@
-"""What a snapshot of a folder would take: every entry with its size, or every reason why it cannot be taken."""
+"""The content of a snapshot: every entry of a folder with its size, or every reason why no snapshot is possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST = 5
 
 @dataclass(frozen=True, slots=True)
 class DiskEntry:
-    """An entry on disk. ``state``: changes when the file does: size, time of change (ns) and inode."""
+    """An entry on disk. ``state``: size, time of change (ns) and inode, to detect a change of the file."""
 
     entry: TreeEntry
     place: Path
@@ -28,7 +28,8 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True)
 class CollectedTree:
-    """The entries of one folder or file, ``root``. ``left_out``: virtual environments, which work nowhere else."""
+    """The entries of one folder or file, ``root``. ``left_out``: virtual environments, which work only where they
+    are."""
 
     root: Path
     entries: tuple[DiskEntry, ...]
@@ -45,9 +46,9 @@ class CollectedTree:
 
 
 def collect(root: Path, name: str | None = None) -> CollectedTree:
-    """Look at a folder, or at one file, which goes into the tree as ``name``. Reads no file's content but ignore files.
+    """List a folder, or one file, which gets the name ``name`` in the tree. Reads the content of ignore files only.
 
-    Raises `InvalidInput` with every problem: links that lead out, entries that cannot be read, sockets and the like.
+    Raises `InvalidInput` with every problem: links that leave the folder, unreadable entries, sockets and similar.
     """
     problems: list[Problem] = []
     left_out: list[str] = []
@@ -63,21 +64,21 @@ def collect(root: Path, name: str | None = None) -> CollectedTree:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(error.filename or root)) from error
     except ValueError as error:
-        raise InvalidInput(f"an ignore file has a pattern that makes no sense: {error}", where=str(root)) from error
+        raise InvalidInput(f"an ignore file has an invalid pattern: {error}", where=str(root)) from error
     if problems:
         more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
         listed = "; ".join(f"{each.key}: {each.message}" for each in problems[:_MOST_PROBLEMS])
         raise InvalidInput(
             f"no snapshot can be taken: {listed}{more}",
             where=str(root),
-            hint=f"remove them, or name them in {OWN}, which has the form of .gitignore",
+            hint=f"remove them, or list them in {OWN} (same format as .gitignore)",
             problems=problems,
         )
     return CollectedTree(root, found, tuple(left_out))
 
 
 def check_size(trees: Sequence[CollectedTree], limit: int) -> None:
-    """Raises `InvalidInput` that names the largest entries, where all trees together have more bytes than the limit."""
+    """Raises `InvalidInput`, with the largest entries, if all trees together exceed ``limit`` bytes."""
     total = sum(tree.size for tree in trees)
     if total <= limit:
         return
@@ -139,7 +140,7 @@ def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out:
 
 
 def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry]:
-    """The entry at ``path`` of the tree, unless something is wrong with it."""
+    """The entry at ``path`` of the tree; none, and a call of ``wrong``, if it cannot be taken."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -154,7 +155,7 @@ def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry
         else:
             yield DiskEntry(TreeEntry(path, LINK, 0o777, target=target), place)
     elif not stat.S_ISREG(seen.st_mode):
-        wrong(place, f"neither a file, a folder nor a link but a {_kind(seen.st_mode)}")
+        wrong(place, f"not a file, folder or link, but a {_kind(seen.st_mode)}")
     elif not os.access(place, os.R_OK, effective_ids=True):
         wrong(place, "cannot be read: permission denied")
     else:
@@ -162,7 +163,7 @@ def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry
 
 
 def _target(link: Path, root: Path) -> str | None:
-    """Where a link leads, relative to its own folder; None if that is outside of the root."""
+    """The target of a link, relative to the link's folder; None if it is outside of the root."""
     to = link.readlink()
     if to.is_absolute():
         if not to.is_relative_to(root) and not to.resolve().is_relative_to(root.resolve()):

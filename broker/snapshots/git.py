@@ -1,4 +1,4 @@
-"""The Git commit that a folder stands at, by the program `git`."""
+"""The Git commit of a folder, read with the program `git`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE = 10.0  # seconds; a repository on a slow disk is not worth more
 
 
 def git_state(folder: Path) -> GitState | None:
-    """None where the folder is in no repository, or `git` is absent, slow or of another opinion. Writes nothing."""
+    """None if the folder is in no repository, or if `git` is missing, slow or fails. Writes nothing."""
     if _git(folder, "rev-parse", "--is-inside-work-tree") != "true":
         return None
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or None
@@ -25,7 +25,7 @@ def _git(folder: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(  # noqa: S603 (the arguments are ours, and no option of git's begins with a slash)
-            # A file system monitor is a program that the repository's own settings may name.
+            # A repository's own settings may name any program as its file system monitor; do not run it.
             ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],  # noqa: S607
             env={**environment, "GIT_TERMINAL_PROMPT": "0"},
             capture_output=True,

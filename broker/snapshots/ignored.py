@@ -1,8 +1,8 @@
 """Which files of a folder a snapshot leaves out.
 
-As Git does it: patterns of ``.gitignore`` in every folder, and of ``.git/info/exclude``. As SkyPilot does it: a
-``.skyignore`` at the top replaces those. ``.gpubrokerignore``, in any folder, has the last word; with ``!`` it brings
-back what the others leave out. ``.git`` itself is never taken.
+As in Git: patterns of ``.gitignore`` in every folder, and of ``.git/info/exclude``. As in SkyPilot: a ``.skyignore`` in
+the top folder replaces them. ``.gpubrokerignore``, in any folder, overrides all of them; with ``!`` it includes what
+they leave out. ``.git`` is never included.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _GIT, _SKYPILOT = ".gitignore", ".skyignore"
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The patterns that hold in one folder. ``layers``: each with the folder it was written for, relative to the top;
-    a later one prevails. ``git``: whether ``.gitignore`` counts."""
+    """The patterns that apply in one folder. ``layers``: each with its folder, relative to the top; a later one
+    prevails. ``git``: whether ``.gitignore`` files apply."""
 
     layers: tuple[tuple[str, GitIgnoreSpec], ...] = ()
     own: tuple[tuple[str, GitIgnoreSpec], ...] = ()
@@ -27,7 +27,7 @@ class IgnoreRules:
 
     @classmethod
     def at_top(cls, root: Path) -> IgnoreRules:
-        """Those of the top folder. Raises OSError, and ValueError for patterns that make no sense."""
+        """The patterns of the top folder. Raises OSError, and ValueError for invalid patterns."""
         sky = _read(root / _SKYPILOT)
         if sky is not None:
             return cls((("", sky),), git=False)._with_own(root, "")
@@ -35,7 +35,7 @@ class IgnoreRules:
         return cls((("", exclude),) if exclude else ()).below(root, "")
 
     def below(self, folder: Path, place: str) -> IgnoreRules:
-        """Those of a folder, whose place relative to the top is ``place``. Raises as `at_top` does."""
+        """The patterns of the folder at ``place``, relative to the top. Raises as `at_top`."""
         found = _read(folder / _GIT) if self.git else None
         layers = (*self.layers, (place, found)) if found else self.layers
         return IgnoreRules(layers, self.own, self.git)._with_own(folder, place)
@@ -45,7 +45,7 @@ class IgnoreRules:
         return IgnoreRules(self.layers, (*self.own, (place, own)) if own else self.own, self.git)
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
-        """Whether the entry at that path relative to the top is left out."""
+        """Whether the entry at ``path``, relative to the top, is left out."""
         if path == ".git" or path.endswith("/.git"):
             return True
         for place, spec in reversed((*self.layers, *self.own)):

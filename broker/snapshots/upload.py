@@ -1,8 +1,8 @@
-"""From a folder on the submitter's disk to a tree in the run store.
+"""Uploads a folder of the submitter's disk as a tree in the run store.
 
-Each file is read twice where its content is new: for its SHA-256, and for the upload, which must come to the same. The
-list of the tree is written last, so that a tree that exists is whole; where it exists, nothing is uploaded. Every call
-may be repeated, and may run beside others.
+A file with new content is read twice: for its SHA-256, and for the upload, which must have the same hash. The tree's
+list is written last, so an existing tree is complete; then nothing is uploaded. Calls may be repeated and may run
+concurrently.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = 8
 _TRIES = 3  # of a folder that changes while it is read
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes of files done so far and in all, from any thread, one call at a time."""
+"""Called with the bytes done so far and in total, from any thread, one call at a time."""
 
 
 class FileChanged(Exception):
@@ -41,16 +41,16 @@ class FileChanged(Exception):
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Reports nothing."""
 
 
 def store_tree(
     look: Callable[[], CollectedTree], pool: Callable[[], ObjectFolder], progress: Progress = no_progress
 ) -> tuple[str, CollectedTree]:
-    """The id of the folder's tree, which is in the pool then, and what it was made of.
+    """Store the folder's tree in the pool; returns its id and its entries.
 
-    ``look``: the folder as it is (`collect`). A folder that changes meanwhile is looked at again, three times in all.
-    Raises `InvalidInput` where it goes on changing, or cannot be read, and `Unreachable` for the store.
+    ``look``: lists the folder (`collect`). If the folder changes during the upload, it is listed again, at most three
+    times in total. Raises `InvalidInput` if it keeps changing or cannot be read, and `Unreachable` for the store.
     """
     changed = ""
     for _ in range(_TRIES):
@@ -67,7 +67,7 @@ def store_tree(
     raise InvalidInput(
         f"{changed} changed while it was read, {_TRIES} times",
         where=str(found.root),
-        hint=f"stop what writes it, or name it in {OWN} (same form as .gitignore)",
+        hint=f"stop the program that writes it, or list it in {OWN} (same format as .gitignore)",
     )
 
 
@@ -115,7 +115,7 @@ def _upload(pool: ObjectFolder, one: DiskEntry, sha256: str, told: _Told) -> Non
 
 
 def _pieces(one: DiskEntry) -> Iterator[bytes]:
-    """The content, if the file is the one that was found, before and after. Raises FileChanged, OSError."""
+    """The content. Raises FileChanged if the file changed since it was listed, before or during the read; OSError."""
     if state_of(one.place) != one.state:
         raise FileChanged(str(one.place))
     left = one.entry.size
@@ -130,7 +130,7 @@ def _pieces(one: DiskEntry) -> Iterator[bytes]:
 
 
 class _Told:
-    """Sums up what was done, for whoever follows."""
+    """Adds up the bytes done and reports them to ``progress``."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
@@ -146,7 +146,7 @@ class _Told:
 
 
 def _in_threads(do: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """Do it for all, several at a time; the first exception ends it."""
+    """The results of ``do`` for all items, several at a time; the first exception ends it."""
     with ThreadPoolExecutor(_AT_ONCE, "snapshot") as threads:
         running = [threads.submit(do, item) for item in items]
         try:
@@ -162,7 +162,7 @@ _Item = TypeVar("_Item")
 
 @contextmanager
 def reaching() -> Iterator[None]:
-    """The store's trouble as `Unreachable`."""
+    """Turns StoreTrouble into `Unreachable`."""
     try:
         yield
     except StoreTrouble as error:

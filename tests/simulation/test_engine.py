@@ -214,7 +214,7 @@ def test_launches_fail_on_command_counted_over_restarts(bench: Bench) -> None:
     first, second = bench.launch("true"), bench.launch("true")
     another().submit(first)
     for _ in range(2):
-        with pytest.raises(NoCapacity, match="launch 2 failed on command"):
+        with pytest.raises(NoCapacity, match="launch 2 failed because of a fault"):
             another().submit(second)
     another().submit(bench.launch("true"))
     assert another().submit(first) == another().find(first.key)

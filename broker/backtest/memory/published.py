@@ -19,10 +19,10 @@ from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 @dataclass(frozen=True, slots=True)
 class MemoryMeasurement:
-    """What somebody measured on each GPU, GiB, for a ``use`` of a ``model`` in a ``layout``.
+    """A published measurement of memory per GPU (GiB), for a ``use`` of a ``model`` in a ``layout``.
 
-    ``trained``: parameters of the adapter, if there is one. ``logit_bytes``: of the loss, where the source tells
-    them. ``whole_prompt``: it reads the prompt at once. ``seen``: looked at while constants were chosen.
+    ``trained``: parameters of the adapter, if there is one. ``logit_bytes``: bytes per logit of the loss, if the source
+    gives them. ``whole_prompt``: the engine reads the prompt at once. ``seen``: used to choose constants.
     """
 
     model: str
@@ -79,7 +79,7 @@ def compare(
 
 
 def summary(comparisons: Iterable[MemoryComparison]) -> ErrorSummary:
-    """The errors together. Raises ValueError for no comparison."""
+    """The summary of the errors. Raises ValueError without comparisons."""
     errors = [abs(one.error) for one in comparisons]
     if not errors:
         raise ValueError("expected at least one comparison")

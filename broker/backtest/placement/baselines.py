@@ -1,4 +1,4 @@
-"""Published and obvious strategies to measure against, beside those of `placement.strategy.pacing`."""
+"""Published and simple strategies for comparison, besides those of `placement.strategy.pacing`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SLICES = 10
 class EagerNextRegion:
     """SkyPilot's EAGER_NEXT_REGION with the pacing of Uniform Progress.
 
-    After a loss the next pool with capacity is tried at once, round the list that starts with the cheapest; the pool
-    that was lost comes last. When and whether spot is wanted at all is Uniform Progress's decision.
+    After a loss it tries the next pool with capacity at once, in a cyclic order that starts with the cheapest; the lost
+    pool comes last. Uniform Progress decides when to use spot at all.
     """
 
     task: StrategyTask
@@ -37,7 +37,7 @@ class EagerNextRegion:
 
 @dataclass(frozen=True, slots=True)
 class TimeSliced:
-    """Greedy within each of ten equal slices of time, every slice owing its share of the work by its end."""
+    """Greedy within each of ten equal slices of time; each slice must finish its share of the work by its end."""
 
     task: StrategyTask
 

@@ -54,7 +54,7 @@ class ReplayMarket:
 
     @property
     def on_demand_price(self) -> float:
-        """On-demand can be had wherever it is cheapest."""
+        """The cheapest on-demand price, USD per hour; on-demand is assumed to be available there."""
         return min(pool.on_demand_price for pool in self.pools)
 
     @cached_property

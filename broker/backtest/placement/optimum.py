@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 def optimum(market: ReplayMarket, start: int, task: StrategyTask) -> float:
-    """Least cost in USD of finishing ``task`` in time from tick ``start``; infinite when nothing would have."""
+    """Least cost in USD of finishing ``task`` in time from tick ``start``; infinite if that is impossible."""
     gap, boot = round(market.gap_seconds), math.floor(task.changeover + EPSILON)
     deadline, work = math.ceil(task.deadline - EPSILON), math.floor(task.work + EPSILON)
     if deadline < work:
@@ -73,7 +73,7 @@ def optimum(market: ReplayMarket, start: int, task: StrategyTask) -> float:
 
 
 def _spend(value: Floats, steps: int, points: int) -> Floats:
-    """The value after ``steps`` lattice steps of slack are used up; infinite where there is not that much."""
+    """The value after ``steps`` lattice steps of slack are used; infinite if there is less slack."""
     if steps == 0:
         return value
     spent = np.full(points, math.inf)

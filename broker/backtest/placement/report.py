@@ -10,8 +10,8 @@ from broker.backtest.placement.replay import ReplayOutcome
 
 @dataclass(frozen=True, slots=True)
 class ReplayWindow:
-    """One replay: the tick of the trace at which it started, the optimum's cost in USD, and what happened. Of the
-    omniscient optimum itself only the cost is known, and ``outcome`` is None."""
+    """One replay: its first tick in the trace, the optimum's cost in USD, and the outcome; None for the omniscient
+    optimum itself, of which only the cost is known."""
 
     start: int
     optimum: float
@@ -81,8 +81,8 @@ class PlacementReport:
 
 
 def pooled(cells: Sequence[PlacementCell]) -> PlacementCell:
-    """The windows of all these as one cell, called as the first: its ratio is the mean cost of them all over the mean
-    optimum of them all, as that of every cell is. Raises IndexError for none."""
+    """The windows of all these cells as one, named as the first. As in every cell, its ratio is mean cost / mean
+    optimum. Raises IndexError without cells."""
     return replace(cells[0], windows=tuple(window for cell in cells for window in cell.windows))
 
 

@@ -35,7 +35,7 @@ Key = tuple[str, str, float, float, str]
 """Family, pool, deadline, changeover, policy."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with windows done, windows in total, and the current item."""
+"""Called with the windows done, the windows in total, and the current item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,8 @@ class PlacementReplay:
 
 
 def run_backtest(request: PlacementReplay, progress: Progress | None = None, *, workers: int = 1) -> PlacementReport:
-    """Replay ``request``. Deterministic for its seed, whatever the number of ``workers`` (processes). Raises
-    `InvalidInput` or `UnknownName` for what cannot be replayed, before any work is done, and `MissingExtra` without
-    NumPy."""
+    """Replay ``request``. Deterministic for its seed and any number of ``workers`` (processes). Raises `InvalidInput`
+    or `UnknownName` before any work is done if it cannot be replayed, and `MissingExtra` without NumPy."""
     check(request)
     if find_spec("numpy") is None:
         raise MissingExtra("backtest", "a backtest")
@@ -211,7 +210,7 @@ def draw(room: Sequence[int], request: PlacementReplay) -> tuple[Sequence[int], 
 
 
 def check(request: PlacementReplay) -> None:
-    """Raises `InvalidInput` or `UnknownName` for what cannot be replayed on any market."""
+    """Raises `InvalidInput` or `UnknownName` for a request that cannot be replayed on any market."""
     for policy in request.policies:
         if policy != OMNISCIENT and policy not in POLICIES:
             raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT], where="--policies")

@@ -43,7 +43,7 @@ class Preparation:
 
 
 Build = Callable[[Preparation, ReplayMarket, StrategyTask, StrategyTask], StrategySession]
-"""Preparation, market, task, and the same task with the latest deadline of the run, which a plan can be shared by."""
+"""Preparation, market, task, and the same task with the latest deadline of the run, so that tasks share a plan."""
 
 POLICIES: dict[str, Build] = {
     "gpubroker": lambda preparation, market, task, longest: preparation.session(market, task, longest),

@@ -4,11 +4,11 @@ JSON, one pool a file::
 
     {"metadata": {"gap_seconds": 600, "on_demand_price": 3.06}, "data": [1, 0, 1, …], "spot_price": [0.97, …]}
 
-``data`` counts machines that can be had (1 and 0 for a single one); ``spot_price`` (or ``prices``) and
-``on_demand_price`` are optional. CSV, one row a tick: a time, then one count per zone, with the zones' prices in
-``prices.json`` beside it. All prices are of one machine, in USD per hour as they stand there; those of a market are of
-the whole gang. Rows count as consecutive ticks even across a hole in the times; holes are noted. Every problem is
-raised as `InvalidInput` with file and, where it has one, line, index or column, and what stands there.
+``data`` counts available machines (1 and 0 for a single one); ``spot_price`` (or ``prices``) and ``on_demand_price``
+are optional. CSV, one row per tick: a time, then one count per zone, with the zones' prices in ``prices.json`` beside
+it. Prices in files are for one machine, in USD per hour; prices of a market are for the whole gang. Rows count as
+consecutive ticks even across a hole in the times; holes are noted. Every problem raises `InvalidInput` with the file,
+the line, index or column if there is one, and the value found.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MOST = 10**_DIGITS  # of anything: what is more is a mistake
 class TracePrices:
     """USD per machine and hour for traces without prices, and the machines of a job.
 
-    ``said``: the options that gave prices. Machine counts of a CSV without ``prices.json`` need explicit prices: they
-    may be of any machine, and the ratio of prices decides the result.
+    ``said``: the options that gave prices. A CSV of machine counts without ``prices.json`` needs explicit prices,
+    because the ratio of prices decides the result and no default fits every machine.
     """
 
     on_demand: float = 3.06
@@ -93,7 +93,7 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 
 def _amount(value: object, what: str, where: str) -> float:
-    """A finite positive number. True is not one, though Python thinks so."""
+    """A finite positive number; a bool is rejected, although Python counts it as a number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST:
         raise InvalidInput(f"{what}: expected a positive number, found {_short(value)}", where=where)
     return float(value)
@@ -154,14 +154,14 @@ def _read_json(path: Path, family: str, defaults: TracePrices) -> ReplayMarket:
 
 
 def _for_gang(name: str, counts: Sequence[int], price: Sequence[float], on_demand: float, gang: int) -> PoolRecord:
-    """The pool as a gang of machines finds it; the prices given are of one machine."""
+    """The pool's record for a gang of machines; the given prices are for one machine."""
     return PoolRecord(
         name, tuple(count >= gang for count in counts), tuple(gang * each for each in price), gang * on_demand
     )
 
 
 def _too_large(name: str, counts: Sequence[int], gang: int) -> tuple[str, ...]:
-    """A note where the gang never found its machines."""
+    """A note if the pool never had enough machines for the gang."""
     most = max(counts)
     if most == 0:
         return (f"{name}: no capacity at any time on record",)
@@ -234,7 +234,7 @@ def _spacing(times: Sequence[datetime], lines: Sequence[int], path: Path) -> tup
 
 
 def _zone_prices(path: Path, zones: Sequence[str], defaults: TracePrices) -> dict[str, tuple[float, float]]:
-    """Spot and on-demand price of each zone; stated prices for all of them when there is no price file at all."""
+    """Spot and on-demand price (USD per hour) of each zone; without a price file, the options' prices for all."""
     if not path.exists():
         if len(defaults.said) < 2:
             raise InvalidInput(

@@ -30,7 +30,7 @@ def read_markets(
             _, known = markets.setdefault((market.family, market.name), (market, path))
             if known != path:
                 raise InvalidInput(
-                    f"the pool {market.name!r} stands in {known}, too",
+                    f"the pool {market.name!r} is in {known} too",
                     where=str(path),
                     hint="name one of the two files, or put them into folders of their own",
                 )
@@ -45,7 +45,7 @@ def read_markets(
 
 
 def _noted(markets: Sequence[ReplayMarket]) -> list[ReplayMarket]:
-    """The markets, with a note where those of one family have no common recorded start: it is assumed."""
+    """The markets, with a note if those of one family have no common recorded start, so that it is assumed."""
     begin: dict[str, set[str]] = {}
     for market in markets:
         begin.setdefault(market.family, set()).add(market.begins)
@@ -72,7 +72,7 @@ def _families(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _kin(market: ReplayMarket, others: Sequence[ReplayMarket]) -> tuple[PoolRecord, ...]:
-    """Pools of the same family and tick that are on record for as long."""
+    """Pools of the same family and tick length whose record is as long."""
     like = [other for other in others if (other.family, other.gap_seconds) == (market.family, market.gap_seconds)]
     return tuple(pool for other in like if other.ticks >= market.ticks for pool in other.pools)
 

@@ -1,14 +1,14 @@
-"""Readers of hourly demand: how many units (GPUs, machines) were asked for, hour by hour.
+"""Readers of hourly demand: the number of requested units (GPUs, machines), hour by hour.
 
-One number a line, with or without a name above; or a CSV with a header, a column per series, and a first column of
-times where there is one::
+One number per line, with or without a name above; or a CSV with a header, a column per series, and optionally a first
+column of times::
 
     time,H100,L4
     2026-03-01T00:00Z,12,3
     2026-03-01T01:00Z,14,3
 
-Rows without times are consecutive hours. Where times leave out up to a day, the hours between count as the one before,
-which is noted; larger holes, and every line that cannot be understood, are `InvalidInput` with file and line.
+Rows without times are consecutive hours. In a hole of up to a day, the missing hours count as the hour before, with a
+note. Larger holes and lines that cannot be parsed raise `InvalidInput` with file and line.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Demand:
 
 
 def read_demand(paths: Sequence[Path]) -> list[Demand]:
-    """Every series of every file, named after its file, or its column in a file of several; by the whole path where
-    names would be the same. Raises `InvalidInput`."""
+    """Every series of every file, named by its file, or by its column in a file with several series; by the whole path
+    if names would be equal. Raises `InvalidInput`."""
     found = [series for path in paths for series in _read(path)]
     if not found:
         raise InvalidInput("no demand files given", hint="one number a line, an hour each; see --help")
@@ -97,8 +97,8 @@ def _read(path: Path) -> list[Demand]:
 
 
 def _counts_hours(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bool:
-    """Whether the first column numbers the rows and says no demand (``hour,H100``). Raises `InvalidInput` for one that
-    is called so and does not."""
+    """Whether the first column numbers the rows and is no demand (``hour,H100``). Raises `InvalidInput` if its name
+    says so and its values do not."""
     if not header or header[0].lower() not in _HOURS:
         return False
     said = [cells[0].strip() for _, cells in rows]
@@ -170,7 +170,7 @@ def _time(text: str) -> datetime | None:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
         return None
-    # A bare number is demand, though "2026" and "20260301" are dates to ISO 8601.
+    # A bare number is demand, although "2026" and "20260301" are dates in ISO 8601.
     return None if text.strip().isdecimal() else time
 
 

@@ -1,6 +1,6 @@
 """The backtest of reserve rules on hourly demand. `run_reserve_backtest` is the whole interface.
 
-Rules and cost model are those of `broker.economics.reserve`: the product plans with the same code.
+Rules and cost model are those of `broker.economics.reserve`; the product plans with the same code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICIES = (*_RULES, STATIC_BEST, OPTIMUM)
 DEFAULT_POLICIES = ("gpubroker", "staggered-quantile", "wang", STATIC_BEST, "on-demand", OPTIMUM)
 
 Progress = Callable[[int, int, str], None]
-"""Called with cells done, cells in all, and the series that is being worked on."""
+"""Called with the cells done, the cells in total, and the current series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class ReserveReplay:
 
 
 def run_reserve_backtest(request: ReserveReplay, progress: Progress | None = None) -> ReserveReport:
-    """Measure every policy on every series at every ratio. Deterministic. Raises `InvalidInput` or `UnknownName` for
-    what cannot be measured, before any work is done, and `MissingExtra` without SciPy."""
+    """Measure every policy on every series at every ratio. Deterministic. Raises `InvalidInput` or `UnknownName` before
+    any work is done if that is impossible, and `MissingExtra` without SciPy."""
     _check(request)
     series = read_demand(request.files)
     before = _history(request, series)

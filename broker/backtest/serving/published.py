@@ -18,10 +18,10 @@ from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 @dataclass(frozen=True, slots=True)
 class ServingMeasurement:
-    """Output tokens per second that somebody measured of a ``model`` on ``gpus`` of an ``accelerator``.
+    """A published measurement of output tokens per second, of a ``model`` on ``gpus`` of an ``accelerator``.
 
-    ``batch``: where it was fixed; ``most_sequences``: the engine's limit otherwise. ``seen``: looked at while constants
-    were chosen.
+    ``batch``: the fixed batch size, if it was fixed; otherwise ``most_sequences``: the engine's limit. ``seen``: used
+    to choose constants.
     """
 
     name: str
@@ -38,8 +38,8 @@ class ServingMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class ServingComparison:
-    """A measurement and its estimate, output tokens per second, None where the estimate says that it does not fit;
-    ``ratio``: estimate over measurement."""
+    """A measurement and its estimate in output tokens per second (None: by the estimate the model does not fit).
+    ``ratio``: estimate / measurement."""
 
     measured: ServingMeasurement
     estimated: float | None
@@ -73,7 +73,7 @@ def compare(
 
 
 def summary(comparisons: Iterable[ServingComparison]) -> RatioSummary:
-    """The ratios together. Raises ValueError for no comparison."""
+    """The summary of the ratios. Raises ValueError without comparisons."""
     ratios = [one.ratio for one in comparisons if one.ratio]
     if not ratios:
         raise ValueError("expected at least one comparison")

@@ -1,1 +1,1 @@
-"""Forecasts of spending and alarms about it on recorded daily spending."""
+"""Backtests of spending forecasts and anomaly alarms on recorded daily spending."""

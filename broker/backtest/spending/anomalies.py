@@ -1,9 +1,9 @@
-"""How well days out of the ordinary are found in recorded daily spending: `run_anomaly_backtest`.
+"""Backtest of anomaly detection on recorded daily spending: `run_anomaly_backtest`.
 
-With labels: an episode is found where an alarm is up on one of its days, and alarms that touch no episode are false.
-Without: every alarm counts as false, and how much is found is measured with planted episodes of three days, at random
-days of the seed, each day raised by 50, 100 or 200 % of the median of the four weeks before; places where an alarm is
-up anyway are left out.
+With labels: an episode is found if an alarm is active on one of its days; alarms outside of episodes are false. Without
+labels: every alarm counts as false, and detection is measured with planted episodes of three days, at random days of
+the seed, with each day raised by 50, 100 or 200 % of the median of the four weeks before. Days with an alarm of their
+own are not used for planting.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _PER = 30
 
 @dataclass(frozen=True, slots=True)
 class FoundEpisodes:
-    """Of ``episodes`` that could be judged, ``found`` were found, after ``delays`` days each. ``size``: of planted
-    ones, as a share of the median before."""
+    """Of ``episodes`` that could be judged, ``found`` were found, after ``delays`` days each. ``size``: the increase of
+    planted ones, as a fraction of the median before."""
 
     episodes: int
     delays: tuple[int, ...]
@@ -46,8 +46,8 @@ class FoundEpisodes:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSeries:
-    """A series, its incidents, and how many of its days were judged outside of marked episodes. ``false_alarms``:
-    incidents that touch no marked episode; ``false_days``: their days."""
+    """A series, its incidents, and the number of its judged days outside of marked episodes. ``false_alarms``:
+    incidents outside of marked episodes; ``false_days``: their days."""
 
     series: DailySpending
     incidents: tuple[Incident, ...]
@@ -58,8 +58,8 @@ class JudgedSeries:
 
 @dataclass(frozen=True, slots=True)
 class AlarmAccuracy:
-    """``marked``: of the labels; None without labels. ``planted``: by size; empty with labels. ``unjudged``: labels
-    within the warm-up of their series."""
+    """``marked``: results for labelled episodes; None without labels. ``planted``: results by size; empty with labels.
+    ``unjudged``: labels within the warm-up of their series."""
 
     series: tuple[JudgedSeries, ...]
     marked: FoundEpisodes | None
@@ -111,7 +111,7 @@ def run_anomaly_backtest(
 
 
 def too_short(series: Sequence[DailySpending]) -> list[str]:
-    """A sentence for each series of which no day can be judged."""
+    """A sentence for each series that is too short to judge."""
     return [
         f"{one.name}: {len(one.days)} days, and the first {WARM_UP} are not judged: nothing could be found"
         for one in series
@@ -164,5 +164,5 @@ def _places(
 
 
 def _delay(scored: Sequence[DayScore | None], at: AlarmThreshold) -> list[int]:
-    """Days until the first alarm; none where there is none."""
+    """The days until the first alarm, as a list of one; empty without an alarm."""
     return [day for day, score in enumerate(scored) if score is not None and score.exceeds(at)][:1]

@@ -1,7 +1,7 @@
-"""How well the end of a period is foretold on recorded daily spending: `run_forecast_backtest`.
+"""Backtest of spending forecasts on recorded daily spending: `run_forecast_backtest`.
 
-A window is 30 consecutive days, and one begins every third day of a series. On day 10, 15 and 20 of it the product's
-own code (`broker.finops.expectation`) says what the window will come to, from the days of the series so far.
+A window is 30 consecutive days; one begins every third day of a series. On days 10, 15 and 20 of it, the product's own
+code (`broker.finops.expectation`) forecasts the total of the window from the days of the series so far.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ AT_DAYS = (10, 15, 20)
 
 @dataclass(frozen=True, slots=True)
 class ForecastMiss:
-    """One forecast. ``error`` and ``run_rate_error``: the absolute difference of the forecast, and of the month's
-    average so far continued, as a share of what the window came to. ``width``: of the interval, likewise."""
+    """One forecast, with figures as fractions of the window's total. ``error``: the absolute error of the forecast;
+    ``run_rate_error``: that of the average so far, continued; ``width``: the width of the interval."""
 
     day: int
     error: float
@@ -32,8 +32,8 @@ class ForecastMiss:
 
 @dataclass(frozen=True, slots=True)
 class DayAccuracy:
-    """All forecasts of one day of the period. Shares of what each window came to; ``coverage``: how many windows lay in
-    their interval. None where there was no window."""
+    """All forecasts on one day of the period, as fractions of each window's total. ``coverage``: the share of windows
+    within their interval. None if there was no window."""
 
     day: int
     windows: int
@@ -57,7 +57,7 @@ class ForecastAccuracy:
 def run_forecast_backtest(
     series: Sequence[DailySpending], told: Callable[[int, int, str], None] | None = None
 ) -> ForecastAccuracy:
-    """Every window of every series. ``told`` hears how many are done, of how many, and which is next."""
+    """Measure every window of every series. ``told`` is called with the number done, the total, and the next item."""
     misses: dict[str, list[ForecastMiss]] = {}
     notes: list[str] = []
     for done, one in enumerate(series):

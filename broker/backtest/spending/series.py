@@ -1,14 +1,14 @@
-"""Readers of daily spending, and of the episodes in it that somebody marked.
+"""Readers of daily spending, and of labelled episodes in it.
 
-A CSV with a header: a column of days, then a column per series, in USD (any unit does: only ratios are compared)::
+A CSV with a header: a column of days, then a column per series, in USD (or another unit: only ratios matter)::
 
     day,research,serving
     2026-03-01,812.50,96
     2026-03-02,790,97.25
 
-Days are ISO dates, or whole numbers; a day that is left out had no spending, which is noted. A series may begin later
-and end earlier than others: its cells are empty there. Labels: ``series,first_day,last_day``, both days included. What
-cannot be understood is `InvalidInput` with file and line.
+Days are ISO dates or whole numbers; a missing day counts as a day without spending, with a note. A series may begin
+later and end earlier than others; its cells are empty there. Labels: ``series,first_day,last_day``, both days included.
+Invalid input raises `InvalidInput` with file and line.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class DailySpending:
     dated: bool
 
     def day_name(self, number: int) -> str:
-        """The day of that place in ``days``, as it was written."""
+        """The name, as in the file, of the day at that index of ``days``."""
         day = self.first + number
         return date.fromordinal(day).isoformat() if self.dated else str(day)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedEpisode:
-    """Days of one series that somebody calls out of the ordinary, as places in its ``days``, both included."""
+    """A labelled episode of one series: the indexes of its first and last day in ``days``."""
 
     series: str
     first: int
@@ -74,8 +74,8 @@ def read_series(path: Path) -> tuple[list[DailySpending], list[str]]:
 
 
 def read_labels(path: Path, series: Sequence[DailySpending]) -> list[MarkedEpisode]:
-    """Every episode of the file, cut to the days that its series has. Raises `InvalidInput`, and `UnknownName` for a
-    series that there is not."""
+    """Every episode of the file, cut to the days of its series. Raises `InvalidInput`, and `UnknownName` for an unknown
+    series."""
     by_name: Mapping[str, DailySpending] = {one.name: one for one in series}
     rows = _rows(path, "series,first_day,last_day are expected")
     found: list[MarkedEpisode] = []
@@ -120,7 +120,7 @@ def _series(
 
 
 def _rows(path: Path, expected: str) -> list[tuple[int, list[str]]]:
-    """The lines that say something, with their numbers."""
+    """The non-empty lines with their numbers."""
     try:
         if path.is_dir():
             raise InvalidInput("a folder, not a file", where=str(path))

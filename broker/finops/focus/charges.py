@@ -1,8 +1,8 @@
-"""Spent money of the ledger as charges of FOCUS. Pure.
+"""The ledger's spent money as FOCUS charges. Pure.
 
-Cash is billed: by the provider, at the price that the broker metered. Amortised money (owned machines, prepaid hours)
-is not billed again: its use has an effective cost alone, under a commitment that stands for the prepaid capacity of one
-provider, region and accelerator; the purchase is billed and has no effective cost. Simulated money is no charge.
+Cash has a billed cost: the provider bills it, at the price that the broker metered. Use of amortised capacity (owned
+machines, prepaid hours) has only an effective cost, under a commitment that represents the prepaid capacity of one
+provider, region and accelerator; its purchase has a billed cost and no effective cost. Simulated money is not exported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.finops.focus.months import BillingMonth, MonthlyPart, parts
 from broker.ledger.entries import EGRESS, Entry, Movement, Tags
 
 Value = str | int | Decimal | datetime | None
-"""Of a column; money is in micro-dollars."""
+"""The value of a column; money in micro-dollars."""
 
 _HOURS = "Hours"
 _NANO, _PICO = 10**9, 10**12
@@ -30,8 +30,8 @@ _SHORTEST = timedelta(seconds=1)  # a charge without duration still needs an end
 
 @dataclass(frozen=True, slots=True)
 class SpentEntry:
-    """An entry of the account ``spent`` and the machines it is for: ``nodes`` of ``instance_type``, None where no
-    machine is known."""
+    """An entry of the account ``spent`` and its machines: ``nodes`` of ``instance_type``, None if no machine is
+    known."""
 
     entry: Entry
     instance_type: str | None = None
@@ -39,7 +39,7 @@ class SpentEntry:
 
 
 def charges(spent: SpentEntry, month: BillingMonth, account: str) -> Iterator[dict[str, Value]]:
-    """The rows of one entry that are billed in the month, by the column names of 1.2; absent ones are null.
+    """The rows of one entry that are billed in the month, by the column names of FOCUS 1.2; absent columns are null.
     ``account``: the id of this store."""
     entry = spent.entry
     if entry.money is MoneyKind.SANDBOX:
@@ -49,7 +49,7 @@ def charges(spent: SpentEntry, month: BillingMonth, account: str) -> Iterator[di
 
 
 def is_purchase(entry: Entry) -> bool:
-    """Whether it paid for capacity in advance, rather than for machines of an attempt."""
+    """Whether the entry is a prepayment for capacity, not for an attempt's machines."""
     tags = entry.tags
     return entry.money is MoneyKind.CASH and tags.attempt is None and tags.capacity_type is CapacityType.RESERVED
 
@@ -59,7 +59,7 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
     provider = tags.provider or "unknown"
     bought, prepaid = is_purchase(entry), entry.money is MoneyKind.AMORTISED
     moved = EGRESS in entry.movement_id.split("/")
-    # Money given back, and what was charged for no stated time, is an adjustment: it has no price and no quantity.
+    # Refunds and charges without a time are adjustments, which have no price and no quantity.
     adjusts = not bought and (entry.movement is not Movement.SETTLE or part.micros < 0)
     row: dict[str, Value] = {
         "BilledCost": 0 if prepaid else part.micros,
@@ -124,8 +124,7 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
 
 
 def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_hour: bool) -> None:
-    """Quantity, price and what is bought with them. The price is the cost by the quantity, so that both multiply to the
-    cost to the last digit of it."""
+    """Sets quantity, unit price and SKU. The price is cost / quantity, so that price × quantity is exactly the cost."""
     entry, tags = spent.entry, spent.entry.tags
     time = (part.until - part.since) // _MICROSECOND * (spent.nodes or 1)
     nano = time * _NANO // _HOUR_IN_MICROSECONDS if per_hour and time else 0

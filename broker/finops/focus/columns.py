@@ -1,8 +1,8 @@
-"""The columns of the dataset Cost and Usage of FOCUS 1.2 (May 2025) and 1.4 (June 2026), and of ours beside them.
+"""The columns of the dataset Cost and Usage in FOCUS 1.2 (May 2025) and 1.4 (June 2026), and the project's own.
 
-Source: the specification's column library, https://focus.finops.org/focus-specification/. 1.4 calls the provider of the
-service and the host of its machines otherwise; what else it has is for splitting shared cost and for contracts, which
-the ledger does not know, and is optional. Columns that begin with ``x_`` are our own, as the specification asks.
+Source: the specification's column library, https://focus.finops.org/focus-specification/. Version 1.4 renames the
+columns of the service's provider and of the machines' host. Its new columns are optional: they are for shared costs and
+contracts, which the ledger does not have. The project's own columns begin with ``x_``, as the specification requires.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VERSIONS = ("1.2", "1.4")
 
 
 class ColumnKind(StrEnum):
-    """How values are given: ``MONEY`` in micro-dollars, ``DECIMAL`` as `decimal.Decimal`, ``TIME`` in UTC."""
+    """The type of a column's values: ``MONEY`` in micro-dollars, ``DECIMAL`` as `decimal.Decimal`, ``TIME`` in UTC."""
 
     TEXT = "text"
     MONEY = "money"

@@ -1,8 +1,8 @@
-"""Billing months in UTC, and to which of them an amount belongs. Pure; amounts in micro-dollars, times as in `Entry`.
+"""Assigns amounts to billing months in UTC. Pure; amounts in micro-dollars, times as in `Entry`.
 
-A month stays open for `OPEN_FOR` after its end, since machine time is settled and charges arrive a little late. What is
-posted after that about an earlier month is billed as a correction in the month that is open by then. So the rows of a
-closed month never change, and all months together are the ledger.
+A month stays open for `OPEN_FOR` after its end, because settlements and charges arrive late. An amount for an earlier
+month that is posted after that is billed as a correction in the month then open. So the rows of a closed month never
+change, and all months together equal the ledger.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class BillingMonth:
 
     @property
     def closes(self) -> datetime:
-        """From then on (UTC) nothing is added to it."""
+        """The time (UTC) from which nothing is added to the month."""
         return self.end + OPEN_FOR
 
 
 @dataclass(frozen=True, slots=True)
 class MonthlyPart:
-    """The part of an amount (micro-dollars) for the time ``since`` until ``until`` (UTC) that is billed in a month;
-    ``correction``: of an earlier month, which was closed."""
+    """The part of an amount (micro-dollars) that is billed in a month, for the time from ``since`` until ``until``
+    (UTC). ``correction``: the time is in an earlier, closed month."""
 
     micros: int
     since: datetime
@@ -66,8 +66,8 @@ class MonthlyPart:
 def parts(
     micros: int, covers_from: datetime, covers_to: datetime, posted: datetime, month: BillingMonth
 ) -> Iterator[MonthlyPart]:
-    """What of an amount for that time is billed in ``month``: at most one part of its own time, and one for each
-    earlier month that was closed when the amount was posted. Nothing where that comes to nothing."""
+    """The parts of an amount that are billed in ``month``: at most one for time in the month itself, and one for each
+    earlier month that was closed when the amount was posted. Parts of zero are omitted."""
     if posted < month.closes and (part := _within(micros, covers_from, covers_to, month, correction=False)):
         yield part
     earlier = month.before

@@ -129,7 +129,7 @@ def test_families_of_one_name_stay_apart(tmp_path: Path) -> None:
 
 def test_two_pools_of_one_name_in_a_family_are_refused_with_both_places(tmp_path: Path) -> None:
     first, second = csv(tmp_path / "first.csv", *ROWS), csv(tmp_path / "second.csv", *ROWS)
-    with pytest.raises(InvalidInput, match=re.escape(f"{second}: the pool 'zone-a' stands in {first}, too")):
+    with pytest.raises(InvalidInput, match=re.escape(f"{second}: the pool 'zone-a' is in {first} too")):
         read_markets([tmp_path], TracePrices.given(10, 4))
     assert (
         len(read_markets([first, tmp_path / "." / "first.csv"], TracePrices.given(10, 4))) == 2
