@@ -1,4 +1,4 @@
-"""Failures of one part (a region, a source) that must not hold back the others."""
+"""Collects failures of single parts (a region, a source), so that the other parts still deliver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.core.errors import (
 
 T = TypeVar("T")
 
-# Of several failures, the class with the most urgent next step, a person's first.
+# The error classes in order of urgency; errors that need a person come first.
 _MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
 _TOLD = 5  # beside the chosen one
 # Classes that can speak for several failures of their own kind.
@@ -66,7 +66,7 @@ class Failures:
         return any(isinstance(error, LoginMissing) for error in self._errors)
 
     def raise_any(self) -> None:
-        """Raise a single error unchanged; of several, one with a line each, of the class that most needs a person."""
+        """Raise a single error unchanged; of several, one of the most urgent class, with a line for each."""
         distinct = list({str(error): error for error in self._errors}.values())
         if not distinct:
             return

@@ -1,4 +1,4 @@
-"""The clouds that gpuhunt knows and we have no adapter for, and how one of them is asked through gpuhunt's own class.
+"""The clouds that gpuhunt supports and that have no adapter here, and queries through gpuhunt's own classes.
 
 gpuhunt's query fails as a whole when one cloud fails, and importing all of its modules fails in 0.1.34 (that of Google
 lacks a file), so each cloud's module is loaded and asked by itself. Its modules talk through ``requests``, with
@@ -109,8 +109,8 @@ CLOUDS = {
 
 @dataclass(frozen=True, slots=True)
 class CloudReport:
-    """What one cloud said: gpuhunt's items, and what its module passed over, in its words. ``error``: what is missing
-    from it, and why."""
+    """The result of one cloud: gpuhunt's items, and the warnings of its module about skipped ones. ``error``: why
+    something is missing."""
 
     cloud: GpuhuntCloud
     items: list[Any]
@@ -168,7 +168,7 @@ def ask(
 
 
 class _Requests:
-    """What a module of gpuhunt gets for ``requests``: the same library, under the settings in force here."""
+    """Replaces ``requests`` in a module of gpuhunt: the same library, with the settings of this provider."""
 
     def __init__(self, cloud: str, settings: HttpSettings, base_url: str | None) -> None:
         self._base = f"{base_url}/{cloud}" if base_url else None
@@ -215,7 +215,7 @@ class _Requests:
 
 
 def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[str, str]) -> BrokerError:
-    """The exception as one of ours, without the login that its text may hold."""
+    """The broker's error for an exception, without the login that its text may contain."""
     import requests
 
     where = f"{NAME}/{cloud.name}"
@@ -246,7 +246,7 @@ def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[s
 
 
 class _ModuleLog(logging.Handler):
-    """What a module logs: its warnings, and the exception that it caught and went on without."""
+    """Records a module's log: its warnings, and exceptions that it caught."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -262,7 +262,7 @@ class _ModuleLog(logging.Handler):
 
 @contextmanager
 def _heard(module: ModuleType) -> Iterator[_ModuleLog]:
-    """What the module logs meanwhile, which would otherwise land on the terminal."""
+    """Records the module's log meanwhile, which would otherwise go to the terminal."""
     logger, heard = logging.getLogger(module.__name__), _ModuleLog()
     before = logger.propagate
     logger.addHandler(heard)

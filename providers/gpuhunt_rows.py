@@ -1,7 +1,7 @@
-"""Saving the other rows of an answer of which gpuhunt's module cannot read one.
+"""Recovers the other rows of an answer if gpuhunt's module cannot parse one of them.
 
-A module reads an answer as a whole, and one odd value in it ends that. So what the cloud answered is kept, and where
-the module gives up it is asked again for each row alone, from what is kept: the row that it cannot read is left out.
+A module parses an answer as a whole, so one invalid value loses all rows. So the cloud's answers are kept, and if the
+module fails, it parses each row alone from the kept answers, without new requests. Unreadable rows are left out.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from providers.rows import Found
 
 
 def is_held(reservation: Reservation, now: datetime) -> bool:
-    """Whether its time has come and is not over."""
+    """Whether the reservation has begun and has not ended."""
     begun = reservation.starts is None or reservation.starts <= now
     return begun and (reservation.ends is None or reservation.ends > now)
 
 
 def together(offers: Iterable[Offer | SkippedRow]) -> Found:
-    """One offer a place and instance type, with the free machines (``slots``) of all its reservations together: where
-    there are none it is unavailable; how many there are is not known where it is not known of one of them."""
+    """One offer per place and instance type, with the free machines (``slots``) of all its reservations: unavailable if
+    there are none, unknown if unknown for one of them."""
     merged: dict[str, Offer] = {}
     for offer in offers:
         if isinstance(offer, SkippedRow):

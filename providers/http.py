@@ -1,6 +1,6 @@
-"""JSON over HTTP, as every provider without an SDK needs it: time-outs, retries, rate limits, errors in our words.
+"""JSON over HTTP for providers without an SDK: time-outs, retries, rate limits, and the broker's errors.
 
-Nothing of httpx leaves this file. Numbers arrive as int and Decimal, never as float.
+httpx is used in this file only. Numbers arrive as int and Decimal, never as float.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Url = Annotated[str, AfterValidator(_is_http)]
 
 class HttpSettings(ProviderSettings):
     """``ca_bundle``: certificates (PEM) to trust instead of the usual ones, for proxies and private endpoints.
-    ``timeout_seconds``: for connecting, and for each silence of the server. ``attempts``: tries in all per call."""
+    ``timeout_seconds``: for connecting, and for each pause of the server. ``attempts``: total tries per call."""
 
     ca_bundle: Path | None = None
     timeout_seconds: float = Field(default=20.0, gt=0, le=600)
@@ -184,7 +184,7 @@ class Api:
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise InvalidInput(f"not a valid URL: {error}", where=where, hint=change) from error
         except httpx.LocalProtocolError:
-            # The message would repeat the header that is wrong, and with it the key: so it is not passed on.
+            # The message would contain the invalid header, and with it the key, so it is not passed on.
             raise InvalidInput("the request cannot be written as HTTP", where=where, hint=self._login_hint) from None
         except httpx.DecodingError as error:
             raise Malformed(f"the answer cannot be unpacked: {error}", where=where) from error
@@ -239,9 +239,9 @@ class Api:
 
 
 def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
-    """What calls a function again when it raises `RetryLater`: as often as the settings say, after a pause on the
-    ``clock`` (exponential with jitter, and not before the server wants it). A server that wants more than a minute is
-    left alone, and so is one whose name has no address."""
+    """Repeats a function that raises `RetryLater`, as often as the settings say, after a pause on the ``clock``
+    (exponential with jitter, and not before the time that the server asks for). Does not repeat if the server asks for
+    more than a minute, or if its name has no address."""
     from tenacity import Retrying, retry_if_exception
 
     return Retrying(
@@ -263,7 +263,7 @@ def _without_address(error: BaseException | None) -> bool:
 
 
 def _join(base: str, path: str) -> str:
-    """``path`` under ``base``, where the base may have the start of it already (``…/v1`` and ``/v1/prices``)."""
+    """``path`` under ``base``, which may already end with the start of the path (``…/v1`` and ``/v1/prices``)."""
     parts, there = path.split("/")[1:], urlsplit(base).path
     for number in range(len(parts), 0, -1):
         if there.endswith("/" + "/".join(parts[:number])):
@@ -272,7 +272,7 @@ def _join(base: str, path: str) -> str:
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
-    """Seconds until the next try: exponential with jitter, but not before the server wants it."""
+    """Seconds until the next try: exponential with jitter, but not before the time that the server asks for."""
     from tenacity import wait_exponential, wait_random
 
     backoff = wait_exponential(multiplier=0.5, max=30) + wait_random(0, 0.5)

@@ -1,7 +1,7 @@
 """Lambda's instances on demand: prices, and the regions that have capacity now. Needs an API key.
 
-One row is one instance type with its price in whole US cents per hour and the regions where it can be had; there is
-one offer for each of them. A type that can be had nowhere is one offer in the region ``global``, sold out.
+A row is one instance type with its price in whole US cents per hour and the regions where it is available; each region
+becomes an offer. A type without available regions is one sold-out offer in the region ``global``.
 Fields: Lambda's Cloud API, version 1.10 (``GET /api/v1/instance-types``), which allows one request a second.
 """
 
@@ -29,14 +29,14 @@ _NOWHERE = "global"
 
 
 class LambdaCloudSettings(HttpSettings):
-    """``base_url``: where ``/api/v1/instance-types`` is. ``api_key``: LAMBDA_API_KEY where it is not set."""
+    """``base_url``: the URL above ``/api/v1/instance-types``. ``api_key``: default: LAMBDA_API_KEY."""
 
     base_url: Url = "https://cloud.lambda.ai"
     api_key: SecretStr | None = None
 
 
 class LambdaCloud:
-    """Every instance type of Lambda, in every region that has some."""
+    """Every instance type of Lambda, in every region where it is available."""
 
     name = "lambda_cloud"
     Settings: ClassVar = LambdaCloudSettings
@@ -123,7 +123,7 @@ class LambdaCloud:
 
 
 def _card(described: object, instance_type: str) -> str:
-    """From ``H100 (80 GB SXM5)``, and where that says nothing, from ``gpu_8x_h100_sxm5``."""
+    """The accelerator, from ``H100 (80 GB SXM5)``, else from ``gpu_8x_h100_sxm5``."""
     text = described if isinstance(described, str) else ""
     memory = _MEMORY.search(text)
     bare = f"{text[: memory.start()]} {memory[2]}".strip() if memory else text

@@ -1,15 +1,15 @@
 """Oracle Cloud's GPU machines, from the two documents behind its public cost estimator; no login needed.
 
-``shapes.json`` says of which products a shape is made, ``products.json`` what a product costs. A machine's price is the
-sum of its parts, and a machine with a part that is not priced is skipped. For GPU shapes the part called ``ocpu`` is
-priced per GPU and hour. Prices are the same in every commercial region, and the documents do not say where a shape can
-be had: there is one offer for each shape, in the region ``global``.
+``shapes.json`` lists the products of each shape, ``products.json`` their prices. A machine's price is the sum of its
+parts; a machine with an unpriced part is skipped. For GPU shapes the part ``ocpu`` is priced per GPU and hour. Prices
+are the same in every commercial region, and the documents do not give the regions of a shape: there is one offer per
+shape, in the region ``global``.
 
-Preemptible capacity costs half of what on-demand does, wherever Oracle allows it (docs.oracle.com, Compute, Preemptible
-Instances): a rule, not a price that was told, and so a source of its own. Billing: by the second, virtual machines at
+Preemptible capacity costs half of the on-demand price, where Oracle allows it (docs.oracle.com, Compute, Preemptible
+Instances). That is a rule, not a listed price, so it has its own source. Billing: by the second, virtual machines at
 least a minute, bare metal at least an hour (Oracle's announcement of per-second billing).
-Traps: GPU memory is the machine's for most shapes, one card's for some; new shapes lack OCPUs and memory; names carry
-remarks (``(NVL72)``); a product may have several prices (tiers, commitments) in many currencies.
+Pitfalls: GPU memory is that of the machine for most shapes, of one card for some; new shapes lack OCPUs and memory;
+names contain remarks (``(NVL72)``); a product may have several prices (tiers, commitments) in many currencies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PCIE = frozenset({"A10", "L40S", "P100", "RTXPRO6000"})
 
 
 class OciSettings(HttpSettings):
-    """``base_url``: where ``/shapes.json`` and ``/products.json`` are."""
+    """``base_url``: the URL above ``/shapes.json`` and ``/products.json``."""
 
     base_url: Url = "https://www.oracle.com/a/ocom/docs/cloudestimator2/data"
 
@@ -110,7 +110,7 @@ class Oci:
 
 
 def _has_gpus(row: Row) -> bool:
-    """Whether a shape of another kind than ``gpu`` has some by its name or its figures."""
+    """Whether a shape of another kind than ``gpu`` has GPUs by its name or its figures."""
     called, count = row.get("name"), figure(row.get("gpuQty"))
     return (isinstance(called, str) and ".GPU" in called) or count is not None
 
@@ -125,7 +125,7 @@ def _items(answer: object, what: str) -> list[Any]:
 
 
 def _per_hour(products: Iterable[object]) -> dict[str, set[Decimal]]:
-    """What an hour of each product costs, USD, pay as you go: by part number, every different price that is told."""
+    """The pay-as-you-go prices of each product, USD per hour: by part number, every different price listed."""
     found: dict[str, set[Decimal]] = {}
     for product in products:
         if not isinstance(product, dict) or not isinstance(product.get("partNumber"), str):
@@ -146,7 +146,7 @@ def _per_hour(products: Iterable[object]) -> dict[str, set[Decimal]]:
 
 
 def _sum(row: Row, machine: str, count: int, costs: Mapping[str, set[Decimal]]) -> Decimal:
-    """USD per hour of the machine. Raises `Unfit` when one of its parts is not found or has no one price."""
+    """USD per hour of the machine. Raises `Unfit` if one of its parts is missing or has no unique price."""
     parts = _rows(row, "products")
     if [_value(part, "type") for part in parts].count("ocpu") != 1:
         raise Unfit("part_without_price", f"{machine}: no one product for its GPUs")
@@ -167,7 +167,7 @@ def _sum(row: Row, machine: str, count: int, costs: Mapping[str, set[Decimal]]) 
 
 
 def _card(machine: str, row: Row, count: int) -> str:
-    """The accelerator that the shape's name tells; its memory decides between cards of one name."""
+    """The accelerator by the shape's name; the memory decides between cards of one name."""
     parts = _SHAPE.fullmatch(machine)
     if parts is None:
         raise Unfit("unknown_accelerator", f"{machine}: no shape of GPUs by its name")
@@ -178,7 +178,7 @@ def _card(machine: str, row: Row, count: int) -> str:
 
 
 def _cpus(row: Row, card: str) -> float | None:
-    """Threads: two of each OCPU, but one where the CPUs are Arm ones (the Grace of a GB200)."""
+    """CPU threads: two per OCPU, one for Arm CPUs (the Grace of a GB200)."""
     ocpus = next((figure(part.get("qty")) for part in _rows(row, "products") if _value(part, "type") == "ocpu"), None)
     return None if ocpus is None else ocpus * (1 if card.startswith("G") else 2)
 

@@ -1,4 +1,4 @@
-"""This machine as owned capacity: its NVIDIA GPUs as NVML tells, and its CPUs."""
+"""This machine as owned capacity: its NVIDIA GPUs, listed by NVML, and its CPUs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HOURS_PER_KWH_OF_WATTS = 1000
 
 
 class OwnedSettings(ProviderSettings):
-    """What an hour of this machine costs. All amounts in USD; everything may be left out, and then the hour is free.
+    """The cost of an hour of this machine, in USD. All fields are optional; without any, an hour is free.
 
-    ``watts``: what the whole machine draws under load; ``usd_per_kwh``: the electricity price; ``pue``: the site's
-    power usage effectiveness (total power / computer power, ≥ 1); ``wear_per_hour``: what an hour of use takes off the
-    machine's life. ``amortised_per_hour``: purchase price over life, for showback only; it never enters a decision.
-    ``name``: what the machine is called in offers; its host name by default.
+    ``watts``: power of the whole machine under load; ``usd_per_kwh``: electricity price; ``pue``: the site's power
+    usage effectiveness (total power / computer power, ≥ 1); ``wear_per_hour``: loss of value per hour of use.
+    ``amortised_per_hour``: purchase price / life, for showback only; decisions do not use it. ``name``: the machine's
+    name in offers; default: its host name.
     """
 
     name: str = Field(default="", max_length=60)
@@ -41,7 +41,7 @@ class OwnedSettings(ProviderSettings):
 
     @property
     def marginal_price(self) -> Money:
-        """USD per hour that running costs and idling does not: W / 1000 × $/kWh × PUE + wear."""
+        """The extra cost of a used hour over an idle one, USD: W / 1000 × $/kWh × PUE + wear."""
         return Money.usd(self.watts / _HOURS_PER_KWH_OF_WATTS * self.usd_per_kwh * self.pue) + self.wear_per_hour
 
 
@@ -61,7 +61,7 @@ class Owned:
     Settings: ClassVar = OwnedSettings
 
     def __init__(self, *, clock: Clock, settings: OwnedSettings | None = None, nvml: Callable[[], Any] = _nvml) -> None:
-        """``nvml`` gives the NVML binding (the module ``pynvml`` or one like it) when offers are asked for."""
+        """``nvml`` returns the NVML binding (the module ``pynvml``); `offers` calls it."""
         self._clock = clock
         self._settings = settings or OwnedSettings()
         self._nvml = nvml
@@ -109,7 +109,7 @@ class Owned:
 
 
 def _cpus() -> int:
-    """The CPUs this process may use, which in a container can be fewer than the machine has."""
+    """The number of CPUs that this process may use; in a container it may be less than the machine's."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return psutil.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""Well-known list prices, written down by hand in pricebook.toml: reference, not live.
+"""List prices copied by hand into pricebook.toml: reference prices, not live ones.
 
-They let a fresh install show and compare a market before any account is set up. Rows carry the real provider's name,
-the date on which the figure was on the page named beside it, and no age limit; live rows of the same pool replace
-them. Whether anything may be launched on such a price is the policy's decision (``allow_reference_prices``).
+They let a fresh install show and compare a market before any account is set up. Rows have the real provider's name, the
+page and the date on which it showed the price, and no age limit; live rows of the same pool replace them. A policy
+decides whether a launch may use such a price (``allow_reference_prices``).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PricebookMachine(_PricebookTable):
 
 
 class PricebookSettings(ProviderSettings):
-    """``file``: a price book of one's own in the same form, instead of the one that comes with gpubroker."""
+    """``file``: another price book in the same format, instead of the one that comes with gpubroker."""
 
     file: Path | None = None
 

@@ -1,4 +1,4 @@
-"""Which providers there are, and how one is made. Nothing here imports a provider until it is asked for."""
+"""The providers by name, and their construction. A provider is imported on first use."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ EXTRAS: dict[str, str] = {"gpuhunt": "gpuhunt"}
 
 
 class ProviderSettings(BaseModel):
-    """Base of what a provider can be told in ``[providers.NAME]`` of gpubroker.toml; unknown keys are errors."""
+    """Base of a provider's settings, ``[providers.NAME]`` of gpubroker.toml; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def build(name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None) -> Provider:
-    """The provider of that name, made from its section of the settings file (values as TOML or the environment has
-    them). Contacts nobody.
+    """The provider of that name, with its section of the settings file (values as in TOML or the environment). Makes no
+    connection.
 
-    Raises `UnknownName`, `MissingExtra`, and `InvalidInput` naming each setting that does not fit.
+    Raises `UnknownName`, `MissingExtra`, and `InvalidInput` with every invalid setting.
     """
     provider = load(PROVIDERS, name, "provider", extras=EXTRAS)
     try:

@@ -1,6 +1,6 @@
-"""Reading rows that somebody else wrote: exact prices, sane figures, one name per accelerator, each offer once.
+"""Reads rows of external sources: exact prices, plausible figures, canonical accelerator names, no duplicates.
 
-A reader raises `Unfit` for what cannot be used; `each` turns that into a `SkippedRow`, so one odd row harms no other.
+A reader raises `Unfit` for an unusable row; `each` turns it into a `SkippedRow`, so that one bad row harms no other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from broker.core.values.money import Money
 Row = Mapping[str, Any]
 Found = Iterator[Offer | SkippedRow]
 
-# What an hour of one machine can cost, USD. A K80 at the bottom of a spot market is above the one, a rack of 72 of the
-# newest cards far below the other; what lies outside is a slip of the provider's and must not be acted on.
+# Lowest and highest plausible price of a machine, USD per hour. A K80 at the bottom of a spot market costs more than
+# the former, a rack of 72 of the newest cards far less than the latter. Prices outside are errors of the provider.
 CHEAPEST = Money.usd("0.001")
 DEAREST = Money.usd(10_000)
 HOURS_A_YEAR = 8760
@@ -31,7 +31,7 @@ _MAX_ACCELERATORS = 1024
 
 
 class Unfit(Exception):
-    """A row, or one price of it, that cannot become an offer: a countable reason, and a sample of why."""
+    """A row, or one of its prices, that cannot become an offer: a countable reason, and a detail as an example."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -44,8 +44,8 @@ class Unfit(Exception):
 
 
 def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
-    """What ``read`` makes of each row. A row that is no JSON object, or that ``read`` calls `Unfit`, is skipped; what
-    it had yielded before stays. A `SkippedRow` among them is passed on."""
+    """The results of ``read`` for each row. A row that is not a JSON object, or for which ``read`` raises `Unfit`, is
+    skipped; its earlier results stay. A `SkippedRow` among the rows is passed on."""
     for row in rows:
         if isinstance(row, SkippedRow):
             yield row
@@ -60,8 +60,8 @@ def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
 
 
 def distinct(found: Found, key: Callable[[Offer], Hashable] = lambda offer: offer.id) -> Found:
-    """Each offer once. What says again the same costs nothing; a second, other price of the same thing is skipped.
-    ``key``: what makes two rows the same offer."""
+    """Each offer once. An identical repetition is dropped silently; a second, different price of the same offer is a
+    skipped row. ``key``: identifies an offer."""
     seen: dict[Hashable, Money | None] = {}
     for row in found:
         if isinstance(row, Offer):
@@ -84,7 +84,7 @@ def number(value: object, what: str) -> Decimal:
 
 
 def decimal_text(value: object) -> Decimal | None:
-    """A price that its provider writes as text (``"3.95"``), exact; None where there is none. Raises `Unfit`."""
+    """A price that its provider writes as text (``"3.95"``), exact; None if missing. Raises `Unfit`."""
     if value is None:
         return None
     if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
@@ -95,8 +95,8 @@ def decimal_text(value: object) -> Decimal | None:
 def price(value: object, what: str, *, per: int = 1, times: int = 1) -> Money:
     """USD per hour of one machine, exact to the micro-dollar: ``value × times / per``.
 
-    ``what``: whose price, for the detail. Raises `Unfit`: ``no_price`` for None, ``invalid_price`` for what is no
-    positive number, ``absurd_price`` for what nothing costs.
+    ``what``: the priced thing, for the detail. Raises `Unfit`: ``no_price`` for None, ``invalid_price`` for a value
+    that is not a positive number, ``absurd_price`` for an implausible one.
     """
     if value is None:
         raise Unfit("no_price", f"{what}: no price")
@@ -120,7 +120,7 @@ def whole(value: object, what: str, most: int = _MAX_ACCELERATORS) -> int:
 
 
 def figure(value: object) -> float | None:
-    """CPUs or GiB, or any other figure a row can do without: None where it is missing or makes no sense."""
+    """CPUs, GiB or another optional figure; None if missing or invalid."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
     found = Decimal(value)
@@ -136,9 +136,9 @@ def name(value: object, what: str) -> str:
 
 
 def accelerator(*names: object, memory_gib: float | None = None) -> str:
-    """The canonical name of the first of ``names`` that is known. ``memory_gib``: per card, where the row says it.
+    """The canonical name of the first known one of ``names``. ``memory_gib``: per card, if the row gives it.
 
-    Raises `Unfit` (``unknown_accelerator``) with what the provider calls it.
+    Raises `Unfit` (``unknown_accelerator``) with the provider's name.
     """
     for candidate in names:
         if isinstance(candidate, str) and candidate.strip():
@@ -156,6 +156,6 @@ def usd(currency: object) -> None:
 
 
 def short(value: object) -> str:
-    """For details: what was there, cut when long."""
+    """A value for a detail, shortened if long."""
     text = repr(value) if not isinstance(value, Decimal) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

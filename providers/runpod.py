@@ -207,7 +207,7 @@ def _gpu_types(answer: object) -> list[object]:
 
 
 def _clouds(row: Row) -> Iterator[_Cloud]:
-    """The clouds in which this GPU is rented, or priced all the same."""
+    """The clouds in which this GPU is rented out or at least priced."""
     bids = _bids(row)
     for region, max_key in (("secure", "maxGpuCountSecureCloud"), ("community", "maxGpuCountCommunityCloud")):
         on_demand, spot = row.get(f"{region}Price"), row.get(f"{region}SpotPrice")
@@ -227,7 +227,7 @@ def _clouds(row: Row) -> Iterator[_Cloud]:
 
 
 def _lacking(row: Row, left_out: Collection[str]) -> list[str]:
-    """What was asked for and is not there: GraphQL tells every field, if only as null."""
+    """The requested fields that are missing: GraphQL returns every field, at least as null."""
     if left_out == _ONLY_THE_OLDEST:
         return []
     lacking = [key for key in _OF_GPU_TYPE if key not in row and key not in left_out]
@@ -256,9 +256,10 @@ def _bids(row: Row) -> dict[str, object]:
 
 
 def _stock(lowest: Row, count: int) -> tuple[Availability, str, float | None]:
-    """Whether ``count`` in one pod can be had, why not, and how likely: RunPod's High, Medium and Low as 0.9, 0.6, 0.3.
+    """Availability of ``count`` GPUs in one pod, the reason if there are none, and a score: RunPod's High, Medium and
+    Low as 0.9, 0.6, 0.3.
 
-    The stock is that of single GPUs; for more, RunPod lists the counts that can be had. Without the list nobody knows.
+    The stock is that of single GPUs; for more, RunPod lists the available counts. Without the list it is unknown.
     """
     if "stockStatus" not in lowest:
         return Availability.UNKNOWN, "", None

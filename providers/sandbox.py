@@ -1,4 +1,4 @@
-"""The simulated market of `broker.simulation.market` as a provider. Everything it offers is pretend and says so."""
+"""The simulated market of `broker.simulation.market` as a provider. Every offer is marked as simulated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SandboxSettings(ProviderSettings):
 
 
 class SandboxProvider:
-    """What the simulated market shows at the clock's time."""
+    """The simulated market's offers at the clock's time."""
 
     name = "sandbox"
     refresh_before_deciding = True

@@ -1,7 +1,7 @@
-"""The partitions of a Slurm cluster as owned capacity: what is free on its nodes, as scontrol and squeue tell.
+"""The partitions of a Slurm cluster as owned capacity: the free machines, by scontrol and squeue.
 
-Asked anew before each decision, like this machine. One offer for each partition, kind of GPU and count of them on a
-node (powers of two, and all of them), and one for each partition's nodes as CPU machines.
+Queried before each decision, like this machine. One offer per partition, kind of GPU and count on a node (powers of
+two, and the whole node), and one per partition for its nodes as CPU machines.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _listed(value: object) -> object:
 
 
 class SlurmProviderSettings(ProviderSettings):
-    """What an hour on the cluster costs, in USD, and which partitions are used.
+    """The cost of an hour on the cluster, in USD, and the partitions used.
 
-    ``price_per_gpu_hour``, ``price_per_cpu_node_hour``: what running costs and idling does not (electricity, wear).
+    ``price_per_gpu_hour``, ``price_per_cpu_node_hour``: extra cost of use over idling (electricity, wear).
     ``amortised_per_gpu_hour``: the purchase over its life, for showback only. ``partitions``: those to use; empty for
     all that take jobs.
     """
@@ -196,7 +196,7 @@ class SlurmProvider:
 
 
 def _with_slots(offer: Offer, ours: int) -> Offer:
-    """``slots`` counts what our own jobs occupy as well: who plans takes those off again."""
+    """The offer with its ``slots``, which include machines of the broker's own jobs: the planner subtracts those."""
     free = offer.slots or 0
     if free:
         return replace(offer, slots=free + ours, availability=Availability.AVAILABLE)
@@ -243,7 +243,7 @@ def _gpus(text: str) -> Counter[str]:
 
 
 def _ours(printed: str) -> Counter[str]:
-    """The nodes that our own jobs occupy, by pool: the engine writes the pool into each job's comment."""
+    """The nodes that the broker's own jobs occupy, by pool: the engine writes the pool into each job's comment."""
     found: Counter[str] = Counter()
     for line in printed.splitlines():
         pool, _, nodes = line.strip().rpartition("|")

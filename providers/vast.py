@@ -1,4 +1,4 @@
-"""Vast.ai's marketplace: what hosts ask for their machines, the lowest bids for them, and prepaid discounts.
+"""Vast.ai's marketplace: hosts' prices for their machines, the lowest bids, and prepaid discounts.
 
 No login is needed; with an API key the pages are larger. One offer here is one listing of a host; ``zone`` names it,
 ``region`` is the country. Instance types are named as SkyPilot names Vast.ai's. A row says of itself what it is:
@@ -205,7 +205,7 @@ def _type_name(row: Row, count: int) -> str:
 
 
 def _memory_gib(row: Row) -> float | None:
-    """The share of the host's memory that goes with its share of the cores: no more can be relied on."""
+    """The host's memory × the listing's share of the cores; more is not guaranteed."""
     whole_mib, cores, own = (figure(row.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective"))
     if whole_mib is None:
         return None

@@ -1,9 +1,9 @@
 """Verda's (formerly DataCrunch's) instances: on demand, spot, and long-term periods. Needs a client id and secret.
 
-Prices are text (``"3.95"``), per hour of the whole instance, and the same in every location; which location has what
-is asked apart, for on-demand and for spot. There is one offer for each location that has the type, and one in the
-region ``global``, sold out, for a type that no location has. A long-term period takes a percentage off the on-demand
-price. Volumes are billed apart.
+Prices are text (``"3.95"``), per hour of the whole instance, and the same in every location; separate queries give the
+locations with on-demand and with spot stock. Each location with stock becomes an offer; a type without stock is one
+sold-out offer in the region ``global``. A long-term period takes a percentage off the on-demand price. Volumes are
+billed separately.
 Fields: Verda's API, version 1 (OpenAPI document and official SDKs, November 2026).
 """
 
@@ -58,7 +58,7 @@ class VerdaSettings(HttpSettings):
 
 @dataclass(frozen=True, slots=True)
 class _LongTerm:
-    """A long-term period that is on sale: its months, and the percentage it takes off."""
+    """A long-term period for sale: its months, and its discount in percent."""
 
     months: int
     discount: Decimal
@@ -66,7 +66,7 @@ class _LongTerm:
 
 @dataclass(frozen=True, slots=True)
 class _Stock:
-    """Which locations have which types; None where Verda did not say."""
+    """The locations with stock by type; None if Verda did not answer."""
 
     on_demand: Mapping[str, Sequence[str]] | None
     spot: Mapping[str, Sequence[str]] | None
@@ -127,7 +127,7 @@ class Verda:
         return token.strip()
 
     def _around(self, api: Api, token: str) -> tuple[_Stock, list[_LongTerm], list[SkippedRow]]:
-        """Stock and long-term periods, and what could not be had of them."""
+        """Stock and long-term periods, and skipped rows for failed queries of them."""
         unsaid: list[SkippedRow] = []
 
         def ask(path: str, **params: str) -> list[Any] | None:
@@ -235,7 +235,7 @@ class Verda:
 
 
 def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
-    """Instance type → locations; what cannot be read counts as not there."""
+    """Instance type → locations, without unreadable rows."""
     if rows is None:
         return None
     found: dict[str, list[str]] = {}

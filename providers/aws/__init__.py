@@ -1,5 +1,5 @@
 """Amazon Web Services: list prices and spot signals without a login, spot prices and everything else with one.
 
-One file a source of offers or an ability; `provider` puts them together. boto3 is imported in `login` alone, and only
-when a login is there.
+Each file is one source of offers or one ability; `provider` combines them. Only `login` imports boto3, and only if
+there is a login.
 """

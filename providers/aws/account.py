@@ -1,4 +1,4 @@
-"""The market as an account sees it, with a login: all regions, spot prices by zone, what exists, what quotas leave."""
+"""The market as seen by an account, with a login: all regions, spot prices by zone, existing machines, free quota."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class AwsAccount:
         return list(price_api.product_rows(self.login, self.settings.pricing_region, instance_type))
 
     def _bulk(self) -> Found:
-        """The bulk lists: of the regions that the settings name, or else of the few that are read without a login."""
+        """The bulk lists: of the regions in the settings, else of the few that are read without a login."""
         for region in self.regions:
             if self.settings.regions or region in KEYLESS_REGIONS:
                 yield from self.failures.kept(self.bulk.offers(region))

@@ -1,7 +1,6 @@
-"""Capacity blocks for sale (DescribeCapacityBlockOfferings): machines for some future days, paid upfront; with a login.
+"""Capacity blocks for sale (DescribeCapacityBlockOfferings): machines for future days, paid upfront; with a login.
 
-Queried by instance type and region, for machines of the region. AWS chooses how far ahead it looks and returns the few
-nearest blocks.
+Queried by instance type and region. AWS decides how far ahead it looks, and returns the few nearest blocks.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def blocks_for_sale(
     machines: int = 1,
     starts_from: datetime | None = None,
 ) -> Iterator[ReservationOffer | SkippedRow]:
-    """Blocks of so many machines for ``hours``, in one region, that begin at ``starts_from`` (UTC; None: at any time)
-    or later. ``zones``: names to IDs. Raises what `AwsLogin.rows` raises; a machine not sold by the block is no error.
+    """Blocks of that many machines for ``hours`` in one region that begin at ``starts_from`` (UTC; None: at any time)
+    or later. ``zones``: names to IDs. Raises as `AwsLogin.rows`; a machine that is not sold in blocks is no error.
     """
     since: dict[str, Any] = {} if starts_from is None else {"StartDateRange": starts_from}
     rows = login.rows(

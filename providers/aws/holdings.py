@@ -28,7 +28,7 @@ RESERVED_INSTANCES = "reserved_instances"
 SAVINGS_PLAN = "savings_plan"
 
 _LINUX = "Linux/UNIX"
-# States in which something is held now or will be; the others are over, refused, or were never paid.
+# States of current and future holdings; the others have ended, were refused, or were never paid.
 _HELD = {"active", "scheduled", "pending", "assessing", "delayed"}
 _HELD_PLANS = ["active", "queued"]
 
@@ -109,8 +109,8 @@ def savings_plans(login: AwsLogin, asked_in: str) -> Iterator[Reservation]:
 
 
 def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
-    """Capacity that is held now, as offers: one a zone and instance type, with the machines of all its reservations
-    together. Those that a machine has to name to use are not counted to what an engine can have."""
+    """Current holdings as offers: one per zone and instance type, with the machines of all its reservations. Excludes
+    targeted reservations, which a machine must name, because no engine does."""
     yield from together(_offer(held, now) for held in reservations if held.holds_capacity and is_held(held, now))
 
 
@@ -142,7 +142,7 @@ def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
 
 
 def _utc(time: Any) -> datetime | None:
-    """botocore makes dates of timestamps; Savings Plans' are text."""
+    """A time in UTC: botocore returns datetimes, for Savings Plans text."""
     if isinstance(time, str):
         try:
             time = datetime.fromisoformat(time)

@@ -36,7 +36,7 @@ HOW = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS
 EXTRA = "pip install 'gpubroker[aws]'"
 
 _MOST_PAGES = 500
-# Seconds to wait for a connection, and for an answer, where a request is sent only once: others wait for the outcome.
+# Seconds to wait for a connection and for an answer of a request that is sent only once; a person waits for it.
 _MOST_FOR_ONE = 20.0
 _SIGNS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
           "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")  # fmt: skip
@@ -93,9 +93,9 @@ class AwsLogin:
 
     @classmethod
     def find(cls, settings: AwsSettings) -> AwsLogin | None:
-        """The login there is, or None: no sign of one, no boto3, or files without keys in them.
+        """The login found, or None: no sign of one, no boto3, or files without keys.
 
-        Raises `LoginMissing` for a login that is named but cannot be used (an unknown profile, an expired session).
+        Raises `LoginMissing` for a login that is named but unusable (an unknown profile, an expired session).
         """
         sign = sign_of_login(settings)
         if not sign or not has_sdk():
@@ -144,12 +144,12 @@ class AwsLogin:
 
     def call(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """One call, by the name of boto3's method. Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`,
-        `Malformed`, `NoCapacity` or `QuotaExceeded`, with service, operation and region in them."""
+        `Malformed`, `NoCapacity` or `QuotaExceeded`, which name service, operation and region."""
         return _called(self.client(service, region), service, region, operation, parameters)
 
     def call_once(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """`call`, for a request that must not take effect twice: boto3 sends it once. Raises `OutcomeUnknown` where it
-        may have taken effect, and the errors of `call` where it has not."""
+        """`call` for a request that must not take effect twice: boto3 sends it once. Raises `OutcomeUnknown` if it may
+        have taken effect, and the errors of `call` if it has not."""
         from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
             ConnectTimeoutError,
             EndpointConnectionError,
@@ -191,7 +191,7 @@ def _called(client: Any, service: str, region: str, operation: str, parameters: 
 
 
 def _time_or_none(value: Any) -> datetime | None:
-    """A time as AWS writes it; None where there is none: one odd time must not cost the other rows of its page."""
+    """A time as AWS writes it; None if invalid, so that one invalid time does not lose the other rows of a page."""
     from botocore.utils import parse_timestamp  # type: ignore[import-untyped]  # ships no types
 
     try:
@@ -230,7 +230,7 @@ def _translated(where: str) -> Iterator[None]:
         hint = "see AWS_ENDPOINT_URL and the settings of provider aws"
         raise Refused(without_logins(error), where=where, hint=hint) from error
     except (ResponseParserError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # botocore's parsers let the errors of int(), of dates and of XML through as they are.
+        # botocore's parsers pass on the errors of int(), dates and XML unchanged.
         what = without_logins(error) or type(error).__name__
         raise Malformed(f"the answer cannot be read: {what}", where=where) from error
     except said.BotoCoreError as error:
@@ -238,7 +238,7 @@ def _translated(where: str) -> Iterator[None]:
 
 
 def _of_service(error: Any, where: str) -> BrokerError:
-    """A service's own refusal, in our words."""
+    """The broker's error for a service's refusal."""
     told = error.response.get("Error", {})
     code, message = str(told.get("Code", "")), str(told.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -18,7 +18,7 @@ from providers.rows import Unfit
 
 @dataclass(frozen=True, slots=True)
 class AwsMachine:
-    """One instance type: ``count`` accelerators (canonical name), vCPUs, GiB of memory, and what joins the cards."""
+    """One instance type: ``count`` accelerators (canonical name), vCPUs, GiB of memory, and their interconnect."""
 
     instance_type: str
     accelerator: str

@@ -1,8 +1,8 @@
 """AWS's bulk price list: on-demand prices and reserved terms of one region, without a login.
 
-A CSV file of several hundred megabytes a region, read as it arrives: a few hundred kilobytes are in memory at a time.
-``as_of`` is when it was fetched, not when it was published: the file at ``current`` is the one in force. A server that
-answers "not modified" to its own ETag costs nothing but the question.
+A CSV file of several hundred megabytes per region, parsed while it arrives, with a few hundred kilobytes in memory.
+``as_of`` is the time of the download, not of the publication: the file at ``current`` is the one in force. If the
+server answers "not modified" to its ETag, nothing is downloaded.
 Layout: AWS Price List user guide, "Reading the service price list files".
 """
 
@@ -31,7 +31,7 @@ _SLOWEST = 100  # times the time-out: a list that takes longer does not come
 _LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
 _NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency", "instancetype", "operatingsystem",
            "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
-# Lines that are about no machine with accelerators, or clearly about another system or tenancy than is read here.
+# Lines without accelerators, or of an operating system or tenancy that is not read here.
 _GPU_TYPE = re.compile(rb'"(?:p\d|g\d|gr\d|trn\d|inf\d|dl\d|f\d|vt\d)[a-z0-9-]*\.', re.IGNORECASE).search
 _OTHERS = re.compile(rb'"(?:Windows|RHEL|SUSE|Ubuntu Pro|Red Hat Enterprise Linux with HA|Dedicated|Host)"').search
 _ABOUT = ("instancetype", "regioncode", "marketoption")
@@ -39,7 +39,7 @@ _ABOUT = ("instancetype", "regioncode", "marketoption")
 
 @dataclass(slots=True)
 class _KeptList:
-    """A region's list as it was last read, and the server's name for that version of it."""
+    """A region's list as last read, and its ETag."""
 
     etag: str
     rows: list[Offer | SkippedRow]
@@ -84,7 +84,7 @@ class PriceList:
 
     @cached_property
     def _trust(self) -> ssl.SSLContext:
-        """Made once: reading the certificates takes longer than a question to the server."""
+        """The TLS context, made once: loading the certificates takes longer than a request."""
         import httpx
 
         bundle = self._settings.ca_bundle
@@ -117,7 +117,7 @@ class PriceList:
 
 
 class _Reader:
-    """Takes the lines of one list and keeps what matters of them."""
+    """Parses the lines of one list and keeps the relevant ones."""
 
     def __init__(self, region: str) -> None:
         self._region = region
@@ -179,7 +179,7 @@ class _Reader:
         )
 
     def check(self, where: str) -> None:
-        """Raises `Malformed` for something that was no price list."""
+        """Raises `Malformed` if the file was not a price list."""
         missing = [name for name in _NEEDED if name not in self._columns]
         if missing:
             what = f"without the column {missing[0]!r}" if self._columns else "that starts with no header line"
@@ -198,8 +198,8 @@ class _Reader:
 
 
 class _Row:
-    """One line by column name, without a dictionary of its ninety columns. A list without region codes is about the
-    requested region.
+    """One line by column name, without a dictionary of its ninety columns. In a list without region codes, all rows are
+    of the requested region.
     """
 
     def __init__(self, values: list[str], columns: Mapping[str, int], region: str) -> None:

@@ -1,12 +1,12 @@
-"""EC2 products and their terms, as both the bulk price list and GetProducts tell them, made into offers.
+"""Offers from EC2 products and their terms, in the form of the bulk price list and of GetProducts.
 
-For one instance type there are dozens of products. Only the plain machine counts: Linux, shared tenancy, capacity in
-use, nothing pre-installed, no licence, bought on demand or reserved, in a region proper (no local or wavelength
-zone). What a row is, is read from its own attributes, never from what was asked for. Attribute names are compared
-without spaces, punctuation and case, so that ``Pre Installed S/W`` of the list is ``preInstalledSw`` of the API.
+One instance type has dozens of products. Only the plain machine counts: Linux, shared tenancy, used capacity, nothing
+pre-installed, no licence, on demand or reserved, in a region (no local or wavelength zone). A row's own attributes
+decide what it is, never the query. Attribute names are compared without spaces, punctuation and case, so that ``Pre
+Installed S/W`` of the list equals ``preInstalledSw`` of the API.
 
-A reserved term's price per hour is its total over years × 8,760 hours: hourly price × hours + upfront fee, exact to
-the micro-dollar. A term whose upfront fee is missing is refused, because it would look cheap.
+A reserved term's price per hour is its total / (years × 8,760 hours), where the total is hourly price × hours + upfront
+fee, exact to the micro-dollar. A term without its upfront fee is skipped, because it would look cheap.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _ACCELERATED = ("gpu", "machine learning", "fpga", "media accelerator")
 
 
 class Attributes(Protocol):
-    """What is said of a product, by attribute name in the form of `key`."""
+    """A product's attributes, by name in the form of `key`."""
 
     def get(self, name: str, default: str, /) -> str: ...
 
 
 @dataclass(slots=True)
 class Dimension:
-    """One price of a term: so much per hour (``Hrs``) or once (``Quantity``), as text in some currency."""
+    """One price of a term: an amount per hour (``Hrs``) or once (``Quantity``), as text in some currency."""
 
     unit: str
     amount: str | None
@@ -70,8 +70,8 @@ class Dimension:
 
 @dataclass(slots=True)
 class Term:
-    """One way of paying for a product. ``kind``: ``OnDemand`` or ``Reserved``; the rest is empty for the first.
-    ``effective``: from when on, as AWS writes it (a date, or a time in UTC)."""
+    """One way to pay for a product. ``kind``: ``OnDemand`` or ``Reserved``; the other fields are empty for the first.
+    ``effective``: the start, as AWS writes it (a date, or a time in UTC)."""
 
     kind: str
     effective: str = ""
@@ -82,13 +82,13 @@ class Term:
 
 
 def key(attribute: str) -> str:
-    """The attribute's name as it is compared."""
+    """The attribute's name in the form for comparisons."""
     return _NOT_A_LETTER.sub("", attribute.lower())
 
 
 def is_plain(attributes: Attributes) -> bool:
-    """Whether this is the plain machine, or a capacity block's twin of it, and one with accelerators. Raises `Unfit`
-    for one with accelerators of which nobody can say: an attribute that decides is missing, or of no known value."""
+    """Whether this is the plain machine (or its twin for capacity blocks), with accelerators. Raises `Unfit` for a
+    machine with accelerators if a deciding attribute is missing or has an unknown value."""
     if not _is_accelerated(attributes):
         return False
     plain, unsure = True, ""
@@ -113,8 +113,8 @@ def _is_accelerated(attributes: Attributes) -> bool:
 
 
 def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, source: str) -> Found:
-    """The offers of a product that `is_plain`, one for each of its terms; what cannot be one is skipped. ``now``:
-    when the list was fetched and, being the current one, known to hold."""
+    """The offers of a product that `is_plain`, one per term; unusable terms are skipped. ``now``: when the list, the
+    current one, was fetched."""
     try:
         shape = machine(attributes.get("instancetype", ""))
         region = name(attributes.get("regioncode", ""), "the region code")
@@ -165,7 +165,7 @@ def _reserved(shape: AwsMachine, region: str, term: Term, now: datetime, source:
 
 
 def _sum(term: Term, unit: str, what: str) -> Decimal | None:
-    """What the term says per hour, or once; None where it says nothing. Raises `Unfit` where it says two things."""
+    """The term's amount per hour, or once; None without one. Raises `Unfit` for two different amounts."""
     found: set[Decimal] = set()
     for dimension in term.dimensions:
         if dimension.unit.lower() not in ("hrs", "quantity"):

@@ -93,7 +93,7 @@ class Aws:
             return regions
         return tuple(region for region in regions if any(fnmatchcase(region, pattern) for pattern in query.regions))
 
-    # Abilities besides offers (`broker.core.ports`). All need a login, and continue if one region fails.
+    # Abilities besides offers (`broker.core.ports`). All need a login; if a region fails, the others continue.
 
     def quotas(self) -> Iterator[Quota]:
         """See `HasQuotas`."""

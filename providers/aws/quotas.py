@@ -1,8 +1,8 @@
 """EC2's quotas on running machines with accelerators, per region, from Service Quotas; with a login.
 
-They count vCPUs, on demand and spot apart, for groups of families that their names list: "Running On-Demand P
-instances", "All P4, P3 and P2 Spot Instance Requests". New accounts have 0 for most of them. What is in use already is
-not known here, so what a quota leaves room for is an upper bound.
+They count vCPUs, separately on demand and spot, for groups of families in their names: "Running On-Demand P instances",
+"All P4, P3 and P2 Spot Instance Requests". New accounts have 0 for most of them. Current use is unknown here, so the
+machines that a quota allows are an upper bound.
 """
 
 from __future__ import annotations

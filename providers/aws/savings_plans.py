@@ -1,8 +1,7 @@
-"""What an hour costs under a savings plan (DescribeSavingsPlansOfferingRates): commitments for sale; with a login.
+"""Hourly rates under savings plans (DescribeSavingsPlansOfferingRates): commitments for sale; with a login.
 
-AWS states one rate per hour for each payment option, with whatever is paid upfront in it already, so nothing is
-amortised here. A compute plan's rate holds in the row's region as anywhere; an EC2 instance plan is for one family in
-one region. No capacity comes with either.
+AWS states one rate per hour for each payment option, which includes upfront payments, so nothing is amortised here. A
+compute plan applies in all regions; an EC2 instance plan to one family in one region. Neither includes capacity.
 """
 
 from __future__ import annotations

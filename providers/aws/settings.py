@@ -16,7 +16,7 @@ ENGINE = "skypilot"
 # The tag by which a purchase is found again; its value is the purchase's id.
 PURCHASE_TAG = "gpubroker-purchase"
 
-# Where AWS has most of its GPUs. A price list is a few hundred megabytes a region, so without a login these are all.
+# Regions with most of AWS's GPUs. A price list has a few hundred megabytes per region, so without a login only these.
 KEYLESS_REGIONS = ("us-east-1", "us-east-2", "us-west-2")
 # The regions that every account has without opting in (docs: "AWS Regions", account settings). With a login, all these.
 REGIONS = (
@@ -45,9 +45,9 @@ Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{3,40}$")], ...
 
 
 class AwsSettings(HttpSettings):
-    """``regions``: where to look, as a list or with commas; unless set, three without a login and every region that
-    accounts have from the start with one. ``prices``: where list prices come from: ``list`` (the keyless bulk list),
-    ``api`` (GetProducts, needs a login), or ``auto``: the API with a login, unless ``price_list_url`` is set.
+    """``regions``: the regions to query, as a list or with commas; default: three without a login, and with one every
+    region that accounts have without opting in. ``prices``: the source of list prices: ``list`` (the bulk list, no
+    login), ``api`` (GetProducts, needs a login), or ``auto``: the API with a login, unless ``price_list_url`` is set.
     ``price_list_url``: a host, the folder above ``REGION/index.csv``, or a URL with ``{region}`` in it.
     ``spot_advisor_url``: a host or a file. ``pricing_region``: where GetProducts is asked (it is in few regions).
     ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of the EC2 machine this is.

@@ -1,8 +1,8 @@
 """Spot prices per zone (DescribeSpotPriceHistory), zone names and IDs, and spot placement scores; with a login.
 
-A zone is known by its ID (``use1-az6``): names such as ``us-east-1a`` mean another place in every account. The history
-is asked from now on, which brings the price in effect for each pool; of several the latest counts. ``as_of`` is when
-that was asked, not when the price last changed.
+Zones are identified by ID (``use1-az6``): a name such as ``us-east-1a`` means another place in every account. A query
+of the history from now on returns the current price of each pool; of several the latest counts. ``as_of`` is the time
+of the query, not of the last price change.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Off
 
 
 def placement_scores(login: AwsLogin, asked_in: str, regions: tuple[str, ...], accelerator: str) -> Scores:
-    """How likely one spot machine with that accelerator is to be had: (region, accelerator) → 0.1 to 1.
+    """How likely it is to get one spot machine with that accelerator: (region, accelerator) → 0.1 to 1.
 
-    AWS scores a set of instance types together, from 1 to 10, and scores fewer than three types low; so all types of
-    the accelerator are asked about at once. By region, because by zone it names only the ten best of the world. Raises
+    AWS scores a set of instance types together, from 1 to 10, and scores fewer than three types low; so one query
+    covers all types of the accelerator. It is by region, because by zone AWS names only the ten best worldwide. Raises
     what `AwsLogin.rows` raises; ``MaxConfigLimitExceeded`` (too many different questions in 24 hours) is `Throttled`.
     """
     scores: dict[tuple[str, str], float] = {}

@@ -1,4 +1,4 @@
-"""The spot instance advisor: how often AWS takes spot machines back, and what they save, by region; without a login.
+"""The spot instance advisor: AWS's interruption rates and savings of spot machines by region; without a login.
 
 AWS gives bands: the share of spot machines of that type that it reclaimed in the trailing month (below 5 %, 5–10 %,
 10–15 %, 15–20 %, above 20 %), all zones and hours together. To a rate per hour: a machine that runs for E hours and is
@@ -7,7 +7,8 @@ open one halfway between its lower edge and all. AWS does not say how long the m
 give the lowest rate, and public traces of GPU pools show mean lives of hours. E is a day unless the setting
 ``spot_exposure_hours`` says otherwise: an assumption on the careful side, and cruder than what is measured here.
 
-A band is no price, and the saving is a mean over 30 days and all zones: without a login these offers have none.
+The advisor gives no prices, and its saving is a mean over 30 days and all zones; so without a login these offers have
+no price.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def read_advice(
 
 
 def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iterator[SpotAdvisorEntry | SkippedRow]:
-    """The same, from the advisor's data. Raises `Malformed` when it has another shape."""
+    """The advice in the advisor's data. Raises `Malformed` if the data has another shape."""
     try:
         bands = {number(band["index"], "a band"): _band(band) for band in _table(answer, "ranges", list)}
     except (Unfit, KeyError, TypeError) as error:
@@ -70,7 +71,7 @@ def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iter
 
 
 def offers_of(advice: SpotAdvisorEntry, now: datetime) -> Found:
-    """The spot offer without a price: all that is known of the pool without a login."""
+    """The spot offer without a price, from the data available without a login."""
     shape = advice.shape
     yield Offer(
         provider=NAME,
@@ -117,7 +118,7 @@ def _advice(
 
 
 def _band(band: Any) -> float:
-    """The share of machines that the band stands for, from its label: "<5%", "5-10%", ">20%"."""
+    """The share of machines that a band's label means: "<5%", "5-10%", ">20%"."""
     label = str(band["label"])
     edges = [int(edge) for edge in _EDGES.findall(label)]
     if not edges or not 0 < edges[-1] < 100:

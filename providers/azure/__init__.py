@@ -1,5 +1,5 @@
-"""Microsoft Azure: retail prices without a login; what an account may have of it, and holds, with one.
+"""Microsoft Azure: retail prices without a login; with one also what an account may use, and what it holds.
 
-One file a source of offers or an ability; `provider` puts them together. Azure's SDK is imported in `pipeline` alone,
-and only when a login is there.
+Each file is one source of offers or one ability; `provider` combines them. Only `pipeline` imports Azure's SDK, and
+only if there is a login.
 """

@@ -44,7 +44,7 @@ class _AzureRegion:
 
 @dataclass(frozen=True, slots=True)
 class AzureAccount:
-    """One look with one login. Failures of a part are collected in ``failures``, and leave the offers as they were."""
+    """One poll with one login. Failures of a part are collected in ``failures``, and leave the offers unchanged."""
 
     login: AzureLogin
     settings: AzureSettings
@@ -53,7 +53,7 @@ class AzureAccount:
     remembered: RememberedScores
 
     def held(self) -> Found:
-        """The capacity that is held, as offers."""
+        """Held capacity as offers."""
         locations = self.failures.kept_or_none(partial(read_locations, self.login))
         if locations is None:
             return  # without them zones would have other names than in other polls

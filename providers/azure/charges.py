@@ -1,4 +1,4 @@
-"""What Azure charged for machines, per day and attempt, from Cost Management's query API; with a login.
+"""Azure's charges for machines per day and attempt, from Cost Management's query API; with a login.
 
 Days are UTC. Charges come 8 to 72 hours late and may change until some days after their month has ended, so younger
 ones are marked as estimates (Microsoft Learn, "Understand Cost Management data"). They are grouped by gpubroker's tag;
@@ -98,7 +98,7 @@ def _amount(value: object) -> Money:
 
 
 def _day(value: object) -> datetime:
-    """A day as the answer has it: 20261118, or the text of a date."""
+    """A day as in the answer: 20261118, or the text of a date."""
     try:
         return datetime.fromisoformat(str(value)[:10]).replace(tzinfo=UTC)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Reservations and savings plans that somebody with this login has bought: discounts on what runs anyway; with a login.
+"""Azure's reservations and savings plans, which are discounts without capacity; with a login.
 
-They belong to a billing account and are told to whoever may see them (the roles Reservations Reader and Savings Plan
-Reader), across subscriptions. None of them holds capacity, and how much of one is used up is not known here: so they
-are told, and make no offers. Documented in Microsoft Learn as "Reservation - List All" and "Savings Plan - List All".
+They belong to a billing account and are visible across subscriptions with the roles Reservations Reader and Savings
+Plan Reader. They hold no capacity, and their use is unknown here, so they are reported but make no offers. Documented
+in Microsoft Learn as "Reservation - List All" and "Savings Plan - List All".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exceptions of Azure's SDK, in our words."""
+"""Converts exceptions of Azure's SDK to the broker's errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NO_ANSWER = re.compile(
 
 
 class NotThere(Refused):
-    """Azure does not know the resource (any more)."""
+    """The resource does not exist (any more)."""
 
 
 class NotPermitted(Refused):
-    """The login has not the role for it."""
+    """The login lacks the role for it."""
 
 
 @contextmanager
@@ -53,12 +53,13 @@ def translated(where: str) -> Iterator[None]:
     except exceptions.AzureError as error:
         raise Refused(_short(error), where=where) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # The SDK's readers let the errors of their own code through, where an answer has another shape.
+        # For an answer of another shape, the SDK's parsers pass on the errors of their own code.
         raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
 
 
 def _of_login(error: Any, where: str) -> BrokerError:
-    """The error of a failed login. Only azure-identity's text tells that its authority was unreachable."""
+    """The error of a failed login. Only the text of azure-identity's message shows that its authority was
+    unreachable."""
     why = _why(error)
     if error.response is None and _NO_ANSWER.search(why):
         hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
@@ -72,7 +73,7 @@ def _expired(said: str, where: str) -> LoginMissing:
 
 
 def _of_service(error: Any, where: str) -> BrokerError:
-    """Azure's own refusal, in our words."""
+    """The broker's error for a refusal by Azure."""
     status = error.status_code or 0
     headers = error.response.headers if error.response is not None else {}
     after = headers.get("Retry-After", "")
@@ -114,7 +115,7 @@ def _short(error: Exception) -> str:
 
 
 def is_silence(error: BaseException | None) -> bool:
-    """Whether it means that nothing answered, rather than a refusal."""
+    """Whether the error means that there was no answer, rather than a refusal."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
     return isinstance(error, ServiceRequestError | ServiceResponseError)

@@ -1,4 +1,4 @@
-"""Fields of Azure's JSON, which may be missing or odd: one of them must not cost the other rows."""
+"""Fields of Azure's JSON, which may be missing or invalid; one bad field must not lose the other rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def inside(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """The object at the end of that path; an empty one where there is none."""
+    """The object at the end of the path; an empty one if there is none."""
     found: Any = row
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -47,6 +47,6 @@ def utc(time: object) -> datetime | None:
 
 
 def parts_of(id: object) -> Mapping[str, str]:
-    """The names in an id of Azure Resource Manager, by the (lower case) kind before each; empty for what is none."""
+    """The names in an Azure Resource Manager id, by the (lower case) kind before each; empty if it is not an id."""
     parts = id.split("/")[1:] if isinstance(id, str) else []
     return {kind.lower(): value for kind, value in zip(parts[::2], parts[1::2], strict=False)}

@@ -1,9 +1,8 @@
 """What the subscription holds: capacity reservations, in their groups; with a login.
 
-An hour of it is paid whether used or not (at the on-demand price, or at once for a block), so using it costs nothing
-more; what it is worth the API does not say. Only a group of type Open is used by any machine of that size; of the
-others a machine has to name the group, which no engine here does. What Azure calls a reservation is a discount and no
-capacity: see `discounts`.
+It is paid whether used or not (at the on-demand price, or once for a block), so use costs nothing more. The API does
+not give its value. Any machine of the size can use a group of type Open; for other groups a machine must name the
+group, which no engine here does. What Azure calls a reservation is a discount without capacity: see `discounts`.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _HELD = ("succeeded", "updating")
 
 
 def capacity_reservations(login: AzureLogin, locations: AzureLocations) -> Iterator[Reservation]:
-    """Those of machines with accelerators, all regions. Raises what `AzureLogin.rows` raises; a group, or what is in
-    use of one reservation, that cannot be read does not hold back the others, and is raised at the end."""
+    """The reservations of machines with accelerators in all regions. Raises as `AzureLogin.rows`; a failure for one
+    group, or for the use of one reservation, is raised at the end, after the others."""
     where, failures = "capacity reservation groups", Failures()
     groups = login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription())
     for group in failures.kept(groups):
@@ -114,9 +113,8 @@ def _free(machines: int | None, used: Mapping[str, Any]) -> int | None:
 
 
 def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
-    """Capacity that is held now, as offers: one a place and instance type, with the free machines of all its
-    reservations together; how many is not known where Azure does not say it of one of them. Those that a machine has to
-    name to use are not counted to what an engine can have."""
+    """Current holdings as offers: one per place and instance type, with the free machines of all its reservations
+    (unknown if unknown for one of them). Excludes reservations that a machine must name, because no engine does."""
     yield from together(_offer(held, now) for held in reservations if is_held(held, now))
 
 

@@ -1,10 +1,9 @@
-"""Machines of the subscription that carry gpubroker's tag, and ending them; with a login.
+"""Machines of the subscription with gpubroker's tag, and their deletion; with a login.
 
-The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on Azure for gpubroker sets it,
-and ``gpubroker-store`` with the id of the store that asked.
-A machine that is stopped from within is still billed, until it is deallocated or deleted (Microsoft Learn, "States and
-billing status of Azure Virtual Machines"). Disks, addresses and network cards end with a machine where they were made
-so (``deleteOption: Delete``); others stay and cost.
+Whatever starts machines on Azure for gpubroker sets the tags ``gpubroker`` (the attempt's key) and ``gpubroker-store``
+(the id of the requesting store). A machine stopped from within is billed until it is deallocated or deleted (Microsoft
+Learn, "States and billing status of Azure Virtual Machines"). Disks, addresses and network cards end with a machine if
+they were created with ``deleteOption: Delete``; others remain and cost money.
 """
 
 from __future__ import annotations

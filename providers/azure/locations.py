@@ -1,7 +1,7 @@
 """The regions of a subscription and the names of their zones; with a login.
 
-A zone's number ("1") means another place in every subscription; here a zone is known by its physical name
-(``eastus-az3``), which Azure tells along with the regions.
+A zone's number ("1") means another place in every subscription. So zones are identified by their physical name
+(``eastus-az3``), which Azure lists with the regions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AzureLocations:
     zones: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def zone(self, region: str, number: object) -> str | None:
-        """The physical name of a zone; the region and number where Azure does not tell it, None for no zone."""
+        """The physical name of a zone; region and number if Azure does not give it; None for no zone."""
         if not isinstance(number, str) or not number.strip():
             return None
         return self.zones.get((region, number), f"{region}-{number.strip()}")

@@ -1,9 +1,9 @@
 """A login to Azure, and calls with it.
 
 A login is a subscription (AZURE_SUBSCRIPTION_ID or the setting) and what azure-identity finds: variables of a service
-principal, workload identity, `az login` and its like. Whether there may be one is seen without asking anybody; the
-identity of an Azure machine counts only with the setting ``managed_identity``. Keys and tokens are azure-identity's
-business: nothing here keeps or prints one.
+principal, workload identity, `az login` and similar. The search for one needs no network; the identity of an Azure
+machine counts only with the setting ``managed_identity``. Keys and tokens stay in azure-identity: nothing here keeps or
+prints one.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class AzureLogin:
 
     @classmethod
     def find(cls, settings: AzureSettings, clock: Clock) -> AzureLogin | None:
-        """The login there is, or None: no subscription named, or no SDK.
+        """The login found, or None: no subscription named, or no SDK.
 
-        Raises `LoginMissing` where a subscription is named and no login to it can be used, `Unreachable` where that
-        cannot be found out.
+        Raises `LoginMissing` if a subscription is named and no login to it is usable, and `Unreachable` if that cannot
+        be determined.
         """
         subscription, sign = subscription_of(settings), sign_of_login(settings)
         if not subscription or not has_sdk():
@@ -116,8 +116,7 @@ class AzureLogin:
         return found
 
     def check(self) -> None:
-        """Get a token, so that a login that cannot be used is known before many calls fail by it. Raises
-        `LoginMissing` or `Unreachable`."""
+        """Get a token, to detect an unusable login before many calls fail. Raises `LoginMissing` or `Unreachable`."""
         with translated(f"{NAME}: login"):
             self._token.get_token(self._scope)
 
@@ -133,8 +132,8 @@ class AzureLogin:
             return ask(self._client)
 
     def rows(self, where: str, ask: Callable[[Any], Any]) -> Iterator[Mapping[str, Any]]:
-        """The rows of every page of a list of the SDK, as Azure's JSON names their fields; what is no row is left out.
-        Raises what `call` raises, and `Malformed` when a link to a page comes again."""
+        """The rows of all pages of a list of the SDK, with Azure's JSON field names; invalid rows are left out. Raises
+        as `call`, and `Malformed` if a link to a page repeats."""
         pages = self.call(where, ask).by_page()
         seen: set[str] = set()
         for _ in range(_MOST_PAGES):
@@ -183,7 +182,7 @@ class AzureLogin:
 
     @contextmanager
     def _asking(self, where: str) -> Iterator[None]:
-        """Calls in threads count together; that they may miscount by a few does no harm."""
+        """Counts unanswered calls of all threads; the count may be off by a few, which is harmless."""
         if self._unanswered >= _ENOUGH:
             raise Unreachable("not queried, because earlier calls got no answer", where=where)
         try:

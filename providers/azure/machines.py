@@ -31,8 +31,7 @@ class AzureMachine:
 
 
 def machine(instance_type: str) -> AzureMachine:
-    """What the table says, whatever the case of the name, with or without `_noIB` and `_flex`; of CPU machines, what
-    their name says.
+    """The table's entry, ignoring case and the suffixes `_noIB` and `_flex`; for CPU machines, the data in their name.
 
     Raises `Unfit` for GPU machines that are not in the table, and for those with a part of a GPU.
     """

@@ -1,9 +1,9 @@
 """Azure's SDK, set up for gpubroker: the client of Azure Resource Manager with this machine's certificates, time-outs,
 attempts and clock. The only file that imports it, so it is imported late.
 
-Differences from the SDK's own set-up: waiting is the clock's, and nobody is waited for longer than a minute; requests
-go to the host of the setting ``management_url`` only, whatever a link to the next page names, so that a login is sent
-nowhere else; redirects are not followed; nothing is registered with the subscription on the way (a read is a read).
+Differences from the SDK's own set-up: waits use the clock and last at most a minute; requests go only to the host of
+the setting ``management_url``, whatever a link to the next page names, so that the login is sent nowhere else;
+redirects are not followed; no resource provider is registered with the subscription on the way.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logging.getLogger("azure").addHandler(logging.NullHandler())
 
 
 def credential(settings: AzureSettings, *, managed_identity: bool) -> TokenCredential:
-    """azure-identity's sources, in its order; that of an Azure machine only where it is asked for, because looking for
-    one elsewhere takes seconds. An authority of one's own (AZURE_AUTHORITY_HOST) is not looked up at Microsoft."""
+    """azure-identity's sources, in its order; the identity of an Azure machine only if requested, because the search
+    for it elsewhere takes seconds. A custom authority (AZURE_AUTHORITY_HOST) is not looked up at Microsoft."""
     from azure.identity import DefaultAzureCredential
 
     return DefaultAzureCredential(
@@ -55,7 +55,7 @@ def scope(settings: AzureSettings) -> str:
 
 
 class Remembered:
-    """A credential whose tokens are kept until they end: some sources start a program for each."""
+    """A credential that caches its tokens until they expire: some sources start a program for each token."""
 
     def __init__(self, source: TokenCredential) -> None:
         self._source = source

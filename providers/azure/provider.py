@@ -79,7 +79,7 @@ class Azure:
                     yield row
 
     def _wanted(self, offer: Offer, query: OfferQuery) -> bool:
-        """Whether settings and query leave it in, by what saves calls: its place, its accelerator, how it is had."""
+        """Whether settings and query include the offer, by place, accelerator and capacity type; to save calls."""
         return (
             (not self._settings.regions or offer.region in self._settings.regions)
             and (not query.regions or any(fnmatchcase(offer.region, pattern) for pattern in query.regions))

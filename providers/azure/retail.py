@@ -1,10 +1,10 @@
 """Azure's retail prices: on demand, spot, reservations of 1 and 3 years, savings plans; no login needed.
 
-The price list is asked for GPU machines; a row is then what its own fields say. Linux and Windows share a meter name
-and differ in ``productName``; "Low Priority" is the old batch meter and not Spot; the ``retailPrice`` of a reservation
-is the total of its whole term, whatever ``unitOfMeasure`` says, and becomes total / (years × 8760). What a machine
-contains stands in machines.toml. Whether it can be had the list does not say; sizes that are retired stay in it.
-Of several prices in force for one thing, that of the region's primary meter counts, then the one that began last.
+The query is for GPU machines; each row's own fields decide what it is. Linux and Windows share a meter name and differ
+in ``productName``; "Low Priority" is the old batch meter, not Spot; the ``retailPrice`` of a reservation is the total
+of its term, whatever ``unitOfMeasure`` says, and becomes total / (years × 8760). machines.toml has the contents of each
+machine. The list does not give availability, and retired sizes stay in it. Of several current prices of one thing, that
+of the region's primary meter counts, then the latest.
 Fields: Microsoft Learn, "Azure Retail Prices", version 2023-01-01-preview (the one with savings plans).
 """
 
@@ -171,7 +171,7 @@ class RetailPrices:
 
 
 def _best_first(rows: Iterable[object]) -> Iterator[object]:
-    """The rows, the better of two prices of the same thing first; what had arrived before a failure is not lost."""
+    """The rows, with the better of two prices of the same thing first. Rows received before a failure are kept."""
     found: list[object] = []
     failure: BrokerError | None = None
     try:

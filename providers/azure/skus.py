@@ -1,9 +1,8 @@
 """Which machines this subscription may have where (Resource SKUs); with a login.
 
-Azure closes a machine to a subscription in a whole region, or in some zones of it. Prices and machines here are of a
-region: a zone that is closed leaves the region open, so only what is closed for the whole region makes an offer
-unavailable. That a machine is open does not say that there is capacity. A region's list has about 2 MB, so its rows are
-read without the SDK's models.
+Azure closes a machine to a subscription in a whole region or in some of its zones. Offers here are per region, so only
+a closed region makes an offer unavailable. An open machine may still have no capacity. A region's list has about 2 MB,
+so its rows are read without the SDK's models.
 """
 
 from __future__ import annotations

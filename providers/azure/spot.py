@@ -1,4 +1,4 @@
-"""What Azure says of its spot machines: placement scores, and how often it takes them back; with a login.
+"""Azure's data on spot machines: placement scores and eviction rates; with a login.
 
 Scores come from Compute's ``placementScores/spot/generate`` (Microsoft Learn, "Spot Placement Score"; 8 regions and 5
 sizes a question), asked through the pipeline of azure-mgmt-compute, which has no method for it: the package that has

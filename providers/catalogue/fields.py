@@ -18,7 +18,7 @@ _FOREIGN = re.compile(r"[€£¥₹]|\b(?!USD\b)[A-Z]{3}\b")
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """One row: its cells by the name of their column in lower case. A cell that says nothing is empty."""
+    """One row: its cells by column name in lower case; missing cells are empty."""
 
     by_column: Mapping[str, str]
 
@@ -28,7 +28,7 @@ class Cells:
         return "" if found.lower() in _NOTHING else found
 
     def number(self, column: str) -> Decimal | None:
-        """The number there; None where there is nothing."""
+        """The cell's number; None if it is empty."""
         found = self.text(column)
         if not found:
             return None
@@ -45,7 +45,7 @@ class Cells:
         return price(Decimal(found) if found else None, what)
 
     def count(self, column: str) -> int:
-        """Accelerators; 0 where there is nothing. A part of one (``0.125``) is not a machine that can be compared."""
+        """The number of accelerators; 0 if empty. A part of one (``0.125``) is `Unfit`: it cannot be compared."""
         found = self.number(column)
         if found is None or found == 0:
             return 0
@@ -54,14 +54,14 @@ class Cells:
         return whole(found, column)
 
     def figure(self, column: str) -> float | None:
-        """CPUs, GiB and the like; None where there is nothing of use."""
+        """CPUs, GiB and similar; None if empty or unusable."""
         try:
             return figure(self.number(column))
         except Unfit:
             return None
 
     def flag(self, column: str) -> bool:
-        """``True`` or ``False``, however capitalised; nothing is False."""
+        """``True`` or ``False``, ignoring case; an empty cell is False."""
         found = self.text(column).lower()
         if found not in ("", "true", "false"):
             raise Unfit("malformed_row", f"{column} is neither True nor False: {short(found)}")

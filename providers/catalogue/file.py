@@ -1,4 +1,4 @@
-"""A catalogue file: which layout it is in, and its rows as offers, read as they are needed."""
+"""A catalogue file: its layout, and its rows as offers, read lazily."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _FOREIGN_PRICE = re.compile(
 
 
 class CatalogueFile:
-    """A file of prices of one provider, as they held at ``dated``.
+    """A file of prices of one provider, valid at ``dated``.
 
-    The layout is told by the header. A file can be read again and again; only one row at a time is held.
+    The header determines the layout. A file can be read repeatedly; one row at a time is in memory.
     """
 
     name = "csv"
@@ -124,7 +124,7 @@ class CatalogueFile:
         )
 
     def _find_layout(self, header: Sequence[str]) -> ColumnLayout:
-        """The layout that all needed columns are there of. Raises `InvalidInput` about the nearest one."""
+        """The layout whose required columns are all present. Raises `InvalidInput`, which names the nearest layout."""
         there = set(self._columns)
 
         def missing(layout: ColumnLayout) -> list[str]:

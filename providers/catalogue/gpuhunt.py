@@ -1,7 +1,7 @@
-"""gpuhunt's catalogue files (versions 1 to 3): a row is a machine in one place, had in one way.
+"""gpuhunt's catalogue files (versions 1 to 3): a row is a machine in one place with one capacity type.
 
-Traps: Google's places are zones, everybody else's regions; an A100 is told from an A100-80GB by its memory alone; a TPU
-is called ``tpu-v5p-8`` in old files and ``v5p-8`` of the vendor ``google`` in new ones.
+Pitfalls: Google's places are zones, all others regions; only the memory distinguishes an A100 from an A100-80GB; a TPU
+is ``tpu-v5p-8`` in old files, and ``v5p-8`` of the vendor ``google`` in new ones.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from broker.core.values.money import Money
 from providers.catalogue.fields import Cells
 from providers.rows import Unfit, accelerator, short
 
-# List prices hold for weeks, spot prices for minutes: yesterday's spot table must not be bought from.
+# List prices are valid for weeks, spot prices for minutes: an old table must not start spot machines.
 _SPOT_AGE = timedelta(hours=6)
 _LIST_AGE = timedelta(days=7)
 
@@ -31,8 +31,8 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """``needs``: the columns without which a row says nothing; ``knows``: the others that are read. Upper and lower
-    case do not count. ``read``: the offers of one row, and what of it is no offer; raises `Unfit` for a whole row."""
+    """``needs``: required columns; ``knows``: optional ones. Case is ignored. ``read``: the offers of one row, and its
+    unusable parts; raises `Unfit` for a whole row."""
 
     name: str
     needs: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Our own layout: columns named as the fields of ``gpubroker offers --json``, so that a table of them can be read back.
+"""gpubroker's own layout: columns named as the fields of ``gpubroker offers --json``, so that its output can be read.
 
-What follows from other columns (prices per GPU, ages, discounts) is not read. Owned, prepaid and simulated capacity is
-nobody's catalogue and is refused row by row.
+Derived columns (prices per GPU, ages, discounts) are not read. Rows of owned, prepaid and simulated capacity are
+skipped: a catalogue does not sell them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _of(kinds: type[_Kind], cells: Cells, column: str) -> _Kind | None:
 
 
 def _moment(text: str, about: About) -> datetime:
-    """When the row's price held: the file's date where it does not say."""
+    """The time of the row's price; the file's date if the row has none."""
     if not text:
         return about.dated
     try:

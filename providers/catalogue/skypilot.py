@@ -1,8 +1,8 @@
 """SkyPilot's ``vms.csv`` (skypilot-catalog, schema 5 and later): a row is a machine in a zone, with both its prices.
 
-Traps: the on-demand price is repeated for every zone; Google's accelerators are priced apart from the machines they are
-in, so that neither row is the price of anything that can be rented; fractions of a card are counted as 0.125; RunPod's
-``H100`` is the PCIe card.
+Pitfalls: the on-demand price repeats for every zone; Google's accelerators are priced separately from their machines,
+so neither row is the price of something that can be rented; a fraction of a card counts as 0.125; RunPod's ``H100`` is
+the PCIe card.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GOOGLE_GPU_HOST = re.compile(r"[ag]\d[a-z]*-")
 
 
 def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
-    """On demand without a zone, because a list price holds for the region; spot with it."""
+    """The row's offers: on demand without a zone, because a list price applies to the region; spot with the zone."""
     listed, count = cells.text("acceleratorname"), cells.count("acceleratorcount")
     if bool(listed) != bool(count):
         raise Unfit("malformed_row", f"{count} accelerators, called {short(listed)}")

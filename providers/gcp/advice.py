@@ -1,4 +1,4 @@
-"""What Google says of spot machines: how likely one is to be had, how often they were taken, how long one lives.
+"""Google's data on spot machines: obtainability, preemption history, and expected uptime.
 
 Asked by region and machine type (advice.capacity, advice.capacityHistory). ``obtainability`` (0 to 1) is the score of
 the zone that Google recommends. The rate of interruptions comes from the last month: −ln(1 − share) ÷ exposure, where
@@ -31,7 +31,7 @@ from providers.gcp.refusals import NotFound, NotPossible
 _AT_ONCE = 8
 _KEPT = timedelta(hours=1)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,9})?)s")
-_HIGHEST_SHARE = 0.99  # all of the few that ended is not infinitely often
+_HIGHEST_SHARE = 0.99  # all of a few machines is not an infinite rate
 _SHORTEST, _LONGEST = 60.0, 3600.0  # seconds; what lives shorter is a slip, and longer is not told
 _SPOT = {"scheduling": {"provisioning_model": "SPOT"}}
 

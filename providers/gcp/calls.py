@@ -1,8 +1,8 @@
-"""Calls with Google's SDK: page by page to the end, tried again where that may help, in our own errors.
+"""Calls with Google's SDK: paging, retries, and conversion to the broker's errors.
 
 Rows are protobuf messages (not proto-plus, which is slow in bulk): texts and numbers in them are of the type that the
-API's schema says. The SDK reads an answer as a whole, so that one field of a wrong type costs the page; such a page is
-read again row by row (`providers.gcp.row_recovery`).
+API's schema says. The SDK parses an answer as a whole, so one field of a wrong type loses the page; such a page is then
+parsed row by row (`providers.gcp.row_recovery`).
 """
 
 from __future__ import annotations

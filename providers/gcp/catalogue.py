@@ -1,8 +1,8 @@
 """Google's price catalogue (services.skus.list of Compute Engine), and machines priced part by part from it.
 
 A machine costs cores × core SKU + GiB × memory SKU + GPUs × GPU SKU + GiB of local SSD × SSD SKU, or GPUs × slice SKU
-where Google sells the whole machine by the slice. A machine of which one part has no price is refused: its price would
-be too low. Sums are exact; only the last is rounded, to the micro-dollar.
+if Google sells the whole machine by the slice. A machine with an unpriced part is skipped, because its price would be
+too low. Sums are exact; only the total is rounded, to the micro-dollar.
 """
 
 from __future__ import annotations

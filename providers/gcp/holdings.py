@@ -1,8 +1,8 @@
-"""What the project holds: reservations, future reservations, and commitments.
+"""The project's holdings: reservations, future reservations, and commitments.
 
-A reservation is paid whether used or not, so an hour of it costs nothing more: it becomes `reserved` offers as well.
-What it is worth is not said by the API. A future reservation becomes a reservation when its time comes, and is told
-until then. A commitment is a discount on what runs anyway; how much of it is used up is not known here.
+A reservation is paid whether used or not, so its use costs nothing more: it also becomes `reserved` offers. The API
+does not give its value. A future reservation becomes a reservation at its start, and is reported until then. A
+commitment is a discount without capacity; its use is unknown here.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def commitments(asking: GcpCaller) -> Iterator[Reservation]:
 
 
 def held_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> Found:
-    """What is reserved now, as offers: one a zone and machine, with the machines of all its reservations together.
-    Those that a machine has to name to use are not counted to what an engine can have."""
+    """Current reservations as offers: one per zone and machine, with the machines of all its reservations. Excludes
+    reservations that a machine must name, because no engine does."""
     known = {(shape.zone, shape.name, _gpus(shape)): shape for shape in shapes}
     yield from together(_one(known, one, now) for one in held)
 
@@ -186,7 +186,7 @@ def _gpus(shape: GcpMachine) -> tuple[str, int] | None:
 
 
 def _attached(properties: Any) -> tuple[str, int] | None:
-    """The GPUs that a reservation names, where they are attached; those of other machine types come by themselves."""
+    """The attached GPUs that a reservation names; other machine types include theirs."""
     if not last(properties.machine_type).startswith("n1-") or len(properties.guest_accelerators) != 1:
         return None
     card = properties.guest_accelerators[0]

@@ -29,8 +29,8 @@ def listed_offers(
     now: datetime,
     judged: Callable[[Offer, GcpMachine], Offer],
 ) -> Found:
-    """The offers of these machines, had in these ways. What has no price is skipped, once for each region. ``judged``:
-    the offer with what else is known of it."""
+    """The offers of these machines with these purchase types. Unpriced ones are skipped, once per region. ``judged``:
+    completes an offer with quotas and spot data."""
     ways = tuple((kind, how) for kind in kinds for how in _HOW.get(kind, ()))
     known: dict[tuple[str, str, str, int, How], Money | None] = {}
     for shape in shapes:

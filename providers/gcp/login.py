@@ -1,9 +1,9 @@
-"""A login to Google Cloud: where one is found, whose project it asks for, and the SDK's clients made with it.
+"""A login to Google Cloud: its source, its project, and the SDK's clients.
 
-A login is looked for where Google's libraries look (``GOOGLE_APPLICATION_CREDENTIALS``, then the file that ``gcloud
-auth application-default login`` leaves), without asking the network; the service account of a Google Cloud machine
-counts only where the setting ``metadata_server`` says so, because looking for one elsewhere takes seconds. Keys are
-google-auth's business: nothing here keeps or prints one.
+It is searched where Google's libraries search (``GOOGLE_APPLICATION_CREDENTIALS``, then the file that ``gcloud auth
+application-default login`` writes), without the network. The service account of a Google Cloud machine counts only with
+the setting ``metadata_server``, because the search for it elsewhere takes seconds. Keys stay in google-auth: nothing
+here keeps or prints one.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class GcpLogin:
 
 
 def _read(answer: requests.Response, seconds: float) -> None:
-    """Reads the body, but no more of it than makes sense, and not for ever: the SDK's time-out is for each silence."""
+    """Reads the body, limited in size and in total time: the SDK's time-out only limits each pause."""
     import requests
 
     ends = time.monotonic() + _WHOLE_ANSWER * seconds

@@ -1,4 +1,4 @@
-"""Which machines with accelerators there are in which zone: machine types, and N1 machines with GPUs attached."""
+"""The machines with accelerators in each zone: machine types, and N1 machines with attached GPUs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def machines(asking: GcpCaller, settings: GcpSettings) -> Iterator[GcpMachine | 
 
 
 def in_one_of(region: str, patterns: tuple[str, ...]) -> bool:
-    """Whether the region is one of those; everywhere is, where there are no patterns."""
+    """Whether the region matches a pattern; without patterns every region does."""
     return not patterns or any(fnmatchcase(region, pattern) for pattern in patterns)
 
 
@@ -110,7 +110,7 @@ def _rows(
 
 
 def _shape(zone: str, row: Any) -> GcpMachine | None:
-    """A machine type; without accelerators yet (``count`` 0) where it is an N1. None for what can have none."""
+    """A machine type; an N1 still without accelerators (``count`` 0). None for types that cannot have any."""
     called = row.name
     if not called:
         raise Unfit("malformed_row", f"{zone}: a machine type without a name")
@@ -158,7 +158,7 @@ def _with(bare: GcpMachine, accelerator_type: str, count: int) -> GcpMachine:
 
 
 def _attached(row: Any, hosts: list[GcpMachine] | tuple[()]) -> Iterator[GcpMachine | SkippedRow]:
-    """The N1 machines of a zone with that GPU, in every number that Google allows."""
+    """The N1 machines of a zone with that GPU, in every count that Google allows."""
     for count, (cpus, gib) in _limits(row).items():
         for host in hosts:
             if host.cpus <= cpus and host.memory_gib <= gib:

@@ -43,9 +43,8 @@ class Gcp:
         self._adviser = Adviser()
 
     def offers(self, query: OfferQuery) -> Found:
-        """Machines at list prices, with what the project's quotas leave of them and what is said of spot; and what the
-        project has reserved. What fails does not hold back the rest: it is raised at the end, as one error that names
-        each failure. Raises `NoLogin` where there is no login."""
+        """Machines at list prices, limited by the project's quotas and with spot data, and the project's reservations.
+        Failures of parts are raised at the end, as one error that names each. Raises `NoLogin` without a login."""
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
         asking, failures = self._asking(), Failures()
@@ -170,8 +169,8 @@ def _wanted(region: str, accelerator: str | None, query: OfferQuery) -> bool:
 
 
 def _optional(found: Iterable[T], failures: Failures) -> Iterator[T]:
-    """What arrives until it fails. An endpoint that does not have the method at all is no failure: prices are had
-    without it."""
+    """The items until a failure, which is recorded. A missing method of the endpoint is no failure: prices do not need
+    it."""
     try:
         yield from found
     except NotFound:

@@ -1,8 +1,8 @@
-"""What the project may run: the quotas of each region, and the one on GPUs in all regions; with what is in use.
+"""The project's quotas and their use: those of each region, and the one on GPUs in all regions.
 
-Google counts GPUs by kind, on demand and preemptible apart; spot machines draw on the quota for on-demand ones where
-the one for preemptible ones is 0 ("Allocation quotas", GPU quota). New projects have ``GPUS_ALL_REGIONS`` 0. Some of
-the newest GPUs are counted by the Cloud Quotas API alone, which is not asked: of them nothing is known here.
+Google counts GPUs by kind, separately on demand and preemptible; spot machines use the on-demand quota if the
+preemptible one is 0 ("Allocation quotas", GPU quota). New projects have ``GPUS_ALL_REGIONS`` 0. Some of the newest GPUs
+have quotas only in the Cloud Quotas API, which is not queried, so their quotas are unknown here.
 """
 
 from __future__ import annotations

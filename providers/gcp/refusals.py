@@ -42,7 +42,7 @@ class NotPossible(Refused):
 
 @contextmanager
 def translated(where: str, answers: list[requests.Response], clock: Clock) -> Iterator[None]:
-    """Lets nothing through but our own errors. ``answers``: where the last HTTP answer lies, if there was one."""
+    """Converts every exception to a `BrokerError`. ``answers``: holds the last HTTP answer, if there was one."""
     import requests
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError, TransportError

@@ -12,7 +12,7 @@ from providers.rows import short
 
 
 def unreadable() -> tuple[type[Exception], ...]:
-    """What Google's readers of answers raise: their own error, and what they let through as it is."""
+    """The exceptions of Google's parsers: their own error, and those that they pass on unchanged."""
     from google.protobuf.json_format import Error
 
     return Error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError

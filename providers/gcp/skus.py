@@ -1,10 +1,10 @@
-"""What one SKU of the catalogue is a price of: a part of a machine, how it is had, where, per which unit.
+"""Parses a SKU of the catalogue: the priced part of a machine, its purchase type, its regions, and the unit.
 
-A SKU says what it is in a sentence ("Nvidia L4 GPU attached to Spot Preemptible VMs running in Americas") and how it is
-had in a code (``usageType``). Neither can be trusted alone: a "Spot Preemptible A4 …" is filed under OnDemand. So both
-are read; one that knows more than the other wins, and what contradicts is refused. A sentence must be understood to its
-last word: "GPU attached to Sole Tenancy VMs", "attached to DWS Defined Duration VMs", "Reserved …", "… Custom …" and
-"… Virtual Workstation" are other prices, of which many are 0.
+A SKU describes itself in a sentence ("Nvidia L4 GPU attached to Spot Preemptible VMs running in Americas") and has its
+purchase type in a code (``usageType``). Neither is reliable alone: a "Spot Preemptible A4 …" is filed under OnDemand.
+So both are read; the more specific one wins, and contradictions are skipped. The whole sentence must be understood:
+"GPU attached to Sole Tenancy VMs", "attached to DWS Defined Duration VMs", "Reserved …", "… Custom …" and "… Virtual
+Workstation" are other prices, many of them 0.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SkuKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SkuPart:
-    """A priced part. ``of``: the machine family as SKUs call it, or the accelerator type; empty for any machine's."""
+    """A priced part. ``of``: the machine family as named in SKUs, or the accelerator type; empty: of any machine."""
 
     kind: SkuKind
     of: str
@@ -155,7 +155,7 @@ def _understand(description: str) -> tuple[SkuKind, str, How | None] | None:
 
 
 def _without_how(text: str) -> tuple[str, How | None]:
-    """The sentence without place, term and the words for spot; and what those said."""
+    """The sentence without place, term and purchase type; and the purchase type, if given."""
     said: How | None = None
     if found := _COMMITMENT.match(text):
         text = text[found.end() :]
@@ -177,7 +177,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _how(said: How | None, sku: Any) -> How:
-    """How the part is had, from what the sentence said and from the code."""
+    """The purchase type, from the sentence and the code. Raises `Unfit` for a contradiction."""
     code = sku.category.usage_type
     filed = _USAGE.get(code)
     if filed is None and (said is None or code.startswith("Commit")):
@@ -191,8 +191,8 @@ def _how(said: How | None, sku: Any) -> How:
 
 
 def _in_force(sku: Any, now: datetime) -> Any:
-    """The price that holds now: the last of the timeline that has begun. The first where none has, because then it is
-    this machine's clock that is late: a catalogue tells no prices of the future unless asked."""
+    """The current price: the latest of the timeline that has begun. If none has, the first: then this machine's clock
+    is slow, because the catalogue has no future prices unless requested."""
     timeline = sorted(sku.pricing_info, key=lambda info: (info.effective_time.seconds, info.effective_time.nanos))
     if not timeline:
         raise Unfit("no_price", short(sku.description))
