@@ -1,4 +1,4 @@
-"""What a training step holds beside weights and states: stored activations, the loss, the layer at work. Bytes.
+"""Memory of a training step besides weights and states: stored activations, the loss, the active layer. Bytes.
 
 Sources: Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for what a layer stores; PyTorch's eager
 cross-entropy for the loss: logits in 16 bits, their FP32 copy, the log-softmax and its gradient.
@@ -13,7 +13,7 @@ from broker.economics.units import not_negative, whole
 
 
 class Recomputation(StrEnum):
-    """Which activations are thrown away in the forward pass and computed again in the backward pass."""
+    """The activations that are dropped in the forward pass and recomputed in the backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"  # attention scores only, as FlashAttention does
@@ -48,7 +48,7 @@ def layer_bytes(shape: ModelShape) -> float:
 
 
 def loss_bytes(shape: ModelShape, batch: int, context: int, bytes_per_logit: float) -> float:
-    """Logits of a micro-batch and what the loss makes of them; 0 where the vocabulary is not known."""
+    """Logits of a micro-batch and the loss's intermediate values; 0 if the vocabulary is unknown."""
     return not_negative("bytes per logit", bytes_per_logit) * batch * context * (shape.vocabulary or 0)
 
 
@@ -60,7 +60,7 @@ def prefill_bytes(shape: ModelShape, tokens: int) -> float:
 
 
 def working_bytes(shape: ModelShape, batch: int, context: int) -> float:
-    """The layer that is computed again in the backward pass: its activations, and the gradients of the MLP's two widest
+    """The layer that is recomputed in the backward pass: its activations, and the gradients of the MLP's two widest
     vectors and of its output."""
     widest = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
     return batch * context * (layer_bytes(shape) + 4.0 * widest + 2.0 * shape.hidden)

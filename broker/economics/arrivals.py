@@ -1,7 +1,7 @@
 """Latency of a replica under random arrivals, by simulation. Times seconds.
 
-Requests arrive as a Poisson process; a prompt is read as soon as there is room for its sequence, everybody else waits
-meanwhile; then each step gives one token to every sequence at work. A seed makes the answer repeatable.
+Requests arrive as a Poisson process. A prompt is read as soon as there is room for its sequence, while all other
+sequences wait; then each step generates one token for every active sequence. A seed makes the result repeatable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from broker.economics.units import not_negative, positive, whole
 
-_WARM_UP = 0.2  # of the requests, which find the replica emptier than it will be
+_WARM_UP = 0.2  # share of the first requests to ignore: the replica is still emptier than later
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,9 @@ def latencies(
     requests: int = 1000,
     seed: int = 1,
 ) -> Latencies:
-    """Simulates one replica. ``prompt_s``: to read one prompt; ``step_s``: of a step with so many sequences;
-    ``batch``: the most at once. Beyond the replica's capacity the waiting grows with ``requests``."""
+    """Simulates one replica. ``prompt_s``: seconds to read one prompt; ``step_s``: seconds of a step by the number of
+    sequences; ``batch``: the maximum number of sequences. Beyond the replica's capacity, waits grow with
+    ``requests``."""
     rate = positive("arrivals", requests_per_second, "requests/s")
     not_negative("prompt time", prompt_s, "s")
     tokens = whole("output tokens", output_tokens)
@@ -49,7 +50,7 @@ def latencies(
     for _ in range(whole("requests", requests, least=10)):
         at += chance.expovariate(rate)
         arrivals.append(at)
-    now, steps = 0.0, 0.0  # steps: counted tokens of whoever is at work; a sequence ends at its start + tokens
+    now, steps = 0.0, 0.0  # steps: tokens generated per active sequence; a sequence ends at its start + tokens
     at_work: list[tuple[float, float]] = []
     first: list[float] = []
     whole_answer: list[float] = []

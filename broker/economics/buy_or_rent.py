@@ -143,7 +143,7 @@ class BuyOrRentTotals:
 
 
 def buy_or_rent(case: BuyOrRentInputs, rules: RulesOfThumb = DEFAULTS) -> BuyOrRentTotals:
-    """Works the case through, holds the rules of thumb against it, and varies how fast rents fall."""
+    """Compares both ways, checks the rules of thumb against the result, and varies the decline of rents."""
     flows = _flows(case, case.discount_rate)
     plain = flows if case.discount_rate == 0 else _flows(case, 0.0)
     break_even = flows.break_even_utilisation
@@ -187,8 +187,8 @@ class _Flows:
 
     @property
     def break_even_utilisation(self) -> float | None:
-        """Both are straight lines in the utilisation: where they cross. None for a commitment: it costs the same at any
-        use, so that more use never makes owning pay."""
+        """The utilisation at which both, linear in it, cost the same. None for a commitment: its cost does not depend
+        on use, so more use never makes owning pay."""
         if self.take_or_pay:
             return None
         saved = self.renting - self.running - self.waiting
@@ -212,7 +212,7 @@ def _flows(case: BuyOrRentInputs, discount_rate: float) -> _Flows:
 
 
 def _months(case: BuyOrRentInputs) -> Iterator[tuple[float, float]]:
-    """The time in slices of a month or less, in years, cut where something changes."""
+    """The time in slices of at most a month (begin and end in years), cut where a price changes."""
     cuts = {index / 12 for index in range(int(case.years * 12) + 1)} | {case.years}
     cuts |= {min(case.years, case.lead_time_weeks / WEEKS_PER_YEAR)}
     if case.obsolete_after_years is not None:
@@ -221,7 +221,7 @@ def _months(case: BuyOrRentInputs) -> Iterator[tuple[float, float]]:
 
 
 def _rent_at(case: BuyOrRentInputs, year: float) -> float:
-    """The rent for an hour of today's work, USD, after that many years."""
+    """The rent for an hour of today's work after ``year`` years, USD."""
     rent: float = case.rent_usd_per_hour * (1 - case.price_decline) ** year
     if case.obsolete_after_years is not None and year >= case.obsolete_after_years:
         rent /= case.new_generation_speedup
@@ -229,7 +229,7 @@ def _rent_at(case: BuyOrRentInputs, year: float) -> float:
 
 
 def _break_even_rent(case: BuyOrRentInputs, flows: _Flows) -> float:
-    """Rents scale as one, and the owner pays them too while waiting: today's rent at which both cost the same."""
+    """Today's rent at which both cost the same; the owner also pays rent until delivery."""
     billed = case.billed * flows.renting - case.utilisation * flows.waiting
     return case.rent_usd_per_hour * (flows.capital + case.utilisation * flows.running) / billed
 
@@ -285,7 +285,7 @@ def _assumptions(case: BuyOrRentInputs) -> tuple[str, ...]:
 
 
 def _rules(break_even: float | None, rules: RulesOfThumb) -> tuple[RuleCheck, ...]:
-    """The thresholds people quote, against the break-even of this case."""
+    """The quoted thresholds, compared with the break-even of this case."""
     hours = float("inf") if break_even is None else 24 * break_even
     says = (
         "owning never pays: an hour costs more to run than to rent"

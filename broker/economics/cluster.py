@@ -12,7 +12,7 @@ from broker.economics.units import HOURS_PER_YEAR, fraction, not_negative, posit
 
 @dataclass(frozen=True, slots=True)
 class ClusterCost:
-    """USD per GPU-hour of ownership in its parts, their sum, and the sum per hour that is really used."""
+    """USD per GPU-hour of ownership by part, their sum, and the sum per used hour."""
 
     hardware_usd_per_gpu_hour: float
     facility_usd_per_gpu_hour: float

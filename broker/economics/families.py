@@ -1,4 +1,4 @@
-"""The shape of a model of which only the size is known, from published families (``families.toml``)."""
+"""The probable shape of a model with known size only, from published families (``families.toml``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.economics.model import ModelShape
 from broker.economics.units import parameter_count
 
 NEAR = 0.08
-"""A published model this near in size (of its parameters) lends its shape as it is; others are interpolated."""
+"""Relative difference of parameters up to which a published model's shape is used unchanged, not interpolated."""
 
 _EXACT = 0.02  # how near a mixture of experts must be: its size alone says little of its shape
 
@@ -29,7 +29,7 @@ class PublishedModel:
 
 
 def shape_for(parameters: float) -> tuple[ModelShape, str]:
-    """The shape that a model of this size probably has, and in words where it comes from.
+    """The probable shape of a model of this size, and its origin in words.
 
     The nearest published dense model within `NEAR`, or a mixture of the same size; otherwise layers, hidden size and
     MLP width between the two neighbours in proportion to the logarithm of the size (beyond the table: those of its end,
@@ -62,7 +62,7 @@ def shape_for(parameters: float) -> tuple[ModelShape, str]:
 
 
 def completed(shape: ModelShape, parameters: float) -> tuple[ModelShape, tuple[str, ...]]:
-    """A shape that somebody gave, with the vocabulary of the nearest published model where it is missing."""
+    """A given shape; a missing vocabulary is taken from the nearest published model."""
     if shape.vocabulary is not None:
         return shape, ()
     nearest, _ = shape_for(parameters)

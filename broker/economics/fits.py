@@ -24,7 +24,7 @@ class Fit:
     """``count`` of an accelerator hold the workload, spread in this way.
 
     ``per_gpu_gib`` of ``usable_gib`` are filled on each. ``lower_bound``: cards if everything split evenly, GiB
-    divided by GiB; the difference to ``count`` is what really splits and the sizes machines come in.
+    divided by GiB; ``count`` is larger because not everything splits, and because of the sizes of machines.
     """
 
     accelerator: str
@@ -102,7 +102,7 @@ def _most_consumer_cards(needs: MemoryEstimate, rules: RulesOfThumb) -> int:
 
 
 def describe(needs: MemoryEstimate, layout: ParallelLayout) -> str:
-    """The layout in words, with what brings the activations down."""
+    """The layout in words, with its effect on activations."""
     if layout.gpus == 1:
         return "one card"
     if not needs.workload.trains:

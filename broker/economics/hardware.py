@@ -43,8 +43,8 @@ class Value:
 
 
 def rank(candidates: Iterable[Candidate], bound_by: BoundBy) -> tuple[Value, ...]:
-    """Best value first: bandwidth per dollar, or 16-bit compute per dollar, a fast link deciding between equals.
-    Candidates whose figure is not known are left out."""
+    """Best value first: bandwidth per dollar, or 16-bit compute per dollar; of equals, one with a fast link first.
+    Candidates without the figure are left out."""
     values = []
     for candidate in candidates:
         card = candidate.accelerator
@@ -125,8 +125,8 @@ def radar(
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A candidate as measured on one's own work: price per hour of the machine and units of work an hour did.
-    A CPU machine is a candidate like any other."""
+    """A candidate measured on the user's own work: price per hour of the machine, and units of work per hour. CPU
+    machines are candidates too."""
 
     name: str
     usd_per_hour: float
@@ -143,8 +143,8 @@ class TrialResult:
 
 
 def compare(trials: Iterable[Trial]) -> tuple[TrialResult, ...]:
-    """Cost per unit of work, cheapest first: what to compare on three or four candidates before buying, instead of
-    the price per hour. Raises InvalidInput when there is nothing to compare."""
+    """Cost per unit of work, cheapest first. Before buying, compare this for three or four candidates, not the price
+    per hour. Raises InvalidInput without candidates."""
     costs = {
         trial.name: positive(f"{trial.name}: price", trial.usd_per_hour, "USD per hour")
         / positive(f"{trial.name}: work", trial.units_per_hour, "units per hour")

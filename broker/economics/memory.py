@@ -1,4 +1,4 @@
-"""Memory: what training, adapting or serving a model needs, and what of it lies on each card.
+"""Memory to train, adapt or serve a model: in total, and on each card.
 
 All sizes GiB (2**30 bytes). Sources: Rajbhandari et al., ZeRO (SC 2020), for the states and their sharding;
 Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for activations from the architecture; Dettmers
@@ -96,7 +96,7 @@ class ModelUse:
 
     @property
     def recomputes(self) -> Recomputation:
-        """What is recomputed: as asked, otherwise everything in QLoRA (as PEFT prepares it) and attention elsewhere."""
+        """What is recomputed: as requested; default: everything for QLoRA (as PEFT does), else attention."""
         usual = Recomputation.FULL if self.method is Method.QLORA else Recomputation.SELECTIVE
         return self.recomputation or usual
 
@@ -263,7 +263,7 @@ def _states(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> tuple[
 
 
 def _with_shape(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> ModelUse:
-    """The workload with the context and shape to compute with; as it is where there is nothing to compute from it."""
+    """The workload with the context and shape to compute with; unchanged if it has no batch and no context."""
     if workload.trains and workload.batch > 1 and not workload.context:
         notes.append(f"context taken as {rules.assumed_context:,} tokens, because a batch is given")
         workload = replace(workload, context=rules.assumed_context)
@@ -293,7 +293,7 @@ def _weights(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> float
 def _activations(
     workload: ModelUse, weights: float, rules: RulesOfThumb, notes: list[str]
 ) -> tuple[float, float, float]:
-    """Bytes that are stored, of the loss, and of the layer at work beyond it."""
+    """Bytes of stored activations, of the loss, and of the active layer beyond the loss."""
     shape, batch, context = workload.shape, workload.batch, workload.context
     if shape is None or not context:
         factor = not_negative("activations per weight byte", rules.activations_per_weight)

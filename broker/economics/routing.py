@@ -1,4 +1,4 @@
-"""The smallest thing that works: which model serves which tasks, and what that saves over the largest for all (USD)."""
+"""Model routing: the cheapest sufficient model for each kind of task, and the saving over one model for all (USD)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.economics.units import not_negative, positive, share, whole
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A model on offer: ``quality`` (0 to 1, measured on one's own tasks), latency, and USD per task."""
+    """A model: ``quality`` (0 to 1, measured on the user's own tasks), latency, and USD per task."""
 
     name: str
     quality: float
@@ -50,9 +50,9 @@ class Routing:
 
 
 def route(tiers: Sequence[Tier], tasks: Sequence[TaskClass]) -> Routing:
-    """The smallest thing that works: each class goes to the cheapest tier that meets its quality and latency.
+    """Sends each class to the cheapest tier that meets its quality and latency.
 
-    Compared with sending everything to the tier of the highest quality. Re-evaluate when tiers, prices or measured
+    Compared with sending all tasks to the tier with the highest quality. Re-evaluate when tiers, prices or measured
     quality change. Raises InvalidInput without tiers or tasks.
     """
     if not tiers or not tasks:

@@ -231,7 +231,7 @@ def _applies(name: str, w: WorkloadDescription, limits: RulesOfThumb) -> tuple[b
 def check_together(advice: Sequence[SavingAdvice], rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
     """Compares the quoted sum of all inference measures (30-40 %) with the combined effect of the applicable steps.
 
-    They rarely all succeed, so the quoted figure holds where it is within their reach.
+    They rarely all succeed, so the quoted figure holds if the combined effect can reach it.
     """
     low, high = rules.inference_savings_together
     least, most = 1 - advice[-1].remaining_high, 1 - advice[-1].remaining_low

@@ -1,4 +1,4 @@
-"""Rules of thumb on where capacity should come from, shown beside the arithmetic."""
+"""Rules of thumb on the source of capacity, shown beside the arithmetic."""
 
 from __future__ import annotations
 

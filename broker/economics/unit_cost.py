@@ -72,8 +72,8 @@ def energy_usd_per_hour(watts: float, kwh_usd: float, pue: float = 1.0) -> float
 
 
 def break_even_utilisation(usd_per_hour: float, tokens_per_second: float, api_usd_per_million_tokens: float) -> float:
-    """The utilisation at which an hour of one's own costs as much as its tokens at the API's price. Above 1 it never
-    does: the API is cheaper even against a machine that is always busy."""
+    """The utilisation at which an hour of an own machine costs as much as its tokens at the API's price. Above 1 the
+    API is cheaper even than a machine that is always busy."""
     cost = positive("cost per hour", usd_per_hour, "USD")
     price = positive("API price", api_usd_per_million_tokens, "USD per million tokens")
     return cost / (price * _millions_per_hour(tokens_per_second, 1.0))

@@ -1,4 +1,4 @@
-"""Four ways to have the same GPUs by the same rules: owned, reserved, on demand, spot.
+"""Compares four ways to get the same GPUs: owned, reserved, on demand, spot.
 
 Amounts USD, a year is 8,760 hours. Whole servers are bought and whole machines rented. A reservation is paid for every
 hour of its term, used or not (take-or-pay), at the price of the day it starts; on-demand and spot for the hours in use.
@@ -34,7 +34,7 @@ WEEKS_PER_YEAR = HOURS_PER_YEAR / 168
 
 @dataclass(frozen=True, slots=True)
 class WaysInputs:
-    """What is needed and what it costs; a way without a price is left out.
+    """The need and the prices; a way without a price is left out.
 
     ``gpus`` for ``years``, in use for the share ``utilisation`` of the hours. ``gpus_per_machine``: of a server or a
     rented machine, whose prices are ``server_usd`` and ``..._usd_per_hour``. ``term_years``: of a reservation.
@@ -126,7 +126,7 @@ class WaysCompared:
 
 
 def compare(case: WaysInputs) -> WaysCompared:
-    """All ways that have a price, and what would change the answer. Raises InvalidInput where none has."""
+    """All ways with a price, and the inputs that would change the answer. Raises InvalidInput if no way has one."""
     found = costs(case)
     if not found:
         raise InvalidInput("no way has a price", hint="give the price of a server, or of a machine for rent")

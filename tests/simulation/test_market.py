@@ -355,10 +355,10 @@ def test_a_scenario_of_ones_own_is_read_from_its_file(tmp_path: Path) -> None:
 def bad_scenarios() -> Iterator[tuple[str, str]]:
     yield SMALL.replace("sandbox-here-a", "us-east-1a"), "starts with 'sandbox-'"
     yield SMALL.replace('"sandbox-cpu"', '"p5.48xlarge"'), "starts with 'sandbox-'"
-    yield SMALL.replace('"0.10"', '"0"'), "more than 0"
+    yield SMALL.replace('"0.10"', '"0"'), "above 0"
     yield SMALL.replace('"0.10"', "0.10"), "decimal string"
     yield SMALL.replace('spot = "steady"', 'spot = "wild"'), "'wild'"
-    yield SMALL.replace("cpus = 2", "cpus = 2\naccelerator = 'L4'"), "go together"
+    yield SMALL.replace("cpus = 2", "cpus = 2\naccelerator = 'L4'"), "expected both accelerator"
     yield SMALL.replace("cpus = 2", "cpus = 2\ncolour = 'red'"), "colour"
     yield SMALL.replace("[behaviours.steady]", "[behaviours.steady]\nlevel = [2, 1]"), "least, most"
     yield (

@@ -1,4 +1,4 @@
-"""The capacity plan of one accelerator, from demand, holdings and prices: what to hold, let lapse, and when to act.
+"""The capacity plan of one accelerator from demand, holdings and prices: what to hold, what to let lapse, and when.
 
 Amounts are USD, prices per GPU and hour. Demand is in GPUs per hour, ending at ``now``. Costs are those of
 `broker.economics.reserve.costs`, levels those of `broker.economics.reserve.planner`.
@@ -180,7 +180,7 @@ def plan_capacity(
 
 
 def _memory(term: int, demand: Sequence[int]) -> Memory:
-    """Only as much history as is used."""
+    """The demand's history, limited to the hours that the rule uses."""
     return Memory(term, demand[-max(*memories(term), *HORIZONS) :])
 
 
@@ -189,7 +189,7 @@ def _merit(choice: EvaluatedOption) -> tuple[bool, float, int]:
 
 
 def _stacked(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHolding]]:
-    """Each with the GPU from which on it serves demand: owned machines first, then what lasts longest."""
+    """Each holding with the first GPU of demand that it serves: owned machines first, then those that last longest."""
     order = {HoldingKind.OWNED: 0, HoldingKind.RESERVATION: 1, HoldingKind.COMMITMENT: 2}
     ranked = sorted(holdings, key=lambda r: (order[r.holding.kind], -r.holding.ends.timestamp(), r.number))
     found, unit = [], 0
@@ -241,7 +241,7 @@ def _use(
     kwh_usd: float,
     pue: float,
 ) -> HeldUse:
-    """Its use, and the part worth replacing: at its current cost, or by the best option if cheaper."""
+    """The use of a holding, and the part worth renewing: at its current cost, or by the best option if cheaper."""
     holding, recent = recorded.holding, demand[-RECENT:]
     used = sum(min(max(wanted - unit, 0), holding.gpus) for wanted in recent) / (len(recent) * holding.gpus)
     paid, energy = holding.usd_per_gpu_hour, holding.energy_usd_per_gpu_hour(kwh_usd, pue)

@@ -1,12 +1,12 @@
-"""What real use says about what is owned, held and rented: buy, reserve, stop renting, over-committed. Pure.
+"""Findings from actual use of owned, reserved and rented GPUs: buy, reserve, stop renting, over-committed. Pure.
 
-Thresholds are the field's rules of thumb (`RulesOfThumb`, which a policy file may replace); each finding carries its
+Thresholds are the field's rules of thumb (`RulesOfThumb`, which a policy file may replace); each finding has its
 arithmetic, so that it can be checked by hand. Hours are whole, the last one is the one before now; prices are USD per
-GPU-hour. A GPU that is needed in at least a share s of the hours is worth holding at a price up to s times that of
-renting, which is the level rule of baseline and burst. Owned ones pay for energy at actual hours: in those in which
-they work. What they draw idle is left out: few know it, and it speaks against owning alone.
+GPU-hour. A GPU that is needed in a share s of the hours is worth holding at up to s times the price of renting (the
+level rule of baseline and burst). Owned GPUs pay for energy in working hours. Their idle power is ignored: it is rarely
+known, and would only make owning more expensive.
 
-What is held is judged on the hours since it is there, and not before these are a week; what more to hold, on all hours.
+Holdings are judged on the hours since their start, from a week on; further holdings on all hours.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AcceleratorUse:
 
     @property
     def held(self) -> int:
-        """GPUs that are there whether used or not."""
+        """Held GPUs, used or not."""
         return self.owned + self.reserved
 
     @property
@@ -85,8 +85,8 @@ class AcceleratorUse:
 
 @dataclass(frozen=True, slots=True)
 class CapacityFinding:
-    """``gpus`` of them, in a ``sentence``; ``saves``: USD a month, None where a price is not known. ``arithmetic``:
-    each figure by its name, ``because``: the calculation in words."""
+    """A finding on ``gpus`` GPUs. ``sentence``: the advice; ``saves``: USD per month, None if a price is unknown;
+    ``arithmetic``: each figure by name; ``because``: the calculation in words."""
 
     kind: FindingKind
     accelerator: str
@@ -116,8 +116,8 @@ def _levels(demand: Sequence[int], first: int, last: int) -> Iterable[tuple[int,
 
 
 def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[float]:
-    """For each GPU, the share of its hours in which it was needed beside the ``below`` before it; GPUs held for less
-    than a week are left out.
+    """For each GPU, the share of its hours in which demand exceeded the ``below`` GPUs before it; without GPUs held for
+    less than a week.
     """
     return [share_at(demand[-age:], level) for level, age in enumerate(ages, start=below + 1) if age >= SHORTEST]
 
@@ -187,7 +187,7 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
 
 
 def _rent_instead(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
-    """Owned GPUs that are needed for fewer hours a day than renting is for: not to be replaced when their life ends."""
+    """Owned GPUs that are needed for so few hours a day that renting is cheaper: do not replace them at their end."""
     weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < rules.rent_below_hours_per_day]
     if not weak:
         return
@@ -218,7 +218,7 @@ def _rent_instead(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[Capacity
 
 
 def _hold_more(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
-    """GPUs beyond those that are held, and needed often enough: bought where they run for years, else reserved."""
+    """GPUs beyond the held ones that are needed often enough: to buy if they run for years, else to reserve."""
     peak, hours = max(use.demand), len(use.demand)
     beyond = list(_levels(use.demand, use.held + 1, peak))
     to_buy = [often for _, often in beyond if often * 24 > rules.buy_above_hours_per_day]

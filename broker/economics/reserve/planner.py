@@ -1,15 +1,14 @@
-"""The reserve planner: how many units to hold reserved, from the demand seen so far.
+"""The reserve planner: how many units to reserve, from the demand so far.
 
 A unit that costs the share ``ratio`` (ρ) of the on-demand price whether used or not is worth holding when demand
 reaches it at least that share of the time. Three things are added to this level rule:
 
-- **Patience.** Whoever does not buy now may still buy in an hour; whoever buys is bound for the term. So the share of
-  use that is asked for is ρ plus a margin, ``PATIENCE`` · ρ(1 − ρ), and a unit is bought only while it is in use.
-- **Renewing early.** A unit bought now spares the renewal of one that lapses soon and will be renewed anyway. What it
-  adds is then only the time until that renewal, so it is judged by the demand of a time as short, with as much less
-  patience.
-- **Several memories.** Quantiles over several stretches of the past are averaged, so that a change of level is followed
-  in steps and one odd day moves little.
+- **Patience.** A purchase can wait an hour, but binds for the term. So the required share of use is ρ plus a margin,
+  ``PATIENCE`` · ρ(1 − ρ), and a unit is bought only while it is in use.
+- **Early renewal.** A unit bought now replaces the renewal of one that lapses soon and would be renewed anyway. It adds
+  only the time until that renewal, so it is judged by demand over such a short time, with proportionally less patience.
+- **Several memories.** Quantiles over several past periods are averaged, so the plan follows a change of level in
+  steps, and one unusual day has little effect.
 
 Demand and units are in whatever is reserved (GPUs, machines); time is in hours. No unit of money: costs are multiples
 of one on-demand hour.

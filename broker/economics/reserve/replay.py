@@ -1,12 +1,13 @@
-"""What a rule of purchase costs on an hourly demand, by one measuring rule for all.
+"""The cost of a purchase rule on an hourly demand, measured in the same way for all rules.
 
 - Costs are multiples of one on-demand unit-hour. A reserved unit costs ``ratio`` for every hour of its term, used or
-  not; demand above what is held costs 1 an hour.
-- Nothing is held at first. Hours before ``warm_up`` are history: they may be learned from and cost nothing.
-- At the start of an hour a rule knows the demand of all hours before it, buys, and what it bought serves from that
-  hour on for the term.
-- End unknown: nobody knows where the series ends, and terms that reach beyond it are charged pro rata. End known: the
-  rules are told, and every term is charged whole.
+  not; demand above the holdings costs 1 per hour.
+- There are no holdings at first. Hours before ``warm_up`` are history: a rule may learn from them, and they cost
+  nothing.
+- At the start of an hour a rule knows the demand of all hours before it and buys; a purchase serves from that hour on,
+  for the term.
+- End unknown: no rule knows the end of the series, and terms beyond it are charged pro rata. End known: the rules know
+  it, and every term is charged in full.
 """
 
 from __future__ import annotations

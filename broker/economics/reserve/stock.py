@@ -1,4 +1,4 @@
-"""Units that are reserved, by the hour in which they lapse."""
+"""Reserved units, by the hour in which they lapse."""
 
 from __future__ import annotations
 

@@ -51,8 +51,7 @@ class BreakEven:
 
     Buys another unit once ``threshold`` hours of the last term were paid on demand at its level; then the past counts
     as if it had been covered. With the break-even point as threshold, ρ · term, it costs at most twice the optimum.
-    It knows no history: it starts when the counting does.
-    """
+    It uses no history before the first counted hour."""
 
     def __init__(self, term: int, threshold: float) -> None:
         self._bearable = math.floor(threshold)
