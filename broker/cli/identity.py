@@ -15,8 +15,8 @@ def process_actor(origin: EntryPoint = EntryPoint.COMMAND_LINE) -> Actor:
     """The operating-system user of this process, and root as an administrator. LOGNAME and USER are not read, because
     anybody may set them.
 
-    This keeps the people of one machine apart. Over a store that several machines share, it goes as far as the
-    administrators of these machines are trusted.
+    This distinguishes the people of one machine. If several machines share a store, their administrators must be
+    trusted: each can act as any user of it.
     """
     number = os.getuid()
     try:

@@ -1,4 +1,4 @@
-"""Ctrl-C during a step that must be reported completely: money held, a job admitted."""
+"""Delay Ctrl-C during a step whose result must be printed: money held, a job admitted."""
 
 from __future__ import annotations
 

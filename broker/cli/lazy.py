@@ -70,8 +70,8 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
     is the order of the help.
 
     The attribute is the `typer.Typer` of a group or the function of a command. A module with a command function also
-    defines ``EXAMPLES``, ``HIDDEN = True`` if the help should not list the command, and ``COMMAND_CLASS`` if it parses
-    its arguments in a way of its own.
+    defines ``EXAMPLES``, ``HIDDEN = True`` if the help should not list the command, and ``COMMAND_CLASS`` to parse its
+    arguments differently.
     """
 
     class Lazy(TyperGroup):

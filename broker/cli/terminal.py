@@ -58,7 +58,7 @@ class Terminal:
 
     @property
     def asks(self) -> bool:
-        """Whether the user can be asked: stdin is a terminal, and the output is not JSON."""
+        """Whether questions can be asked: stdin is a terminal, and the output is not JSON."""
         return sys.stdin is not None and sys.stdin.isatty() and not self.as_json
 
     def show(self, *parts: RenderableType) -> None:

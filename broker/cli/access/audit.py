@@ -14,15 +14,15 @@ EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200
 
 def audit(
     context: typer.Context,
-    person: Annotated[str | None, typer.Option("--person", help="Only what this person did.")] = None,
+    person: Annotated[str | None, typer.Option("--person", help="Only changes by this person.")] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="Only changes of this job, person or token.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show the audit log, newest line first: who did what, from where, before and after. Nobody can edit it.
+    """Show the audit log, newest line first: who changed what, from where, before and after. It cannot be edited.
 
-    It has changes of people and tokens, and every change that came through the API. What a job's owner does on this
-    machine is in the job's events.
+    It contains changes of people and tokens, and every change made through the API. What a job's owner does on this
+    machine is recorded in the job's events.
     """
     from broker.app.access.audit import audit_log
     from broker.cli.access import view

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="People and service accounts of a team server: list, add, give roles.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The person's account name, as in events and policies.")]
-_FIRST = "Nobody is on record. Begin with `gpubroker people add NAME --administrator`."
+_FIRST = "No people are recorded. Start with `gpubroker people add NAME --administrator`."
 
 
 @app.command("list", epilog=examples("gpubroker people list", "gpubroker people list --json"))
@@ -50,10 +50,10 @@ def add(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a person or a service account. Without a role, it may do nothing.
+    """Add a person or a service account. Without a role, the account has no permissions.
 
-    While nobody is on record, the first person must be an administrator; from then on only administrators (and root on
-    this machine) may change people and tokens.
+    The first person must be an administrator. From then on only administrators, and root on this machine, may change
+    people and tokens.
     """
     from broker.app.access.people import add as use_case
 
@@ -75,7 +75,7 @@ def grant(
     team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="The team of the role.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a role: in a team, where it replaces the present one, or over everything."""
+    """Grant a role in a team, where it replaces the present role, or over everything."""
     from broker.app.access.people import give_role
 
     terminal = Terminal.of(context)
@@ -90,7 +90,7 @@ def withdraw(
     role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="finops or administrator.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a role back. It counts from the next request on."""
+    """Withdraw a role, effective from the next request."""
     from broker.app.access.people import take_role
     from broker.core.actors import Role
 
@@ -103,7 +103,7 @@ def withdraw(
 
 @app.command(epilog=examples("gpubroker people disable bob"))
 def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Let a person in no more. All their tokens stop working at once; their jobs continue."""
+    """Disable an account. All its tokens stop working at once; its jobs continue."""
     from broker.app.access.people import disable as use_case
 
     terminal = Terminal.of(context)
@@ -112,7 +112,7 @@ def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None
 
 @app.command(epilog=examples("gpubroker people enable bob"))
 def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Let a disabled person in again. Tokens that were not revoked and have not expired work again."""
+    """Enable a disabled account. Tokens that were not revoked and have not expired work again."""
     from broker.app.access.people import enable as use_case
 
     terminal = Terminal.of(context)

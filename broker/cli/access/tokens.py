@@ -28,13 +28,14 @@ def create(
         list[str] | None,
         typer.Option("--scope", help="read, jobs (cancel, extend), approvals. Repeatable. Default: read."),
     ] = None,
-    expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Valid for so long; at most 90d.")] = "30d",
-    label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
+    expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Period of validity, at most 90d.")] = "30d",
+    label: Annotated[str, typer.Option("--label", help="Purpose of the token.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create an API token and print it once. Only its hash is kept.
+    """Create an API token and print it once. Only its hash is stored.
 
-    The token allows what its scopes say, and never more than its owner may. It goes to stdout, all else to stderr.
+    The token allows what its scopes say, but never more than its owner's roles. It is printed to stdout, all
+    messages to stderr.
     """
     from broker.app.access.tokens import create as use_case
     from broker.core.access.permissions import TokenScope
@@ -55,7 +56,7 @@ def create(
         return
     until = f"{new.token.expires_at:%Y-%m-%d %H:%M} UTC"
     terminal.say(f"Token {new.token.id} of {person} ({', '.join(sorted(new.token.scopes))}), valid until {until}.")
-    terminal.say("It is shown this once; keep it like a password:")
+    terminal.say("It is shown only once; keep it like a password:")
     terminal.show(new.text)
 
 
@@ -65,7 +66,7 @@ def list_(
     person: Annotated[str | None, typer.Option("--person", help="Only tokens of this person.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tokens: owner, scopes, expiry, last use. Their text is not kept."""
+    """List tokens: owner, scopes, expiry, last use. The tokens themselves are not stored."""
     from broker.app.access.tokens import tokens
     from broker.cli.access import view
 

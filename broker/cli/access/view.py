@@ -40,7 +40,7 @@ _AUDIT = (
 
 
 def people_table(console: Console, people: Iterable[Person]) -> list[RenderableType]:
-    """One row a person."""
+    """One row per person."""
     return fitted(
         console,
         _PEOPLE,
@@ -52,7 +52,7 @@ def people_table(console: Console, people: Iterable[Person]) -> list[RenderableT
 
 
 def token_table(console: Console, tokens: Iterable[ApiToken], now: datetime) -> list[RenderableType]:
-    """One row a token."""
+    """One row per token."""
     return fitted(
         console,
         _TOKENS,
@@ -72,7 +72,7 @@ def token_table(console: Console, tokens: Iterable[ApiToken], now: datetime) -> 
 
 
 def audit_table(console: Console, lines: Iterable[tuple[int, AuditRecord]]) -> list[RenderableType]:
-    """One row a line."""
+    """One row per line of the log."""
     return fitted(
         console,
         _AUDIT,
@@ -96,4 +96,4 @@ def audit_table(console: Console, lines: Iterable[tuple[int, AuditRecord]]) -> l
 def _state(token: ApiToken, now: datetime) -> str:
     if token.revoked_at is not None:
         return "revoked"
-    return "good" if token.good(now) else "expired"
+    return "valid" if token.good(now) else "expired"

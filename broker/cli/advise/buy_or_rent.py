@@ -244,7 +244,9 @@ def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, 
     try:
         return float(years), float(times) if times else thumb.new_generation_speedup
     except ValueError as error:
-        raise InvalidInput(f"--obsolescence: expected years, or YEARS:TIMES such as 2:3; got {text[:40]!r}") from error
+        raise InvalidInput(
+            f"expected years, or YEARS:TIMES such as 2:3; got {text[:40]!r}", where="--obsolescence"
+        ) from error
 
 
 def _opinions(case: BuyOrRentInputs, verdict: BuyOrRentVerdict, thumb: RulesOfThumb) -> list[RuleCheck]:

@@ -1,4 +1,4 @@
-"""`gpubroker advise capacity`: the same GPUs owned, reserved, on demand and on spot, by the same rules."""
+"""`gpubroker advise capacity`: cost of the same GPUs owned, reserved, on demand and on spot, by the same rules."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ def capacity(
     context: typer.Context,
     gpu: inputs.Gpu = None,
     gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs needed.")] = 8,
-    per_machine: Annotated[
-        int, typer.Option("--gpus-per-machine", help="GPUs of a server and of a rented machine.")
-    ] = 8,
+    per_machine: Annotated[int, typer.Option("--gpus-per-machine", help="GPUs per server and per rented machine.")] = 8,
     years: Annotated[float, typer.Option("--years", help="Period of use in years.")] = 3.0,
     hours_per_day: Annotated[float | None, typer.Option("--hours-per-day", help="Hours in use per day.")] = None,
     utilisation: Annotated[float | None, typer.Option("--utilisation", help="Share of all hours in use.")] = None,
     provider: Annotated[
-        str | None, typer.Option("--provider", help="Rent at this provider. Default: who has the most capacity types.")
+        str | None,
+        typer.Option("--provider", help="Rent at this provider. Default: the one with the most capacity types."),
     ] = None,
     server_usd: Annotated[
         float | None,
@@ -68,31 +67,35 @@ def capacity(
     staff: Annotated[
         float,
         typer.Option(
-            "--staff-usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Staff of owning, all hours."
+            "--staff-usd-per-gpu-hour",
+            parser=inputs.dollars,
+            metavar="USD",
+            help="Staff cost of owned machines, for all hours.",
         ),
     ] = 0.0,
     resale_share: Annotated[
-        float | None, typer.Option("--resale-share", help="Resale price at the end, as a share. Default: 0.15.")
+        float | None,
+        typer.Option("--resale-share", help="Resale price at the end, as a share of the purchase. Default: 0.15."),
     ] = None,
     discount_rate: Annotated[float, typer.Option("--discount-rate", help="Per year; 0.08 is 8 %.")] = 0.0,
     price_decline: Annotated[float, typer.Option("--price-decline", help="Yearly decline of rents.")] = 0.0,
     spot_overhead: Annotated[
-        float | None, typer.Option("--spot-overhead", help="Hours redone and waited for, as a share. Default: 0.1.")
+        float | None, typer.Option("--spot-overhead", help="Share of hours repeated or spent waiting. Default: 0.1.")
     ] = None,
     lead_time_weeks: Annotated[
-        float, typer.Option("--lead-time-weeks", help="Weeks until delivery; rented on demand meanwhile.")
+        float, typer.Option("--lead-time-weeks", help="Weeks until delivery; machines are rented on demand meanwhile.")
     ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the same GPUs owned, reserved, on demand and on spot, and tell which input changes the answer.
+    """Compare the cost of the same GPUs owned, reserved, on demand and on spot, and the inputs that change the answer.
 
-    Reservations are paid for every hour (take-or-pay), the others for the hours in use; servers and machines are whole.
-    With --gpu, missing prices are those of one machine at one provider.
+    Reservations are paid for every hour (take-or-pay), on-demand and spot machines for the hours in use. Servers and
+    machines are counted whole. With --gpu, missing prices are looked up for one machine at one provider.
     """
     from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
 
-    positive("years", years, most=50)  # before prices are looked for: a machine has its price for a time
+    positive("years", years, most=50)  # first, because the lookup of prices needs it
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes: list[str] = []
@@ -139,7 +142,7 @@ def _share(hours_per_day: float | None, utilisation: float | None) -> float:
     from broker.economics.buy_or_rent import utilisation_of
 
     if hours_per_day is not None and utilisation is not None:
-        raise InvalidInput("--hours-per-day and --utilisation say the same: give one of them")
+        raise InvalidInput("--hours-per-day and --utilisation cannot be combined", hint="remove one of them")
     if hours_per_day is not None:
         return utilisation_of(hours_per_day)
     return 1.0 if utilisation is None else utilisation
@@ -148,7 +151,7 @@ def _share(hours_per_day: float | None, utilisation: float | None) -> float:
 def _server(
     gpu: str, per_machine: int, server_usd: float | None, thumb: RulesOfThumb, notes: list[str]
 ) -> tuple[float | None, float]:
-    """The price of a server with the cards, where it is missing and known, and its power in use."""
+    """The price of a server with its cards (looked up if not given), and its power in use in watts."""
     from broker.core.values.accelerators import lookup
 
     card = lookup(gpu)
@@ -173,7 +176,7 @@ def _rents(
     times: tuple[float, float],
     notes: list[str],
 ) -> tuple[str | None, float]:
-    """Fills in the prices that are missing; the provider, and the term of its reservation in years."""
+    """Fill in missing prices. Returns the provider, and the term of its reservation in years."""
     from broker.app.advise.prices import current_offers
     from broker.app.advise.same_machine import cheapest_elsewhere, same_machine
     from broker.cli.render import formats
@@ -207,12 +210,12 @@ def _rents(
         notes.append(f"{name_there} rents such a machine on demand for ${usd:,.2f}/h (--provider {name_there})")
     missing = [formats.purchase_type(way) for way, price in prices.items() if price is None]
     if missing:
-        notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: left out")
+        notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: omitted")
     return machine.provider, term_years
 
 
 def _assumed(case: WaysInputs) -> list[str]:
-    """What was taken, and what counts as 0."""
+    """The assumptions, and the costs that count as 0."""
     zero = {
         "staff": case.staff_usd_per_gpu_hour,
         "discount rate": case.discount_rate,
@@ -265,5 +268,5 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
         parts += fitted(terminal.out, heads, cells)
     if found.steady:
         names = ", ".join(name.replace("_", " ") for name in found.steady)
-        parts.append(view.heading("", f"the answer stays from a tenth to ten times of: {names}"))
+        parts.append(view.heading("", f"the answer is the same from a tenth to ten times the value of: {names}"))
     return [*parts, *view.assumptions(notes)]

@@ -84,7 +84,9 @@ def _trials(texts: list[str]) -> list[Trial]:
         try:
             usd, units = (float(number.lstrip("$")) for number in numbers)
         except ValueError as error:
-            raise InvalidInput(f"--trial: expected NAME:USD_PER_HOUR:UNITS_PER_HOUR; got {text[:60]!r}") from error
+            raise InvalidInput(
+                f"expected NAME:USD_PER_HOUR:UNITS_PER_HOUR; got {text[:60]!r}", where="--trial"
+            ) from error
         found.append(Trial(name, usd, units))
     return found
 
@@ -110,7 +112,7 @@ def _candidates(gpu: list[str] | None, prices: CurrentPrices, *, buy: bool) -> t
     return found, missing if gpu else []
 
 
-_MARKETPLACES = frozenset({"vast"})  # marketplaces: machines of third parties
+_MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 
 def _screen(

@@ -24,7 +24,7 @@ def count(text: str | float) -> float:
     """``7B``, ``350M``, ``7e9``, ``7000000000``. Raises `typer.BadParameter`."""
     from broker.core.values.units import parse_count
 
-    text = str(text).strip()  # a default comes as the number it is
+    text = str(text).strip()  # a default is already a number
     try:
         return parse_count(f"{float(text):.0f}" if _SCIENTIFIC.fullmatch(text) else text)
     except (ValueError, OverflowError) as error:
@@ -42,7 +42,7 @@ def dollars(text: str | float) -> float:
         raise typer.BadParameter(f"expected an amount in USD, such as 12000 or $12,000; got {plain[:40]!r}") from error
 
 
-RULES = "gpubroker.advise.rules"  # where the file's name is kept in the context of a command
+RULES = "gpubroker.advise.rules"  # key of the file's name in the context of a command
 
 Parameters = Annotated[
     float | None,

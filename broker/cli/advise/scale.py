@@ -135,7 +135,7 @@ def _point(text: str) -> tuple[int, float]:
     try:
         return int(gpus), float(speed)
     except ValueError as error:
-        raise InvalidInput(f"--measured: expected GPUS:SPEED such as 8:3000; got {text[:40]!r}") from error
+        raise InvalidInput(f"expected GPUS:SPEED such as 8:3000; got {text[:40]!r}", where="--measured") from error
 
 
 def _sizes(text: str | None) -> list[int]:
@@ -144,7 +144,7 @@ def _sizes(text: str | None) -> list[int]:
     try:
         return [int(size) for size in text.split(",")]
     except ValueError as error:
-        raise InvalidInput(f"--sizes: expected numbers such as 8,16,32; got {text[:40]!r}") from error
+        raise InvalidInput(f"expected numbers such as 8,16,32; got {text[:40]!r}", where="--sizes") from error
 
 
 def _screen(

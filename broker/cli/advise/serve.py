@@ -39,12 +39,12 @@ def serve(
     requests_per_minute: Annotated[float, typer.Option("--requests-per-minute", help="Requests per minute at peak.")],
     tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Tokens generated per request.")],
     prompt_tokens: Annotated[
-        float, typer.Option("--prompt-tokens", help="Tokens read per request, beside those generated.")
+        float, typer.Option("--prompt-tokens", help="Prompt tokens per request, in addition to those generated.")
     ] = 0.0,
     prefix_cache: Annotated[
-        float, typer.Option("--prefix-cache", help="Share of the prompt tokens that a prefix cache knows.")
+        float, typer.Option("--prefix-cache", help="Share of the prompt tokens found in a prefix cache.")
     ] = 0.0,
-    spare: Annotated[int, typer.Option("--spare-machines", help="Machines kept for failures; 1 is N+1.")] = 0,
+    spare: Annotated[int, typer.Option("--spare-machines", help="Spare machines for failures; 1 is N+1.")] = 0,
     headroom: Annotated[
         float | None, typer.Option("--headroom", help="Spare capacity as a share. Default: 0.2.")
     ] = None,
@@ -59,9 +59,11 @@ def serve(
         float | None, typer.Option("--p95", metavar="SECONDS", help="95th percentile of the latency.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", help="Requests at once per replica. Default: what fits.")
+        int | None, typer.Option("--batch", help="Concurrent requests per replica. Default: as many as fit in memory.")
     ] = None,
-    least_replicas: Annotated[int, typer.Option("--least-replicas", help="Minimum, for availability.")] = 1,
+    least_replicas: Annotated[
+        int, typer.Option("--least-replicas", help="Minimum number of replicas, for availability.")
+    ] = 1,
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
     sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0,
@@ -114,8 +116,7 @@ def serve(
         notes.append(f"{headroom:.0%} headroom")
     traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95, prompt_tokens, prefix_cache)
     if prefix_cache and not prompt_tokens:
-        said = "a share of the prompt needs the length of the prompt"
-        raise InvalidInput(said, where="--prefix-cache", hint="give --prompt-tokens")
+        raise InvalidInput("needs the number of prompt tokens", where="--prefix-cache", hint="give --prompt-tokens")
     known = parameters is not None or config is not None
     if tokens_per_second_per_replica is None and not known:
         raise InvalidInput(
@@ -207,13 +208,13 @@ def _options(
         )  # fmt: skip
         priced.append((card, prices_of))
     if batch is None:
-        notes.append(f"as many requests at once as the memory holds, {thumb.serving_most_sequences} at most (--batch)")
+        notes.append(f"as many concurrent requests as fit in memory, at most {thumb.serving_most_sequences} (--batch)")
     if traffic.prompt_tokens:
         notes.append("prompts are read between the steps of generation, on the same GPUs")
     else:
-        notes.append("no work for prompts counted (--prompt-tokens)")
+        notes.append("the work for prompts is not counted (--prompt-tokens)")
     notes += [
-        "speeds are estimates: within a factor of 1.6 of published ones (`gpubroker backtest serving`); measure first",
+        "speeds are estimates within a factor of 1.6 of published ones (`gpubroker backtest serving`); measure yours",
         "rented and reserved: whole machines",
         f"owned: the GPU's street price over {thumb.life_years:g} years and its board power at "
         f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",
@@ -308,5 +309,5 @@ def _parts(text: str, flag: str, form: str, *sizes: int) -> list[Any]:
         for number in parts[1:]:
             float(number.lstrip("$").rstrip("KMBkmb"))
     except ValueError as error:
-        raise InvalidInput(f"{flag}: expected {form}; got {text[:60]!r}") from error
+        raise InvalidInput(f"expected {form}; got {text[:60]!r}", where=flag) from error
     return parts

@@ -38,7 +38,7 @@ def screen(
         rows.append(("p95 latency", f"{found.p95_s:,.2f} s{verdict}"))
     if chosen is not None:
         rows += [
-            ("requests at once", f"{chosen.batch:,} per replica"),
+            ("concurrent requests", f"{chosen.batch:,} per replica"),
             ("first token", f"{chosen.time_to_first_token_s:,.2f} s without waiting"),
             ("each further token", f"{1000 * chosen.time_per_token_s:,.0f} ms at full load"),
             ("reading prompts", f"{chosen.prefill_share:.0%} of the time"),

@@ -82,8 +82,8 @@ def size(
 ) -> None:
     """Compute the GPU memory of a model, the accelerators that hold it, how many, and their present cost.
 
-    Without a layout (--zero, --gpus, --tp, --pp) each accelerator is shown with its smallest one; with a layout, only
-    accelerators that hold the model in it are shown.
+    Without a layout (--zero, --gpus, --tp, --pp) each accelerator is shown with its smallest layout; with one, only the
+    accelerators that hold the model in that layout are shown.
     """
     from broker.app.advise.sizing import priced_fits
     from broker.app.advise.subject import subject

@@ -8,13 +8,13 @@ from broker.cli.backtest import memory, placement, reserve, serving, spending
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Compute what strategies would have cost on recorded data, and how well spending is foretold.",
+    help="Compute what strategies would have cost on recorded data, and how accurate estimates and forecasts are.",
 )
 
 
 @app.callback()
 def backtest() -> None:
-    """Compute what strategies would have cost on recorded data, and how well spending is foretold."""
+    """Compute what strategies would have cost on recorded data, and how accurate estimates and forecasts are."""
 
 
 app.command("memory", epilog=memory.EXAMPLES)(memory.memory)

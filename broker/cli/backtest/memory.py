@@ -23,13 +23,13 @@ def memory(
         bool, typer.Option("--by-size", help="Estimate from the number of parameters alone, without configuration.")
     ] = False,
     usual_loss: Annotated[
-        bool, typer.Option("--usual-loss", help="With the default bytes per logit even where a source tells its loss.")
+        bool, typer.Option("--usual-loss", help="Use the default bytes per logit even if a source states its loss.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare the estimates of `gpubroker advise size` with published measurements, row by row with its source.
 
-    Rows marked "seen" were looked at while the constants of the estimate were chosen; the others were not.
+    Rows marked "seen" were known when the constants of the estimate were chosen; the others were not.
     """
     from broker.app.results.backtests import MeasuredMemory, MemoryBacktest, MemoryErrors
     from broker.backtest.memory.published import compare, summary

@@ -20,8 +20,8 @@ EXAMPLES = examples("gpubroker backtest serving", "gpubroker backtest serving --
 def serving(context: typer.Context, as_json: AsJson = False) -> None:
     """Compare the speeds behind `gpubroker advise serve` with published ones, row by row with its source.
 
-    A ratio above 1 is an estimate that is too fast. Rows marked "seen" were looked at while the constants of the
-    estimate were chosen; the others were not.
+    A ratio above 1 is an estimate that is too fast. Rows marked "seen" were known when the constants of the estimate
+    were chosen; the others were not.
     """
     from broker.app.results.backtests import MeasuredServing, ServingBacktest, ServingRatios
     from broker.backtest.serving.published import compare, summary

@@ -30,10 +30,10 @@ Series = Annotated[
 
 
 def forecast(context: typer.Context, series: Series, as_json: AsJson = False) -> None:
-    """Compute how well the end of a month is foretold on recorded daily spending, on day 10, 15 and 20 of it.
+    """Measure forecasts of the total of a month, made on its days 10, 15 and 20, on recorded daily spending.
 
     Windows are 30 consecutive days, one from every third day of each series. The method is that of budgets: simple
-    exponential smoothing, with an 80 % interval. The run rate (the month's average, continued) is shown beside it.
+    exponential smoothing, with an 80 % interval. The run rate (the month's average, continued) is shown for comparison.
     """
     from broker.app.results.spending_backtests import ForecastBacktest
     from broker.backtest.spending.forecasts import run_forecast_backtest
@@ -60,13 +60,14 @@ def anomalies(
             "--labels", metavar="LABELS.csv", help="CSV: series, first day, last day of known episodes, days included."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Where episodes are planted, without --labels.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Without --labels: random seed of the planted episodes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Compute how many anomalies are found in recorded daily spending, how soon, and how often the alarm is false.
+    """Measure the detection of anomalies in recorded daily spending: share found, delay, and false alarms.
 
-    Without --labels every alarm counts as false, and episodes of three days are planted at random days: raised by 50,
-    100 and 200 % of the median of the four weeks before. The first 14 days of a series are not judged.
+    Without --labels, every alarm in the record counts as false, and the episodes to find are planted: three days from a
+    random day on, raised by 50, 100 and 200 % of the median of the four weeks before. The first 14 days of a series are
+    not judged.
     """
     from broker.app.results.spending_backtests import AnomalyBacktest
     from broker.backtest.spending.anomalies import run_anomaly_backtest, too_short
@@ -114,8 +115,8 @@ def _forecast_table(terminal: Terminal, found: ForecastBacktest) -> list[Rendera
     ]
     table, hidden = fitting(terminal.out, columns, rows)
     footer = (
-        f"Shares of what each of the {found.period_days}-day windows came to; the interval should contain"
-        f" {found.interval:.0%} of them."
+        f"Errors are shares of the total of each {found.period_days}-day window; the interval should contain"
+        f" {found.interval:.0%} of the totals."
     )
     return [table, *(Text(line, style="dim") for line in filter(None, [footer, left_out(hidden), *found.notes]))]
 

@@ -60,7 +60,7 @@ def spend(
 ) -> None:
     """Show spending from the ledger by team, project, provider or other dimensions, most expensive first.
 
-    By month without a period, the last twelve months are shown. Parquet needs the optional part `parquet`.
+    Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
     from broker.app.billing.report import MONTH, months_before, named_period
     from broker.app.billing.report import spend as spent
@@ -74,7 +74,9 @@ def spend(
     end = filters.moment("--until", until, now) if until else None
     if period is not None:
         if start or end:
-            raise InvalidInput("a period says both times", where="--period", hint="leave out --since and --until")
+            raise InvalidInput(
+                "a period has both a start and an end", where="--period", hint="remove --since and --until"
+            )
         start, end = named_period(period, now)
     if start and end and start >= end:
         raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")

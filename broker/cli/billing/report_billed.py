@@ -55,8 +55,8 @@ def billed(
 ) -> None:
     """Compare quoted cost (at placement), metered cost, and billed cost (charged by the provider).
 
-    With --focus billed cost is BilledCost of that file: by the tag gpubroker of machines, or by the resource's name or
-    id. Nothing is recorded; attempts that it should name and does not have no billed cost.
+    With --focus, billed cost is the BilledCost of that file, matched by the tag gpubroker of machines or by the name or
+    ID of the resource. Nothing is recorded. An attempt that the file does not contain has no billed cost.
 
     An attempt is compared once its job is closed and its charges cover all of its time; the ledger then contains the
     difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where
@@ -73,7 +73,7 @@ def billed(
     start = filters.moment("--since", since, now) if since else None
     end = filters.moment("--until", until, now) if until else None
     if focus is not None and (start or end):
-        raise InvalidInput("the file says which time", where="--focus", hint="leave out --since and --until")
+        raise InvalidInput("the file sets the period", where="--focus", hint="remove --since and --until")
     found = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
     report = BilledReport.of(found, by, start, end)
     if as_json:
@@ -90,10 +90,11 @@ def fetch(
     provider: Annotated[str, typer.Option("--provider", "-p", help="Only this provider.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Fetch charges from the providers that report them (aws, azure), and adjust the ledger. AWS bills $0.01 a request.
+    """Fetch charges from the providers that report them (aws, azure), and adjust the ledger.
 
-    `gpubroker serve` does this once a day. Machines are identified by their tag gpubroker; on AWS, activate it once as
-    a cost allocation tag (Billing console). For other providers: gpubroker report charges import FILE.
+    AWS bills $0.01 per request. `gpubroker serve` does this once a day. Machines are identified by their tag gpubroker;
+    on AWS, activate it once as a cost allocation tag (Billing console). For other providers: gpubroker report charges
+    import FILE.
     """
     from broker.app.billing import charges as use_case
 

@@ -21,14 +21,14 @@ def focus(
     month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="The billing month, in UTC.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .csv or .parquet file.")],
     version: Annotated[str, typer.Option("--version", help="1.2 or 1.4.")] = "1.2",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a month's charges as FOCUS (the FinOps Open Cost and Usage Specification), dataset Cost and Usage.
 
-    Cash is BilledCost and EffectiveCost. The use of owned and prepaid capacity has EffectiveCost alone, its purchase
-    BilledCost alone. A month closes three days after its end; what is posted about it later comes as a correction in
-    the next month, so that a closed month is always the same file. Parquet needs the optional part `parquet`.
+    Cash is both BilledCost and EffectiveCost. Use of owned and prepaid capacity has only an EffectiveCost, its purchase
+    only a BilledCost. A month closes three days after its end; later postings are corrections in the next month, so the
+    file of a closed month never changes. Parquet needs the extra `parquet`.
     """
     from rich.text import Text
 

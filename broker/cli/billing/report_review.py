@@ -1,4 +1,4 @@
-"""`gpubroker report review`: a month against the one before, to be read in five minutes."""
+"""`gpubroker report review`: a month compared with the month before."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def review(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it to an .html or .md file.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Review a month: what changed against the month before and why, what to do, what last month's advice brought.
+    """Review a month: what changed since the month before and why, what to do, and the effect of last month's advice.
 
-    The change is split into volume, mix, price, waste, what is new and what has ended; the parts add up to it exactly.
-    Without a file the review is printed as Markdown. Of a month that is not over, the same days of the month before are
-    compared.
+    The change is split into volume, mix, price, waste, new use and ended use; these parts add up to it exactly. Without
+    --out, the review is printed as Markdown. A month that is not over is compared with the same days of the month
+    before.
     """
     from broker.app.billing.review import review as reviewed
     from broker.app.results.review import ReviewReport
@@ -44,7 +44,7 @@ def review(
     if out is not None and out.suffix.lower() not in writers:
         raise InvalidInput(f"expected a file that ends in .html or .md, found {out.name}", where="--out")
     if out is not None and out.exists() and not force:
-        raise InvalidInput("there is such a file", where=str(out), hint="write to another one, or add --force")
+        raise InvalidInput("the file exists", where=str(out), hint="choose another name, or add --force")
     found = ReviewReport.of(reviewed(terminal.broker(), month))
     if out is not None:
         from broker.app.billing.focus_files import drafted

@@ -14,7 +14,7 @@ _PARTS = {
     Part.NEW: "New: ran in this month only",
     Part.ENDED: "Ended: ran in the month before only",
     Part.VOLUME: "Volume: more or fewer hours, at the average price of the month before",
-    Part.MIX: "Mix: the same hours in dearer or cheaper places",
+    Part.MIX: "Mix: the same hours in more expensive or cheaper places",
     Part.PRICE: "Price: the same places at other prices",
     Part.WASTE: "Waste: work lost after the last checkpoint",
     Part.OTHER: "Other charges, such as transfers and corrections",
@@ -22,7 +22,7 @@ _PARTS = {
 
 
 def blocks(found: ReviewReport) -> list[Block]:
-    """The document: what changed and why, what to do, what last month's advice brought."""
+    """The document: what changed and why, what to do, and the effect of last month's advice."""
     return [
         Heading(f"Review of {found.month}", 1),
         Paragraph(_headline(found)),

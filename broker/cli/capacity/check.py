@@ -1,4 +1,4 @@
-"""`gpubroker capacity check`: what providers list against what was bought and recorded."""
+"""`gpubroker capacity check`: compare what providers list with what was bought and recorded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def register(app: typer.Typer) -> None:
 def check(context: typer.Context, as_json: AsJson = False) -> None:
     """Compare what providers list with what was bought and recorded here. Changes nothing.
 
-    Exits with 2 where they differ, and with 5 where a provider did not answer, or there is none. `gpubroker serve` does
-    so every hour.
+    Exits with 2 if they differ, and with 5 if a provider did not answer or none could be asked. `gpubroker serve` runs
+    this check every hour.
     """
     from broker.app.capacity import check as use_case
 
@@ -51,8 +51,8 @@ def _difference(one: CapacityDifference) -> Text:
 def _summary(found: CapacityCheck) -> list[Text]:
     failed = [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in found.problems]
     if not found.asked:
-        told = "No provider answered: there is no login here to one that tells what an account holds."
-        return [*failed, Text(f"{told} `gpubroker doctor` says how to log in.", style="yellow")]
+        told = "No provider answered: this machine has no login to a provider that lists an account's capacity."
+        return [*failed, Text(f"{told} `gpubroker doctor` explains how to log in.", style="yellow")]
     differ = formats.plural(len(found.differences), "difference")
     holds = formats.plural(found.listed, "reservation or commitment", "reservations and commitments")
     return [*failed, Text(f"{differ}; {', '.join(found.asked)} list{'s' if len(found.asked) == 1 else ''} {holds}")]

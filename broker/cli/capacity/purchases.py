@@ -57,9 +57,9 @@ def quote(
     region: Annotated[str | None, typer.Option("--region", metavar="REGION", help="Default: every region.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask providers what capacity they would sell, for how much. Buys nothing.
+    """Ask providers for capacity on sale, with its price. Buys nothing.
 
-    A quote can be bought by its number for an hour. AWS sells capacity blocks: 1 to 14 days, or 3 to 26 weeks.
+    A quote can be bought by its number within an hour. AWS sells capacity blocks: 1 to 14 days, or 3 to 26 weeks.
     """
     from broker.app.capacity import purchases as use_case
     from broker.cli import filters
@@ -95,21 +95,21 @@ def buy(
     number: Annotated[int, typer.Argument(metavar="QUOTE", min=1, help="Number in `gpubroker capacity quote`.")],
     ceiling: Annotated[
         str | None,
-        typer.Option("--ceiling", metavar="USD", help="The most it may cost, which is held. Default: the quote."),
+        typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price."),
     ] = None,
     team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None,
     environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what the policies say and what would be held. Change nothing.")
+        bool, typer.Option("--dry-run", help="Show the verdict and the money to be held; change nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask to buy a quote: hold its money, and ask its approvers. It is ordered once they have approved.
+    """Request the purchase of a quote: hold its money and ask its approvers. It is ordered after their approval.
 
-    A guardrail of kind `purchases` has to allow it and names the approvers. Two of them have to approve what cannot be
-    undone; nobody approves their own purchase. Before the order the price is asked again: above the ceiling nothing is
-    bought.
+    A guardrail of kind `purchases` must allow it, and names the approvers. A purchase that cannot be undone needs two
+    of them; nobody can approve their own purchase. Before the order the price is checked again: above the ceiling
+    nothing is bought.
     """
     from broker.app.capacity import purchases as use_case
     from broker.cli import filters
@@ -134,10 +134,10 @@ def buy(
 
 def purchases(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Include what has ended or was not bought.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List purchases that wait, were ordered or are held."""
+    """List purchases that wait for approval, were ordered, or are in force."""
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
@@ -151,7 +151,7 @@ def purchases(
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
-    """Show a purchase: what, for how much, who approved it, and all that happened to it."""
+    """Show a purchase: capacity, price, approvals and events."""
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
@@ -169,11 +169,11 @@ def approve(
     context: typer.Context,
     id: PurchaseId,
     binding: Annotated[
-        str | None, typer.Option("--binding", metavar="HASH", help="Approve only what carries this hash.")
+        str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Approve a purchase. The last approval orders it, where this machine has a login to the provider."""
+    """Approve a purchase. The last approval orders it if this machine has a login to the provider."""
     from broker.app.capacity import purchases as use_case
 
     terminal = Terminal.of(context)
@@ -196,9 +196,9 @@ def reject(
 
 
 def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
-    """Take the next steps of a purchase now: order it, confirm it, or look for it. `gpubroker serve` does so by itself.
+    """Advance a purchase now: order it, confirm it, or search for its order. `gpubroker serve` does this automatically.
 
-    Repeatable: a purchase is ordered at most once.
+    The command can be repeated: a purchase is ordered at most once.
     """
     from broker.app.capacity.purchases import buyer
 
@@ -215,7 +215,7 @@ def withdraw(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take back a purchase that was not ordered yet. Its money is released."""
+    """Withdraw a purchase that was not ordered yet. Its money is released."""
     from broker.app.capacity import purchases as use_case
 
     terminal = Terminal.of(context)
@@ -238,7 +238,7 @@ def _wanted(machine: str) -> tuple[str | None, str | None, int]:
 
 
 def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
-    """After the last approval: order it. Where that cannot be done here and now, say who will."""
+    """Order the purchase after its last approval. If that is not possible now, print what will order it."""
     from rich.text import Text
 
     from broker.app.capacity.purchases import buyer

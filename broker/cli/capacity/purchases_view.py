@@ -24,22 +24,22 @@ _STATES = {
     PurchaseState.ASKING: "waits for approval",
     PurchaseState.APPROVED: "approved, not ordered yet",
     PurchaseState.ORDERING: "the order was sent; no answer yet",
-    PurchaseState.UNKNOWN: "nobody knows whether the order was taken",
+    PurchaseState.UNKNOWN: "unknown whether the provider accepted the order",
     PurchaseState.ORDERED: "ordered, not paid yet",
     PurchaseState.HELD: "bought",
     PurchaseState.ENDED: "ended",
     PurchaseState.NOT_BOUGHT: "not bought",
 }
 _REASONS = {
-    NotBought.POLICY: "the policies forbade it when it was to be ordered",
-    NotBought.GONE: "the provider does not offer it any more",
-    NotBought.DEARER: "it costs more than the ceiling now",
+    NotBought.POLICY: "the policies denied it before the order",
+    NotBought.GONE: "the provider no longer offers it",
+    NotBought.DEARER: "it now costs more than the ceiling",
     NotBought.PROVIDER_REFUSED: "the provider refused the order",
     NotBought.NOT_PAID: "the provider could not charge for it",
-    NotBought.TOO_LATE: "its time has begun",
+    NotBought.TOO_LATE: "its start has passed",
     NotBought.REJECTED: "rejected",
     NotBought.WITHDRAWN: "withdrawn",
-    NotBought.FOUND_NOTHING: "the order without an answer bought nothing",
+    NotBought.FOUND_NOTHING: "the unanswered order bought nothing",
 }
 
 
@@ -75,9 +75,9 @@ def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
     shown: list[RenderableType] = []
     if rows:
         shown += fitted(console, columns, rows)
-        shown.append(Text("to see what the policies say: gpubroker capacity buy # --dry-run", style="dim"))
+        shown.append(Text("to see the verdict of the policies: gpubroker capacity buy # --dry-run", style="dim"))
     else:
-        shown.append("Nothing is for sale that fits.")
+        shown.append("No matching capacity is on sale.")
     if quoted.asked:
         shown.append(Text(f"queried: {', '.join(quoted.asked)}", style="dim"))
     shown += [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in quoted.problems]
@@ -85,12 +85,12 @@ def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
 
 
 def preview(seen: PurchasePreview) -> list[RenderableType]:
-    """What would be bought and held, and what the rules say."""
+    """The capacity, the money to be held, and the verdicts of the rules."""
     answer = {Answer.ALLOW: "allowed", Answer.ASK: "needs approval", Answer.DENY: "denied"}[seen.judgement.answer]
     lines: list[RenderableType] = [
         _what(seen.quote),
         f"would hold {seen.ceiling.rounded(2)} now, until it is paid or has failed; {_UNDO[seen.quote.undo]}",
-        f"{answer}; {formats.plural(seen.approvals, 'approval')} needed; what is approved has the hash {seen.binding}",
+        f"{answer}; {formats.plural(seen.approvals, 'approval')} needed; hash of the request: {seen.binding}",
     ]
     lines += [
         Text(f"  {verdict.answer.value}: {verdict.message} ({verdict.source})")
@@ -135,7 +135,7 @@ def purchases(console: Console, found: Sequence[Purchase]) -> list[RenderableTyp
 
 
 def purchase(one: Purchase) -> list[RenderableType]:
-    """One purchase: what, its state, its money, and what has to happen next."""
+    """One purchase: state, capacity, money, and the next step."""
     lines: list[RenderableType] = [
         Text(f"{one.id}: {state(one)}", style="bold"),
         _what(one.quote),
@@ -154,13 +154,13 @@ def purchase(one: Purchase) -> list[RenderableType]:
 
 
 def history(one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> list[RenderableType]:
-    """One purchase and all that happened to it."""
+    """One purchase and its events."""
     steps = [Text(f"  {formats.moment(at)}  {event.kind.replace('_', ' ')}{_by(event)}") for at, event in events]
     return [*purchase(one), "", *steps]
 
 
 def state(one: Purchase) -> str:
-    """Where a purchase is, in words."""
+    """The state of a purchase in words."""
     if one.reason is not None:
         return f"{_STATES[one.state]}: {_REASONS[one.reason]}"
     return _STATES[one.state]
@@ -184,7 +184,7 @@ def _next(one: Purchase) -> str | None:
             return f"ordered by gpubroker serve, or by: gpubroker capacity order {one.id}"
         case PurchaseState.UNKNOWN:
             return (
-                f"it is never sent again. Look at the console of {one.quote.provider}; if nothing was bought: "
+                f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
                 f"gpubroker capacity withdraw {one.id} --nothing-bought"
             )
         case _:

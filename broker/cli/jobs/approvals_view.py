@@ -1,4 +1,4 @@
-"""Approval requests and standing grants as text and as JSON."""
+"""Approval requests and standing grants as text."""
 
 from __future__ import annotations
 

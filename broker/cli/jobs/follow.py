@@ -53,8 +53,8 @@ def exit_code(view: JobView) -> int:
 
 
 def follow(terminal: Terminal, broker: Broker, job_id: str, *, output: bool = False) -> JobView | None:
-    """Print events until the job is closed or needs a person to continue. Returns its last view. ``output``: with what
-    the job's command prints between them.
+    """Print events until the job is closed or needs a person to continue. Returns its last view. ``output``: also print
+    the output of the job's command.
 
     Returns None after Ctrl-C; the job continues. Restarts a background reconciler that stopped.
     """
@@ -77,7 +77,7 @@ def _follow(terminal: Terminal, broker: Broker, output: FollowedOutput | None, j
             view = jobs.find(broker, job_id)
             happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
             course = course_of(happened)
-            # The output was read after the events: it comes between the start of the command and what followed.
+            # The output is printed after the event of the command's start and before later events.
             started = [n for n, event in enumerate(happened) if isinstance(event.body, CommandStarted)]
             before = max(told, started[-1] + 1 if started else 0)
             _tell(terminal, view, course, happened[told:before])
@@ -104,14 +104,14 @@ def _tell(terminal: Terminal, view: JobView, course: MachineContext, happened: S
 
 
 def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput, view: JobView) -> None:
-    """What the command has printed since the last look; to stderr where stdout is for the JSON document."""
+    """Print the output since the last call; to stderr if stdout is for the JSON document."""
     fresh: list[str] = []
-    with suppress(RetryLater):  # the rest comes with the next look
+    with suppress(RetryLater):  # the next call prints the rest
         fresh.extend(line_of_job(one) for one in output.new(view, None))
     if not fresh:
         return
     if live is not None:
-        live.stop()  # Rich would fold each line, which takes long and changes it
+        live.stop()  # Rich would wrap each line, which is slow and changes it
     stream = sys.stderr if terminal.as_json else sys.stdout
     print_output(stream, fresh)
     stream.flush()

@@ -13,7 +13,7 @@ from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.terminal import Terminal
 from broker.core.events.views import JobView
 
-_LOT = 5000  # lines that are written at once: there may be millions
+_LOT = 5000  # lines written at once; there may be millions
 
 
 def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int | None, tail: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The job that `plan` and `submit` are about: a file, or a command after ``--``; and what is given beside it."""
+"""The job of `plan` and `submit`: a file, or a command after ``--``; and the options that override it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Envs = Annotated[
 ]
 Secrets = Annotated[
     list[str] | None,
-    typer.Option("--secret", metavar="NAME", help="Pass a variable of your shell on as a secret. Repeatable."),
+    typer.Option("--secret", metavar="NAME", help="Pass a variable of your shell to the job as a secret. Repeatable."),
 ]
 JobName = Annotated[str | None, typer.Option("--name", help="Name of the job.")]
 JobGpu = Annotated[

@@ -1,4 +1,4 @@
-"""Held money as text: of which budgets and periods it is, for which time, and which limit decides it."""
+"""Held money as text: its budgets, periods and time, and the limit that decides the amount."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def _limit(limit: HoldLimit | None, seen: Preview) -> str:
     if limit is HoldLimit.MAX_COST:
         return f"limited by max_cost ({formats.money(seen.job.max_cost)}), before max_duration ({longest})"
     named = "max_duration" if seen.job.max_duration is not None else "the default max_duration"
-    return f"limited by {named} ({longest}, and the time to stop)"
+    return f"limited by {named} ({longest} plus the time to stop)"
 
 
 def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
-    """What each job holds of a budget, by period; nothing where no job holds any."""
+    """What each job holds of a budget, by period; empty if no job holds money."""
     held = line.held_by_job
     if not held:
         return []
@@ -85,5 +85,5 @@ def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
     ]
     more = len(held) - len(rows)
     note = f"{formats.plural(more, 'more row')}; use --json to list all" if more else ""
-    heading = Text(f"held of {line.spec.id}, by job and period", style="bold")
+    heading = Text(f"held money of budget {line.spec.id} by job and period", style="bold")
     return [heading, *fitted(console, _BY_JOB, rows, note)]

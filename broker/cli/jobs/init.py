@@ -1,4 +1,4 @@
-"""`gpubroker init`: write a job file by asking."""
+"""`gpubroker init`: write a job file from answers to questions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EXAMPLES = examples("gpubroker init", "gpubroker init train.yaml", "gpubroker in
 
 @dataclass(frozen=True, slots=True)
 class JobFileQuestion:
-    """One question, and the place of its answer in the file. ``default``: what an empty answer stands for; empty: the
-    key is left out."""
+    """One question, and the key of its answer in the file. ``default``: used for an empty answer; without a default,
+    the key is omitted."""
 
     path: Sequence[str]
     text: str
@@ -34,11 +34,11 @@ QUESTIONS = (
     JobFileQuestion(("run",), "Command", "python train.py"),
     JobFileQuestion(("workdir",), "Folder with the code", "."),
     JobFileQuestion(("resources", "accelerators"), "GPUs of the machine, such as L4 or H100:8 (empty: none)"),
-    JobFileQuestion(("work",), "How much work it is, such as 48h on A100-80GB:8 (empty: not known)"),
-    JobFileQuestion(("deadline",), "By when, such as 60h or 2030-01-31T18:00Z (empty: no deadline)"),
-    JobFileQuestion(("max_cost",), "The most it may cost, such as $900 (empty: no limit of its own)"),
+    JobFileQuestion(("work",), "Amount of work, such as 48h on A100-80GB:8 (empty: unknown)"),
+    JobFileQuestion(("deadline",), "Deadline, such as 60h or 2030-01-31T18:00Z (empty: none)"),
+    JobFileQuestion(("max_cost",), "Maximum cost, such as $900 (empty: no limit)"),
     JobFileQuestion(
-        ("checkpoint", "every"), "How often it saves a checkpoint, such as 10m (empty: never; then no spot)"
+        ("checkpoint", "every"), "Checkpoint interval, such as 10m (empty: no checkpoints, so no spot machines)"
     ),
     JobFileQuestion(("team",), "Team whose budget pays (empty: none)"),
 )
@@ -47,18 +47,16 @@ QUESTIONS = (
 def init(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
-    defaults: Annotated[
-        bool, typer.Option("--defaults", help="Ask nothing; write the answers that are offered.")
-    ] = False,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Write the default answers without asking.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a job file by asking. Each answer is checked at once; nothing is submitted."""
+    """Write a job file from answers to questions. Each answer is checked at once; nothing is submitted."""
     terminal = Terminal.of(context)
     if file.exists() and not force:
-        raise InvalidInput("exists already", where=str(file), hint="name another file, or add --force")
+        raise InvalidInput("the file exists already", where=str(file), hint="choose another name, or add --force")
     if not defaults and not terminal.asks:
-        raise InvalidInput("no terminal to ask on", hint="add --defaults to write the answers that are offered")
+        raise InvalidInput("no terminal for the questions", hint="add --defaults to write the default answers")
     answers: dict[str, Any] = {}
     for question in QUESTIONS:
         answers = _with(answers, question, question.default) if defaults else _asked(terminal, answers, question)
@@ -70,7 +68,7 @@ def init(
     if as_json:
         terminal.answer({"file": str(file), "text": text})
         return
-    terminal.show(f"Wrote {file}. What it would cost: gpubroker plan {file}")
+    terminal.show(f"Wrote {file}. To see its cost: gpubroker plan {file}")
 
 
 def text_of(answers: dict[str, Any]) -> str:
@@ -82,7 +80,7 @@ def text_of(answers: dict[str, Any]) -> str:
 
 
 def _asked(terminal: Terminal, answers: dict[str, Any], question: JobFileQuestion) -> dict[str, Any]:
-    """The answers with the one to this question, which is asked until it makes sense."""
+    """The answers and the one to this question, which is repeated until the answer is valid."""
     while True:
         said = typer.prompt(question.text, default=question.default, show_default=bool(question.default), err=True)
         with_it = _with(answers, question, str(said).strip())

@@ -1,4 +1,4 @@
-"""A job's output as it is printed: unchanged to files and pipes; to a terminal, without what would control it."""
+"""Printing a job's output: unchanged to files and pipes; without control sequences to a terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from broker.app.jobs.logs import LogLine
 
-# A program's colours and weights may pass (`_STYLE`). What sets titles, writes to the clipboard, moves the cursor or
-# asks the terminal for an answer may not: a job's output may come from anybody. ECMA-48, sections 5.4 and 5.6.
+# Colours and font weights pass (`_STYLE`). Sequences that set titles, write to the clipboard, move the cursor or query
+# the terminal do not, because a job's output is not trusted. ECMA-48, sections 5.4 and 5.6.
 _STYLE = r"\x1b\[[0-9;:]*m"
 _CONTROL = re.compile(
     rf"({_STYLE})"
@@ -28,10 +28,10 @@ def print_output(stream: TextIO, lines: Iterable[str]) -> None:
 
 
 def line_of_job(line: LogLine) -> str:
-    """The line behind the rank that printed it, on a job of several nodes."""
+    """The line; on a multi-node job with the rank that printed it in front."""
     return line.text if line.rank is None else f"[{line.rank}] {line.text}"
 
 
 def harmless(text: str) -> str:
-    """The text with its colours and without all else that controls a terminal."""
+    """The text with its colours, but without other control sequences."""
     return _CONTROL.sub(lambda found: found[1] or "", text)

@@ -75,7 +75,7 @@ def step_words(view: JobView, progress: Progress | None) -> str:
     if progress is not None and progress.step is not None:
         total = f" of {progress.total:,}" if progress.total else ""
         return f"step {progress.step:,}{total}"
-    from broker.app.jobs.jobs import last_step  # brings the use cases along
+    from broker.app.jobs.jobs import last_step  # slow to import
 
     step = last_step(view)
     return "" if step is None else f"step {step:,}"
@@ -104,13 +104,13 @@ _LIST = (
 )
 
 
-_REASON = 60  # characters of a reason to wait, where no terminal folds it
+_REASON = 60  # characters of a wait reason in a file or pipe
 
 
 def job_table(console: Console, listed: Sequence[tuple[JobView, Bill]], now: datetime) -> list[RenderableType]:
     """One row per job."""
     cells = [_list_cells(view, bill, now) for view, bill in listed]
-    if not console.is_terminal:  # a line a job, for grep and less; `jobs show` has the whole reason
+    if not console.is_terminal:  # one line per job, for grep and less; `jobs show` prints the whole reason
         cells = [[*row[:-1], shorten(str(row[-1]), _REASON, placeholder=" …")] for row in cells]
     return fitted(console, _LIST, cells, formats.plural(len(listed), "job"))
 
@@ -242,7 +242,7 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
     if view.state is JobState.FAILED:
         parts.append(Text(f"output: {program()} jobs logs {view.id}"))
         if view.checkpoint is not None:
-            parts.append(Text(f"to go on from its last checkpoint: {program()} jobs resume {view.id}"))
+            parts.append(Text(f"to resume from its last checkpoint: {program()} jobs resume {view.id}"))
     return parts
 
 

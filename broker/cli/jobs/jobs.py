@@ -182,7 +182,7 @@ def logs(
         if as_json:
             raise InvalidInput("--follow and --json cannot be combined")
         if node is not None:
-            raise InvalidInput("--follow prints all nodes, each line with its number", hint="leave out --node")
+            raise InvalidInput("--follow prints the output of all nodes, each line with its node", hint="remove --node")
         from broker.cli.jobs.follow_logs import follow_logs
 
         follow_logs(terminal, broker, view, attempt, tail)

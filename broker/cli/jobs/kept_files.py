@@ -1,4 +1,4 @@
-"""`gpubroker jobs files`, `get` and `checkpoints`: what a job leaves behind; `jobs diff`: what two were made from."""
+"""`gpubroker jobs files`, `get` and `checkpoints`: results and checkpoints; `jobs diff`: how two jobs differ."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ GET_EXAMPLES = examples(
 CHECKPOINTS_EXAMPLES = examples("gpubroker jobs checkpoints bert", "gpubroker jobs checkpoints bert --json")
 DIFF_EXAMPLES = examples("gpubroker jobs diff bert bert-2", "gpubroker jobs diff bert bert-2 --json")
 
-Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only what this attempt wrote.")]
+Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only files that this attempt wrote.")]
 
 
 def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as_json: AsJson = False) -> None:
     """List a job's results: files under `outputs:` of its job file, and everything in $GPUBROKER_OUTPUT_DIR.
 
-    Of a file that several attempts wrote, the newest is listed.
+    If several attempts wrote a file, the newest version is listed.
     """
     from broker.app.jobs import jobs, kept_files
     from broker.app.results.kept_files import JobOutputs
@@ -51,19 +51,17 @@ def get(
         str | None,
         typer.Argument(metavar="[PATH]", help="A result, a folder of results, or a pattern; all by default."),
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", metavar="DIR", help="The folder to fetch into (default: ./JOB-ID).")
-    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="STEP", help="Fetch a checkpoint instead: its step, its ID, or latest."),
+        typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
     ] = None,
     attempt: Attempt = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a job's results, also while it runs. A download that breaks off continues when repeated.
+    """Fetch a job's results, also while it runs. Repeat the command to continue an interrupted download.
 
-    Every file is verified. Files in the folder that differ are replaced.
+    Every file is verified. Files in the target folder that differ are overwritten.
     """
     from broker.app.jobs import jobs, kept_files
     from broker.app.results.kept_files import FetchedFilesResult
@@ -77,7 +75,7 @@ def get(
     into = to if to is not None else Path(view.id)
     if checkpoint is not None:
         if path is not None or attempt is not None:
-            raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="leave out PATH and --attempt")
+            raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
         chosen = kept_files.checkpoint(broker, view, checkpoint)
         with bytes_bar(terminal, f"fetching {chosen.name}") as progress:
             done = kept_files.fetch_checkpoint(broker, view, chosen, into, progress)
@@ -88,7 +86,7 @@ def get(
     if as_json:
         terminal.answer(FetchedFilesResult.of(view, done))
     elif not done.files:
-        terminal.show(f"{view.id} has no results yet; `outputs:` in its job file names what is kept")
+        terminal.show(f"{view.id} has no results yet; `outputs:` in its job file sets which files are kept")
     else:
         present = f"; {done.present} of them had not changed" if done.present else ""
         terminal.show(f"{formats.plural(len(done.files), 'file')}, {gigabytes(done.size)}, in {into}{present}")
@@ -116,7 +114,7 @@ def diff(
     after: Annotated[str, typer.Argument(metavar="OTHER", help="The job to compare with.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show how one job differs from another: job file, Git commit, and the files they were submitted with."""
+    """Show how two jobs differ: job file, Git commit, and submitted files."""
     from broker.app.jobs import job_sources, jobs
     from broker.cli.jobs import kept_files_view
 

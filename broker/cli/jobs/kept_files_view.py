@@ -42,19 +42,18 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def outputs(console: Console, view: JobView, found: JobOutputs, now: datetime) -> Iterator[RenderableType]:
-    """One row per file, and where they lie."""
+    """One row per file, and their folder."""
     if not found.files:
-        named = f"; it names {', '.join(view.job.outputs)}" if view.job.outputs else ""
+        named = f"; its `outputs:` are {', '.join(view.job.outputs)}" if view.job.outputs else ""
         yield Text(f"{view.id} has no results so far{named}")
-        yield Text("Results are the files under `outputs:` of the job file, and all in $GPUBROKER_OUTPUT_DIR.", "dim")
+        yield Text("Results are the files under `outputs:` of the job file and in $GPUBROKER_OUTPUT_DIR.", "dim")
         return
     rows: list[list[str | Text]] = [
         [file.path, gigabytes(file.bytes), str(file.attempt), f"{formats.age(now - file.at)} ago"]
         for file in found.files
     ]
     yield fitting(console, _OUTPUTS, rows)[0]
-    kept = "kept until somebody deletes them"
-    yield Text(f"{formats.plural(len(rows), 'file')}, {gigabytes(found.bytes)}, in {found.folder}; {kept}", "dim")
+    yield Text(f"{formats.plural(len(rows), 'file')}, {gigabytes(found.bytes)}, in {found.folder}", "dim")
     yield Text(f"To fetch them: {program()} jobs get {view.id}", "dim")
 
 
@@ -65,7 +64,7 @@ def checkpoints(console: Console, found: JobCheckpoints, now: datetime) -> Itera
         f" `{program()} jobs prune`"
     )
     if not found.checkpoints:
-        yield Text(f"{found.id} has no finished checkpoint")
+        yield Text(f"{found.id} has no complete checkpoint")
         return
     rows: list[list[str | Text]] = [
         [
@@ -83,7 +82,7 @@ def checkpoints(console: Console, found: JobCheckpoints, now: datetime) -> Itera
 
 
 def sources(console: Console, found: JobSources) -> Iterator[RenderableType]:
-    """What the job was submitted with."""
+    """The files that the job was submitted with."""
     if not found.trees:
         yield Text(f"{found.id} was submitted without files")
         return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from broker.core.values.money import Money
     from broker.reconciler.admission.admission import Admission
 
-_WARNING = "warning: "  # how a note begins that is one
+_WARNING = "warning: "  # the prefix of notes that are warnings
 _NAMED = 4  # machines in the heading
 
 _COLUMNS = (
@@ -86,11 +86,11 @@ def screen(
 
 
 def _estimate(console: Console, seen: Preview, estimate: Plan, limit: int) -> list[RenderableType]:
-    """What the job would cost where nothing can be started as things are, and what is missing."""
+    """The cost of the job at places where it cannot be started yet, and what is missing."""
     lacking = [reason for reason in seen.counts if reason in MISSING_SETUP]
     missing = "; ".join(f"{reason.text}: {REMEDIES[reason]}" for reason in lacking)
     return [
-        Text("Estimate only: nothing can be started there as things are.", style="yellow"),
+        Text("Estimate only: no job can be started there with the present setup.", style="yellow"),
         *_placements(console, replace(seen, plan=estimate), limit),
         Text.assemble(("missing: ", "yellow"), missing),
     ]
@@ -203,8 +203,8 @@ def _note(note: str) -> Text:
 
 
 def _rejections(seen: Preview, *, every: bool) -> Iterator[RenderableType]:
-    """First what can be changed, by count; then what the job itself excludes, folded into one line unless ``every``
-    rejection is shown, or there is nothing else."""
+    """First the reasons that can be changed, by count; then those that the job itself sets, in one line unless
+    ``every`` rejection is shown or there are no others."""
     total = sum(seen.counts.values())
     if not total:
         if not seen.plan.placements:

@@ -1,4 +1,4 @@
-"""The queue as a table and as JSON, and the plan of several jobs in it."""
+"""The queue as a table, and the plan of several jobs in it."""
 
 from __future__ import annotations
 
@@ -110,14 +110,15 @@ def _usd(amount: float) -> Money:
 def plan_together(
     terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
 ) -> int:
-    """Show the plan of several jobs, placed together with the waiting jobs, and why those could not be submitted that
-    could not. Returns the exit code: 4 if one of them has no placement or would be late, else that of a submission of
-    the first that is refused. ``alone``: values of the options that apply to a single job only."""
+    """Show the plan of several jobs, placed together with the waiting jobs, and why some could not be submitted.
+
+    Returns the exit code: 4 if one of them has no placement or would be late, else that of submitting the first one
+    that is refused. ``alone``: values of the options that apply to a single job only."""
     if given := [option for option, value in alone.items() if value]:
         raise InvalidInput("applies to a single job only", where=given[0], hint="plan the jobs one by one")
     if unsized := [job.name for job in jobs if job.model is not None and not job.resources]:
         raise InvalidInput(
-            f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone: then it is sized"
+            f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone, which sizes it"
         )
     from broker.app.jobs.preview import preview
     from broker.app.jobs.queue import as_if_submitted, queue  # other views of the queue come with one
@@ -140,12 +141,12 @@ def plan_together(
 
 
 def _refusal(seen: Preview) -> Iterator[RenderableType]:
-    """Why a job cannot be submitted as it is, and what would pass."""
+    """Why a job cannot be submitted, and what would pass."""
     from broker.app.jobs.preview import refusal
 
     error = refusal(seen)
     label = "Approval needed" if seen.exit_code == 6 else "Refused"
-    yield Text.assemble((f"{label}: ", "bold red"), (seen.job.name, "bold"), f", by itself: {error.message}")
+    yield Text.assemble((f"{label}: ", "bold red"), (seen.job.name, "bold"), f" alone: {error.message}")
     if error.hint:
         yield hanging(Text(error.hint, style="cyan"), 2)
 

@@ -1,4 +1,4 @@
-"""`gpubroker jobs resume` and `gpubroker jobs retry`: a job that has ended goes on as a new one."""
+"""`gpubroker jobs resume` and `gpubroker jobs retry`: continue an ended job as a new job."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ def resume(
     context: typer.Context,
     job: JobReference,
     workdir: Annotated[
-        Path | None, typer.Option("--workdir", metavar="DIR", help="Another folder than the one it was submitted from.")
+        Path | None,
+        typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
     ] = None,
     env: given_job.Envs = None,
     step: Annotated[
-        int | None, typer.Option("--step", min=0, help="From the checkpoint at this step, not from the newest.")
+        int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
     ] = None,
     yes: Yes = False,
     detach: Detach = False,
     events: Events = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on from a checkpoint of a job that has ended, with its files as they are now: fix the code, then resume.
+    """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
 
-    It is a new job of the same name: planned, judged and paid for as any other, for the work that is left. Exit codes
-    as of `gpubroker submit`.
+    Submits a new job of the same name for the remaining work. It is planned, judged and paid for like any other job.
+    The exit codes are those of `gpubroker submit`.
     """
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import ResumeChanges, resumed
@@ -59,16 +60,17 @@ def retry(
     context: typer.Context,
     job: JobReference,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="From the beginning, not from a checkpoint.")
+        bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")
     ] = False,
     yes: Yes = False,
     detach: Detach = False,
     events: Events = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a job that has ended once more, with the files it was submitted with, from its newest checkpoint if any.
+    """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
 
-    It is a new job of the same name: planned, judged and paid for as any other. Exit codes as of `gpubroker submit`.
+    Submits a new job of the same name. It is planned, judged and paid for like any other job. The exit codes are those
+    of `gpubroker submit`.
     """
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import retried

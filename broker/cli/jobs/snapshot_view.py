@@ -1,4 +1,4 @@
-"""What `gpubroker submit` prints of a job's files, and the progress bar while they are taken."""
+"""What `gpubroker submit` prints about a job's files, and the progress bar of their upload."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def about(files: Survey) -> Iterator[str]:
     git = f"; Git {files.git}" if files.git else ""
     yield f"Files: {formats.plural(files.files, 'file')}, {rounded(files.size)}, from {roots}{git}."
     if files.left_out:
-        yield f"Left out, as they work on this machine only: {', '.join(files.left_out)} (virtual environments)."
+        yield f"Not included: {', '.join(files.left_out)} (virtual environments work on this machine only)."
 
 
 def taken(terminal: Terminal, broker: Broker, job: Job) -> Job:
-    """The job with its snapshot, uploaded with a progress bar on a terminal."""
-    with bytes_bar(terminal, "taking the job's files") as progress:
+    """The job with its snapshot, which is uploaded with a progress bar on a terminal."""
+    with bytes_bar(terminal, "uploading the job's files") as progress:
         return with_snapshot(broker, job, by=terminal.actor, progress=progress)
 
 

@@ -26,7 +26,7 @@ EXAMPLES = examples(
     "gpubroker submit JOB.yaml --name second-try --env LEARNING_RATE=0.001 --secret HF_TOKEN",
     "gpubroker submit --gpu L4 -- python train.py --epochs 3",
 )
-Events = Annotated[bool, typer.Option("--events", help="Follow its events alone, without what it prints.")]
+Events = Annotated[bool, typer.Option("--events", help="Follow the events only, without the output.")]
 COMMAND_CLASS = given_job.TakesCommand
 
 
@@ -47,8 +47,8 @@ def submit(
     events: Events = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job to its end, with what it
-    prints. The job is a file, or a command after `--`.
+    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job's events and output to its
+    end. The job is a file, or a command after `--`.
 
     The money is held before the launch. The job continues when this command, terminal or login session ends. Exits
     with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or its money is used up, 4 if
@@ -63,7 +63,7 @@ def submit(
 
 @dataclass(frozen=True)
 class Manner:
-    """How a job is submitted: without asking, without following it, and with its events alone (see the options)."""
+    """Options of a submission: skip the confirmation, do not follow the job, follow its events only."""
 
     yes: bool
     detach: bool
@@ -71,7 +71,7 @@ class Manner:
 
 
 def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> None:
-    """From a job to its end, or to where `gpubroker submit` leaves it. Raises `typer.Exit` with the exit code."""
+    """Submit a job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
     from broker.app.jobs.preview import preview
     from broker.app.jobs.resume import with_resume_point
     from broker.app.jobs.snapshots import survey
@@ -191,7 +191,7 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
 
     if seen.exit_code != 4:
         record_refusal(broker, seen)
-    error = refusal(seen if terminal.as_json else replace(seen, alternatives=None))  # else the plan shows them
+    error = refusal(seen if terminal.as_json else replace(seen, alternatives=None))  # as text, the plan shows them
     if terminal.as_json:
         from broker.app.results.errors import ErrorDetails
         from broker.app.results.plans import PlanResult, RefusedSubmission

@@ -1,4 +1,4 @@
-"""`gpubroker policy apply`, `preview`, `rollback` and `versions`: changing the policies in force, seen beforehand."""
+"""`gpubroker policy apply`, `preview`, `rollback` and `versions`: preview and change the active policy."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ ROLLBACK_EXAMPLES = examples(
 )
 VERSIONS_EXAMPLES = examples("gpubroker policy versions", "gpubroker policy versions --json")
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
-Past = Annotated[bool, typer.Option("--past/--no-past", help="Judge the decisions of the last 30 days again.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect, and change nothing.")]
+Past = Annotated[bool, typer.Option("--past/--no-past", help="Also judge the decisions of the last 30 days.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Proposal:
-    """The files to be put in force, and how the record and messages name that."""
+    """Files to activate, the note for the record, and the command for messages."""
 
     files: Mapping[str, str]
     note: str
@@ -56,9 +56,10 @@ def apply(
 ) -> None:
     """Make these files the active policy. Files that are not named no longer apply.
 
-    First shows what that does: which running jobs it stops, which requests and budgets change, and what it would have
-    decided in the last 30 days, by which rule. Asks before it changes policies in force; without a terminal, `--yes` is
-    needed. The change is recorded with its user, time, reason and difference. Prints the warnings of `policy check`.
+    First shows the effect, with the rule behind each change: running jobs that stop, requests and budgets that change,
+    and decisions of the last 30 days that would differ. Asks for confirmation if a policy is active; without a
+    terminal, add `--yes`. The change is recorded with its user, time, reason and difference. Prints the warnings of
+    `policy check`.
     """
     from broker.app.policy import policies
 
@@ -68,9 +69,9 @@ def apply(
 
 
 def preview(context: typer.Context, files: PolicyFiles, past: Past = True, as_json: AsJson = False) -> None:
-    """Show what these files would do if they were applied now, without applying them.
+    """Show the effect of applying these files now, without applying them.
 
-    Jobs, requests and budgets are judged by the code of the next look, in a transaction that is undone.
+    Jobs, requests and budgets are judged by the reconciler's own code, in a transaction that is rolled back.
     """
     from broker.app.policy import policies
 
@@ -81,7 +82,8 @@ def preview(context: typer.Context, files: PolicyFiles, past: Past = True, as_js
 def rollback(
     context: typer.Context,
     version: Annotated[
-        int | None, typer.Argument(metavar="[VERSION]", help="A number of `policy versions`. Default: the one before.")
+        int | None,
+        typer.Argument(metavar="[VERSION]", help="Number in `policy versions`. Default: the previous version."),
     ] = None,
     reason: Reason = "",
     yes: Yes = False,
@@ -90,9 +92,10 @@ def rollback(
     diff: Diff = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put an earlier version of the policy in force again, as a new version.
+    """Activate an earlier version of the policy again, as a new version.
 
-    Shows what that does, and asks, as `policy apply`. Jobs that a policy stopped go on where these rules allow it.
+    Shows the effect and asks for confirmation, as `policy apply` does. Jobs that a policy stopped resume if these rules
+    allow it.
     """
     from broker.app.policy import policies
 
@@ -104,7 +107,7 @@ def rollback(
 
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
-    """List every version of the policy: when it was applied, by whom, and why. The newest is in force."""
+    """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
     from broker.app.results.policies import Activation
     from broker.app.results.policy_preview import PolicyVersionList
     from broker.cli.policy import policy_view
@@ -149,11 +152,11 @@ def _unchanged(seen: PolicyPreview) -> str:
 
 
 def _confirm(terminal: Terminal, seen: PolicyPreview, command: str) -> None:
-    """Raises `InvalidInput` where nobody can be asked, and `typer.Exit` (1) at a no."""
+    """Raises `InvalidInput` without a terminal, and `typer.Exit` (1) if the user declines."""
     if not terminal.asks:
         raise InvalidInput(
-            f"this replaces version {seen.before}, which is in force, and nobody can be asked; nothing was changed",
-            hint=f"read what it would do, then add --yes: `gpubroker {command} … --yes`",
+            f"this replaces the active version {seen.before}, and no terminal can confirm it; nothing was changed",
+            hint=f"check the effect above, then add --yes: `gpubroker {command} … --yes`",
         )
     if not typer.confirm("Apply this?", default=False, err=True):
         terminal.say("Nothing was changed.")
@@ -167,7 +170,7 @@ def _activate(terminal: Terminal, broker: Broker, proposal: _Proposal, *, as_jso
 
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.activate(broker, proposal.files, proposal.note, by=terminal.actor)
-    background.revive(broker)  # jobs may wait for what is allowed now
+    background.revive(broker)  # waiting jobs may be allowed now
     changed = before is None or before.number != version.number
     warnings = policies.likely_mistakes(broker, broker.policy())
     if as_json:

@@ -126,7 +126,9 @@ def warnings(doubtful: Sequence[str]) -> list[Text]:
 def left_out_cases(files: Sequence[Path | str]) -> list[Text]:
     """A note on case files that were given as policy files: they contain no rules."""
     names = [str(file) for file in files]
-    told = f"note: ignored, test cases and not rules: {', '.join(names)}; run `gpubroker policy test {' '.join(names)}`"
+    told = (
+        f"note: ignored files of test cases: {', '.join(names)}; to run them: gpubroker policy test {' '.join(names)}"
+    )
     return [Text(told, style="dim")] if names else []
 
 
@@ -151,7 +153,7 @@ def changes(before: PolicySet | None, after: PolicySet) -> str:
 
 
 def _says(policy: PolicySet, rule: Rule) -> tuple[str, str, str, str]:
-    """What a rule's file says, whatever the file and line."""
+    """The content of a rule, independent of its file and line."""
     config, asked = (repr(said) for said in (getattr(rule, "config", None), policy.approvers(rule.name)))
     config += str(policy.warns(rule.name))
     return rule.kind, config + asked, repr(getattr(rule, "scope", None)), policy.when(rule.name)

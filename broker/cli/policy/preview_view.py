@@ -1,4 +1,4 @@
-"""What a change of policies would do, as text."""
+"""The effect of a change of policies, as text."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _WORDS = {
     "stops": ("stops", "bold red"),
     "stops_later": ("stops later", "bold red"),
     "moves": ("moves", "yellow"),
-    "gives_up_launch": ("launch given up", "yellow"),
+    "gives_up_launch": ("launch is cancelled", "yellow"),
     "refused": ("refused", "red"),
     "cannot_be_approved": ("cannot be approved", "red"),
-    "asks": ("asks", "yellow"),
+    "asks": ("asks for approval", "yellow"),
     "waits": ("waits", "yellow"),
     "granted": ("needs no approval", "green"),
     "starts": ("starts", "green"),
-    "goes_on": ("goes on", "green"),
-    "warns": ("runs on, warned", "yellow"),
+    "goes_on": ("resumes", "green"),
+    "warns": ("continues with a warning", "yellow"),
     "let_go": ("is not stopped", "green"),
 }
 
 
 def screen(console: Console, seen: PolicyPreview) -> list[RenderableType]:
-    """What happens now to jobs and budgets, and what would have been decided before."""
+    """The effect on jobs and budgets now, and on past decisions."""
     parts: list[RenderableType] = [Text("If these files are applied now:", style="bold")]
     parts += _jobs(console, seen)
     parts += [Text(line) for line in _budgets(seen)]
@@ -50,17 +50,16 @@ def screen(console: Console, seen: PolicyPreview) -> list[RenderableType]:
 def _jobs(console: Console, seen: PolicyPreview) -> Iterator[RenderableType]:
     open_jobs = formats.plural(seen.looked_at, "open job")
     if not seen.jobs:
-        yield Text(f"Jobs: nothing happens to any of {open_jobs}.")
+        yield Text(f"Jobs: no change for {open_jobs}.")
     else:
-        count = formats.plural(len(seen.jobs), "job")
-        yield Text(f"Jobs: {count} of {open_jobs}, at the next look:")
-        columns = (Column("job"), Column("user", 1), Column("what happens"), Column("by which rule", folds=True))
+        yield Text(f"Jobs: {len(seen.jobs):,} of {open_jobs} will change at the next reconciliation:")
+        columns = (Column("job"), Column("user", 1), Column("effect"), Column("rule", folds=True))
         cells: list[list[str | Text]] = [
             [one.job_id, one.user, Text(*_WORDS[one.effect.value]), _why(one)] for one in seen.jobs
         ]
         yield fitting(console, columns, cells)[0]
     if seen.left_out:
-        yield Text(f"{formats.plural(seen.left_out, 'more job')} at the end of the queue: not looked at.", style="dim")
+        yield Text(f"{formats.plural(seen.left_out, 'more job')} at the end of the queue not judged.", style="dim")
 
 
 def _why(one: JobOutcome) -> str:
@@ -86,10 +85,10 @@ def _budgets(seen: PolicyPreview) -> Iterator[str]:
 def _change(change: BudgetChange) -> str:
     old, new = change.before, change.after
     if new is None:
-        assert old is not None, "a change is of a budget before or after"
-        return f"{change.name} is gone: {_granted(old)}; {_stands(old)} ({old.source})"
+        assert old is not None, "one of before and after is set"
+        return f"{change.name} is removed: {_granted(old)}; {_stands(old)} ({old.source})"
     if old is None:
-        return f"{change.name} is new: {_granted(new)}; {_stands(new)} ({new.source})"
+        return f"{change.name} is added: {_granted(new)}; {_stands(new)} ({new.source})"
     return f"{change.name}: {_granted(old)} → {_granted(new)}; {_stands(new)} ({new.source})"
 
 
@@ -99,14 +98,16 @@ def _granted(line: BudgetLine) -> str:
 
 
 def _stands(line: BudgetLine) -> str:
-    left = f"{formats.money(line.left)} is left" if line.left.micros >= 0 else f"{formats.money(-line.left)} too much"
+    left = (
+        f"{formats.money(line.left)} left" if line.left.micros >= 0 else f"{formats.money(-line.left)} over the limit"
+    )
     return f"{formats.money(line.use.spent)} spent, {formats.money(line.use.held)} held, {left}"
 
 
 def _past(console: Console, past: Past) -> Iterator[RenderableType]:
     began = formats.moment(past.since)
     if not past.found.outcomes:
-        yield Text(f"Since {began}: no decision is on record that could be judged again.")
+        yield Text(f"No recorded decision since {began} can be judged again.")
         return
-    yield Text(f"What was decided since {began}, judged by these files:")
+    yield Text(f"Decisions since {began}, judged by these files:")
     yield from trial_view.backtested(console, past.found)

@@ -23,7 +23,7 @@ WORDS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answ
 
 
 def word_of(verdict: Verdict) -> Text:
-    """What a verdict says, in a word."""
+    """The verdict in one word."""
     return Text("warns", "yellow") if verdict.warns else Text(*WORDS[verdict.answer])
 
 
@@ -141,7 +141,7 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
 
 
 def _warned(found: Backtest) -> list[Text]:
-    """What rules that only warn would have refused."""
+    """The decisions that rules with `action: warn` would have refused."""
     if not found.warned:
         return []
     rules = sorted({f"{v.name} ({v.source})" for one in found.warned for v in one.verdicts if v.warns})

@@ -1,4 +1,4 @@
-"""`gpubroker prices accept`: believe offers that are in doubt."""
+"""`gpubroker prices accept`: accept offers that are in doubt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def accept(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Accept a provider's suspect poll and its odd prices as right.
+    """Accept a provider's suspect poll and its odd prices as correct.
 
     Offers missing from the last poll are then gone, and jobs may start on the odd prices. Check the provider's own page
     first: `gpubroker offers --doubted` lists what is in doubt. Your name is recorded. Exits with 2 if nothing is in
@@ -41,5 +41,5 @@ def accept(
 
         terminal.answer(AcceptedPrices.of(done))
         return
-    gone = f"{formats.plural(done.ended, 'missing offer')} removed"
-    terminal.show(f"{provider}: accepted by {done.by}: {gone}, {formats.plural(done.believed, 'odd price')} believed.")
+    missing, odd = formats.plural(done.ended, "missing offer"), formats.plural(done.believed, "odd price")
+    terminal.show(f"{provider}: {missing} removed and {odd} accepted by {done.by}.")

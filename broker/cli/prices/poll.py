@@ -121,7 +121,7 @@ def told(result: PollResult) -> list[Text]:
 
 
 def outcome(result: PollResult) -> list[Text]:
-    """The result of one poll as text, without its hint: that of several is often the same."""
+    """The result of one poll as text, without its hint, which several providers often share."""
     from rich.text import Text
 
     from broker.cli.render import formats

@@ -1,4 +1,4 @@
-"""Interruption risk of offers as a table and as JSON."""
+"""Interruption risk of offers as a table."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the age of each provider's prices: last poll, last successful poll, number of stale offers (too old to plan
-    with) and of doubted ones (not believed), and errors."""
+    """Show the age of each provider's prices: last poll, last successful poll, errors, and the number of stale offers
+    (too old to plan with) and doubted offers (not used until accepted)."""
     from broker.app.market.polling import is_scheduled, statuses
 
     terminal = Terminal.of(context)

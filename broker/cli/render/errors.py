@@ -85,7 +85,7 @@ def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
     text.append(f"{_clean(problem.key)}: " if problem.key else "")
     text.append(_clean(problem.message))
     excerpt = lines[problem.line - 1] if 1 <= problem.line <= len(lines) else ""
-    if excerpt and "secrets" not in problem.key + excerpt:  # there, a line may hold the value of one
+    if excerpt and "secrets" not in problem.key + excerpt:  # such a line may contain a secret's value
         line, caret = _cut(excerpt, problem.column)
         number = f"{problem.line:>6}"
         text.append(f"\n  {number} | {line}", style="dim")

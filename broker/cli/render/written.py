@@ -1,4 +1,4 @@
-"""A written document, as Markdown or as an HTML page that needs nothing beside itself. The same blocks make both."""
+"""A document from blocks, as Markdown or as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ Block = Heading | Paragraph | Bullets | Grid
 
 
 def markdown(blocks: Sequence[Block]) -> str:
-    """The document as Markdown with tables (CommonMark and GitHub's tables). No text is taken for markup."""
+    """The document as Markdown with tables (CommonMark and GitHub's tables). All texts are escaped."""
     return "\n\n".join(map(_markdown, blocks)) + "\n"
 
 
 def html(blocks: Sequence[Block]) -> str:
-    """The document as a page. No text is taken for markup; nothing is fetched from anywhere."""
+    """The document as an HTML page without network access. All texts are escaped."""
     title = next((one.text for one in blocks if isinstance(one, Heading)), "")
     body = "\n".join(map(_html, blocks))
     return (

@@ -156,7 +156,7 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
 
 
 def _page(terminal: Terminal, story: Demo) -> None:
-    """How to see it on the page, where its optional part is installed."""
+    """Print how to open the page, if its extra is installed."""
     from importlib.util import find_spec
 
     from broker.app.results.program_name import program

@@ -53,7 +53,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key in PEM.")] = None,
     plain_http: Annotated[
         bool,
-        typer.Option("--plain-http", help="Serve the API without TLS to others, too: a proxy in front speaks TLS."),
+        typer.Option("--plain-http", help="Serve without TLS on any address, because a proxy in front adds TLS."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -62,9 +62,9 @@ def serve(
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
-    prices. The page and the API (/api/v1), with the optional part `server`, take the tokens of `gpubroker tokens
-    create`; on another address than loopback they need TLS or --plain-http. With --json, the document printed at the
-    end counts polls and reconciler passes.
+    prices. The page and the API (/api/v1) need the extra `server` and accept the tokens of `gpubroker tokens create`;
+    on an address other than loopback they need TLS or --plain-http. With --json, the document printed at the end counts
+    polls and reconciler passes.
     """
     from broker.app.alerts.watches import Watching
     from broker.app.billing.charges_duty import Charging
@@ -125,8 +125,8 @@ def serve(
 def _page(
     broker: Broker, health: Pulses, listen: str | None, transport: Transport, say: Callable[[str], None]
 ) -> Duty | None:
-    """The API with health and metrics, or these two alone. A second instance on this machine runs without, unless an
-    address was given."""
+    """The HTTP server: page, API, health and metrics, or only the last two. A second instance on this machine runs
+    without it, unless an address was given."""
     from broker.settings import ServeSettings
 
     asked = broker.settings.serve
@@ -155,15 +155,15 @@ def _server(
 
     host, _ = address(where)
     if not all(find_spec(name) for name in ("fastapi", "uvicorn")):
-        say("the API is off: it needs the optional part 'server'; install it: pip install 'gpubroker[server]'")
+        say("the API is off: it needs the extra 'server'; install it: pip install 'gpubroker[server]'")
     elif token and not transport.is_safe(host) and transport.key is None:
-        say(f"the API is off: others can reach {host}, and its tokens would be readable on the way ({SAFE})")
+        say(f"the API is off: others can reach {host} and could read its tokens in transit ({SAFE})")
     else:
         from broker.server.listening import TeamServer
 
         if find_spec("jinja2") is None:
             server = TeamServer(broker, health, where, token, transport)
-            say("the page is off: the optional part 'server' has grown; install it: pip install 'gpubroker[server]'")
+            say("the page is off: it needs jinja2 of the extra 'server'; install it: pip install 'gpubroker[server]'")
         else:
             from broker.page.application import with_page
 

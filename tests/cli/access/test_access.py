@@ -47,14 +47,14 @@ def test_people_tokens_and_the_log_are_as_their_schemas_say(team: Gpubroker) -> 
 def test_the_token_alone_goes_to_stdout(team: Gpubroker) -> None:
     made = team("tokens", "create", "bob", by=ANN)
     assert re.fullmatch(r"gpb_[0-9a-f]{12}_[0-9a-f]{64}\n", made.out)
-    assert "shown this once" in made.err
+    assert "shown only once" in made.err
     assert made.out.strip() not in made.err
 
 
 def test_tables_tell_roles_and_states(team: Gpubroker) -> None:
     made = team("tokens", "create", "bob", "--label", "laptop", "--json", by=ANN).json
     assert "nlp:member" in team("people", "list").out
-    assert "good" in team("tokens", "list").out
+    assert "valid" in team("tokens", "list").out
     team("tokens", "revoke", made["id"], by=ANN)
     assert "revoked" in team("tokens", "list").out
     assert "tokens.revoke" in team("audit", by=ANN).out

@@ -41,7 +41,7 @@ def test_it_is_written_to_a_file_once(gpubroker: Gpubroker, tmp_path: Path, name
     assert out.stat().st_mode & 0o777 == 0o600
     again = gpubroker("report", "review", "--month", "2026-10", "--out", out)
     assert again.code == 2
-    assert "such a file" in again.err
+    assert "the file exists" in again.err
     assert gpubroker("report", "review", "--month", "2026-10", "--out", out, "--force").code == 0
 
 

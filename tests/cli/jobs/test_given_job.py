@@ -89,7 +89,7 @@ def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path
     path.write_text("run: x\nresources: {accelerators: 'H100:8'}\nwork: 10h\n")
     done = gpubroker("plan", str(path))
     assert done.code in (3, 4)
-    assert "Estimate only: nothing can be started there as things are." in done.out
+    assert "Estimate only: no job can be started there with the present setup." in done.out
     assert "missing: " in done.out
     document = gpubroker("plan", str(path), "--json").json
     assert document["placements"] == []

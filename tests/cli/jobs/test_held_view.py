@@ -52,13 +52,13 @@ def test_plan_says_what_is_held_for_which_period_and_why(gpubroker: Any, write: 
         assert total([one for one in shares if one["budget"] == name]) == Decimal(terms["held"])
     text = gpubroker("plan", job).out
     assert "is held at submission, for up to 2d 12h from now at up to $0.867/h" in text
-    assert "limited by max_duration (60h, and the time to stop)" in text
+    assert "limited by max_duration (60h plus the time to stop)" in text
     assert f"of budget by-day for {days[0]['period']}, $" in text
     assert "(Asia/Kolkata)" in text
     cheap = gpubroker("plan", write("cheap.yaml", JOB + "max_cost: $3\n")).out
     assert "limited by max_cost ($3.00), before max_duration (60h)" in cheap
     silent = gpubroker("plan", write("silent.yaml", JOB.replace("max_duration: 60h\n", ""))).out
-    assert "limited by the default max_duration (24h, and the time to stop)" in silent
+    assert "limited by the default max_duration (24h plus the time to stop)" in silent
 
 
 def test_many_periods_are_told_in_short(gpubroker: Any, write: Any, in_force: None) -> None:
@@ -93,7 +93,7 @@ def test_submit_and_the_job_and_the_budget_say_the_same(gpubroker: Any, write: A
     assert "of budget by-day for " in gpubroker("jobs", "show", "trial").out
     text = gpubroker("budget", "show", "by-day").out
     assert text.count(job["id"]) == len([one for one in shares if one["budget"] == "by-day"])
-    assert "held of by-day, by job and period" in text
+    assert "held money of budget by-day by job and period" in text
     assert "by job and period" not in gpubroker("budget", "show", "real").out
     assert gpubroker("budget", "show", "real", "--json").json["held_by_job"] == []
 

@@ -57,7 +57,7 @@ def test_what_is_in_force_is_replaced_after_a_yes_alone(gpubroker: Any, policy: 
     policy.write_text(policy.read_text().replace("$500", "$600"))
     refused = gpubroker("policy", "apply", policy)
     assert refused.code == 2
-    assert "this replaces version 1" in refused.err
+    assert "this replaces the active version 1" in refused.err
     assert "--yes" in refused.err
     assert "real: $500.00 per month, all jobs, deny → $600.00 per month, all jobs, deny" in refused.out
     assert f"({policy}:" in refused.out
@@ -208,7 +208,7 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
     for command in ("check", "apply"):
         both = gpubroker("policy", command, policy, cases)
         assert both.code == 0
-        assert f"note: ignored, test cases and not rules: {cases}; run `gpubroker policy test {cases}`" in both.err
+        assert f"note: ignored files of test cases: {cases}; to run them: gpubroker policy test {cases}" in both.err
         assert gpubroker("policy", command, policy, cases, "--json").json["left_out"] == [str(cases)]
         alone = gpubroker("policy", command, cases)
         assert alone.code == 2

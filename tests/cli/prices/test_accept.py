@@ -81,7 +81,7 @@ def test_an_odd_price_is_shown_last_and_accepted_by_pool(gpubroker: Gpubroker, c
     assert "are believed" in listed[-1]["doubt_detail"]
     assert listed[-1]["pool"] == "cloud/here/m2/H100:8/on_demand"
     said = gpubroker("prices", "accept", "cloud", "--pool", listed[-1]["pool"], by=OLGA)
-    assert "accepted by olga: 0 missing offers removed, 1 odd price believed." in said.out
+    assert "0 missing offers removed and 1 odd price accepted by olga." in said.out
     assert not gpubroker("offers", "--doubted", "--json").json["offers"]
     assert gpubroker("prices", "accept", "cloud").code == 2
 

@@ -12,8 +12,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of values. ``x``: numbers, or times that have a time zone; rising. ``y``: None, NaN or infinite where
-    nothing is known, which leaves a gap. ``step``: a value holds until the next one, as prices do. Raises ValueError.
+    """A series of values. ``x``: numbers, or times with a time zone, ascending. ``y``: None, NaN and infinite values
+    leave a gap. ``step``: a value holds until the next one, as prices do. Raises ValueError.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Bars:
 class Chart:
     """Lines or bars, not both. ``y_label`` (for bars: what their length means) names the unit: ``USD per GPU-hour``.
 
-    ``note``: a sentence below, such as where the figures come from. ``log_y``: a logarithmic scale; values that are
-    not positive are left out then. The lines are over numbers, or over times, all alike; the bars are over the same
-    labels. Raises ValueError.
+    ``note``: a sentence below, such as the source of the figures. ``log_y``: a logarithmic scale, which omits values
+    that are not positive. Either all lines are over numbers, or all are over times; all bars have the same labels.
+    Raises ValueError.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Chart:
 
     @property
     def names(self) -> list[str]:
-        """Of the lines, or of the bars."""
+        """The names of the lines or bars."""
         return [line.name for line in self.lines] or [bars.name for bars in self.bars]
 
     @property
@@ -80,9 +80,10 @@ class Chart:
 
 
 def runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
-    """The stretches of the line that have values, times as seconds since 1970. ``positive``: for a logarithmic scale.
+    """The stretches of the line without gaps; times are seconds since 1970. ``positive``: omit values that a
+    logarithmic scale cannot show.
 
-    Where values hold until the next, the corners are put in; the last value before a gap holds up to it.
+    A stepped line gets the corners of its steps; its last value before a gap holds up to the gap.
     """
     current: list[Point] = []
     for place, y in zip(places(line), line.y, strict=True):
@@ -98,12 +99,12 @@ def runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
 
 
 def places(line: Line) -> list[float]:
-    """Where the values are, times as seconds since 1970."""
+    """The x values; times as seconds since 1970."""
     return [x.timestamp() if isinstance(x, datetime) else float(x) for x in line.x]
 
 
 def known(value: float | None, *, positive: bool = False) -> bool:
-    """Whether there is something to draw."""
+    """Whether the value can be drawn."""
     return value is not None and isfinite(value) and (value > 0 or not positive)
 
 

@@ -1,4 +1,4 @@
-"""Charts as one HTML page without network access: drawing, description and table each, in light and dark mode."""
+"""Charts as one HTML page without network access, each with drawing, description and table, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from html import escape
 from broker.cli.render.charts.chart import Chart, describe, number, places
 from broker.cli.render.charts.picture import drawing
 
-# Stands for the reader's colour of text until it is known: matplotlib wants one.
+# Placeholder for the page's text colour, because matplotlib needs a definite colour.
 _INK = "#010203"
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --paper: #ffffff; --faint: #6b6b70; }
@@ -27,7 +27,7 @@ th, td { padding: .15rem .8rem .15rem 0; text-align: right; white-space: nowrap;
 
 
 def page(charts: Sequence[Chart], mark: str) -> str:
-    """The page. ``mark`` stands near its start."""
+    """The page. ``mark``: the generator that its head names."""
     title = escape(charts[0].title if charts else "No charts")
     figures = "\n".join(_figure(chart, n) for n, chart in enumerate(charts, 1))
     return (

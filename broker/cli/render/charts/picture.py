@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
 SUFFIXES = (".html", ".png", ".svg")
-# Near the start of every file written here, so that it may be written anew.
+# In the first bytes of every file written here; only such files are overwritten without --force.
 MARK = "gpubroker chart"
 _MARK_WITHIN = 4096  # bytes
 _WIDTH, _HEIGHT = 9.0, 4.2  # inches
 _DOTS_PER_INCH = 144
-# Readable on white and on near-black alike (contrast of 3 and more to both); dashes help where hues do not.
+# Contrast of 3 or more to white and to near-black; dashes distinguish lines whose hues look alike.
 _COLOURS = ("#3b82c4", "#d5711a", "#2a9d6f", "#c0567f", "#8a6fc9", "#8c8c1f", "#3f95a8", "#b5533c")
 _DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
@@ -35,9 +35,9 @@ def write_picture(charts: Sequence[Chart], path: Path, *, replace: bool = False)
     """Write the charts to ``path``: ``.html`` (one page that needs no network, with the figures as tables), ``.png``
     or ``.svg``. Times are in UTC.
 
-    The file appears whole or not at all, readable by its owner only. A file that is there already is written anew
-    when it is a chart of ours; any other only with ``replace``. Raises `InvalidInput` for another suffix, for a file
-    that may not be replaced or cannot be written, and `MissingExtra` without matplotlib.
+    Written atomically, with mode 0600. An existing gpubroker chart is overwritten; any other file only with
+    ``replace``. Raises `InvalidInput` for another suffix, for a file that may not be replaced or cannot be written, and
+    `MissingExtra` without matplotlib.
     """
     may_write(path, replace=replace)
     suffix = path.suffix.lower()
@@ -58,7 +58,7 @@ def _matplotlib() -> Iterator[None]:
         import matplotlib
     except ModuleNotFoundError as error:
         raise MissingExtra("charts", "a picture") from error
-    settings: Any = {  # the names are literals to matplotlib's types
+    settings: Any = {  # matplotlib's types accept only literal names
         "text.parse_math": False,
         "svg.fonttype": "none",
         "svg.hashsalt": "gpubroker",
@@ -83,7 +83,7 @@ def drawing(charts: Sequence[Chart], form: str, *, ink: str = "black", paper: st
     figure = Figure(figsize=(_WIDTH, sum(heights)), facecolor=paper or "none")
     figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.12)
     parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for part, chart in zip(parts, charts, strict=False):  # one empty part where there are no charts
+    for part, chart in zip(parts, charts, strict=False):  # without charts there is one empty part
         part.set_facecolor("none")
         _draw(part, chart, ink)
     metadata = {"Software": MARK} if form == "png" else {"Creator": MARK, "Date": None}
@@ -157,7 +157,7 @@ def _draw_bars(axes: Axes, chart: Chart) -> None:
 
 
 def _mark(axes: Axes, chart: Chart) -> None:
-    """Round marks, the same as in the terminal; matplotlib's own for times."""
+    """Ticks at round numbers, as in the terminal; matplotlib chooses those of times."""
     if chart.over_time:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 

@@ -15,20 +15,20 @@ from broker.cli.render.charts import ticks
 from broker.cli.render.charts.chart import Chart, Point, known, number, runs
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 30, 8
-# Dots as small as can be where colours tell the lines apart; else a sign for each.
+# Braille dots if colours distinguish the lines; otherwise one sign per line.
 _FINE = "braille"
 _SIGNS = "•×+o#%@*"
-# Of the terminal's own 16, by their ANSI codes, so that they suit a dark and a light background.
+# ANSI codes of the terminal's own 16 colours, which suit both dark and light backgrounds.
 _COLOURS = (6, 1, 2, 5, 4, 3, 14, 9)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_plotting = Lock()  # plotext has one figure a process
+_plotting = Lock()  # plotext has one figure per process
 
 
 def in_terminal(chart: Chart, *, width: int, height: int = 20, colour: bool = False) -> str:
     """The chart as lines of at most ``width`` characters: title, unit, the plot, legend and note.
 
-    ``height``: lines of the plot with its axis; bars take as many as they need. Times are on this machine's calendar.
-    ``colour``: with ANSI codes (print it with `rich.text.Text.from_ansi`); else each line has a sign of its own.
+    ``height``: lines of the plot including its axis; bars take as many as they need. Times are local times.
+    ``colour``: with ANSI codes (print it with `rich.text.Text.from_ansi`); without, each line has its own sign.
     """
     width, height = max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT)
     body = _bars(chart, width, colour) if chart.bars else _lines(chart, width, height, colour)
@@ -51,7 +51,7 @@ def _lines(chart: Chart, width: int, height: int, colour: bool) -> list[str]:
     left, right = _range([x for x, _ in points], 0, alone=43_200.0 if chart.over_time else 1.0)
     low, high = _range([y for _, y in points], 0.05, log=chart.log_y)
     up = (ticks.powers if chart.log_y else ticks.numbers)(low, high, max(height // 3, 3))
-    # Not plotext's own logarithmic scale: limits and ticks that are set do not follow it.
+    # plotext's own logarithmic scale ignores explicit limits and ticks.
     scaled: Callable[[float], float] = log10 if chart.log_y else float
     from plotext import figure, terminal
 
@@ -85,8 +85,8 @@ def _marker(i: int, colour: bool) -> Any:
 
 
 def _range(values: Sequence[float], margin: float, *, alone: float = 0, log: bool = False) -> tuple[float, float]:
-    """From the least to the greatest, with a margin in parts of it, or with ``alone`` to both sides of a single value;
-    never empty. What is positive stays so."""
+    """The range of the values, extended by ``margin`` (a fraction of it), or by ``alone`` around a single value; never
+    empty. It does not extend below zero if no value does."""
     low, high = min(values), max(values)
     if log:
         return (low / 1.2, high * 1.2)

@@ -8,7 +8,7 @@ from math import ceil, floor, log10
 from broker.cli.render.charts.chart import number
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-# Seconds between marks that people find round; from a month on the calendar is followed instead.
+# Distances of ticks in seconds; from a month on, ticks follow the calendar.
 _STEPS = (1, 5, 15, 30, *(_MINUTE * n for n in (1, 5, 15, 30)), *(_HOUR * n for n in (1, 3, 6, 12)))
 _STEPS_OF_DAYS = tuple(_DAY * n for n in (1, 2, 7, 14))
 _MONTHS = (1, 3, 6, 12, 24, 60, 120)
@@ -38,8 +38,7 @@ def powers(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 
 def times(start: datetime, end: datetime, most: int, zone: tzinfo | None = None) -> list[tuple[datetime, str]]:
-    """At most ``most`` round times from ``start`` to ``end``, with their texts on the calendar of ``zone``, this
-    machine's when None is given."""
+    """At most ``most`` round times from ``start`` to ``end``, with their texts in ``zone`` (default: local time)."""
     first, last = start.astimezone(zone), end.astimezone(zone)
     seconds = (last - first).total_seconds() / max(most, 1)
     step = next((step for step in (*_STEPS, *_STEPS_OF_DAYS) if step >= seconds), None)
