@@ -1,8 +1,8 @@
-"""The demo: the main job from market to bill, on the simulated market, with everything else real.
+"""The demo: one job from market to bill, on the simulated market; everything else is real.
 
-A store of its own, in which time runs a few hundred times as fast, so that two hours of training and the spot market
-around them pass in half a minute. The training, the agents, the background reconciler, the interruptions (a notice,
-then SIGKILL), the checkpoints and the ledger are what every job gets. Kill any of the processes: the story changes.
+It uses its own store, in which time runs a few hundred times as fast, so that two hours of training pass in half a
+minute. The training, the agents, the background reconciler, the interruptions (a notice, then SIGKILL), the checkpoints
+and the ledger are those of every job.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _PATIENCE_SECONDS = 300.0
 
 
 class DemoStuck(BrokerError):
-    """The demo did not come to an end in time; says where to look."""
+    """The demo did not finish in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The demo's figures, all of them recomputable from its ledger and events. Money in (sandbox) USD."""
+    """The demo's figures, from its ledger and events. Money in simulated USD."""
 
     job_id: str
     job_state: JobState
@@ -72,17 +72,15 @@ class Summary:
 
     @property
     def savings_percent(self) -> float:
-        """Against the cheapest on-demand placement of the same work; negative when spot cost more."""
+        """Relative to the cheapest on-demand placement of the same work; negative if spot cost more."""
         if not self.on_demand_cost:
             return 0.0
         return round(100 * self.savings.micros / self.on_demand_cost.micros, 1)
 
 
 def example(name: str) -> Path:
-    """A file of the examples: beside the package in a checkout, inside it in an installation.
-
-    Raises FileNotFoundError when it is in neither, which only a broken installation can cause.
-    """
+    """The path of an example: beside the package in a checkout, inside it in an installation. Raises FileNotFoundError
+    for a broken installation."""
     package = Path(str(files("broker")))
     for folder in (package / "examples", package.parent / "examples"):
         if (folder / name).exists():
@@ -113,14 +111,14 @@ class Demo:
         self._job_id = ""
 
     def prepare(self) -> int:
-        """Start the sandbox's time, apply the example policy, poll the market; how many offers it has."""
+        """Start the simulated time, apply the example policy and poll the market; returns the number of offers."""
         self.broker.set_clock(self.speed, datetime.now(UTC).replace(minute=0, second=0, microsecond=0))
         policies.apply(self.broker, [example("policy.yaml")], note="demo", by=self._actor)
         freshen(self.broker, sandbox=True)
         return len([o for o in self.broker.store.offers() if o.provider == SANDBOX])
 
     def plan(self) -> Preview:
-        """The plan of the demo's job, and what the policy says to it."""
+        """The plan of the demo's job, with the verdict of the policy."""
         return preview(self.broker, self._job(), by=self._actor)
 
     def _job(self) -> Job:
@@ -142,23 +140,21 @@ class Demo:
         return dict(sorted(found.items()))
 
     def give_up(self) -> None:
-        """Cancel the job, if there is one, and leave the rest to the background reconciler."""
+        """Cancel the job, if there is one; the background reconciler does the rest."""
         if self._job_id:
             jobs.cancel(self.broker, jobs.find(self.broker, self._job_id), by=self._actor)
             background.ensure(self.broker)
 
     def start(self, seen: Preview) -> JobView:
-        """Submit the job and see to it that somebody reconciles."""
+        """Submit the job and start the background reconciler."""
         view = submit(self.broker, seen.job, by=self._actor)
         self._job_id = view.id
         background.ensure(self.broker)
         return view
 
     def follow(self, waiting: Callable[[JobView], None] = lambda view: None) -> Iterator[tuple[Event, JobView]]:
-        """Every event as it is recorded, until the job is closed. ``waiting`` is called between looks.
-
-        A reconciler that is killed is started again. Raises `DemoStuck` when nothing ends.
-        """
+        """Every event as it is recorded, until the job is closed. ``waiting`` is called between two reads. A reconciler
+        that was killed is started again. Raises `DemoStuck` after five minutes."""
         seen, waited = 0, 0.0
         while True:
             with self.broker.store.reading() as look:
@@ -207,7 +203,7 @@ class Demo:
 
 
 def _new_folder(root: Path) -> Path:
-    """A fresh private folder. Earlier ones stay for a day to be looked at; one in use is never that old."""
+    """A new private folder. Earlier ones are kept for a day; one in use is never that old."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     now = datetime.now(UTC)
     for old in root.iterdir():

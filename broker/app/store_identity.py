@@ -1,4 +1,4 @@
-"""Which store this is: an id that machines are tagged with, so that no store ends another one's machines."""
+"""The identity of a store: machines are tagged with it, so that no store terminates machines of another."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from broker.store import Store
 
-_DIGITS = 6  # bytes: two stores in one cloud account are not to meet
+_DIGITS = 6  # random bytes: enough to tell the stores of one cloud account apart
 
 
 def store_id(store: Store) -> str:
-    """The store's id, made at first use. It belongs to the place where the store lies: a copy elsewhere, as for trying
-    things out, is another store, and one that was moved begins anew."""
+    """The store's id, made at first use. It depends on the location of the store: a copy in another place, or a store
+    that was moved, gets a new id."""
     key = f"store_id:{_place(store.where)}"
     return store.setting(key) or store.keep_setting(key, secrets.token_hex(_DIGITS))
 
 
 def _place(where: str) -> str:
-    """The file; of a database on a server, its address without who asks."""
+    """The file; of a database on a server, its address without the login."""
     if "://" not in where:
         return str(Path(where).resolve())
     parts = urlsplit(where)

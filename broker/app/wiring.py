@@ -1,4 +1,4 @@
-"""One broker, put together from settings and registries; every part is made when it is first needed.
+"""`Broker`: the parts of one broker, made from settings and registries when first needed.
 
 `cli.py` passes the registries in, so nothing here knows a concrete provider, engine or rule.
 """
@@ -36,29 +36,29 @@ class BuildProvider(Protocol):
 
 
 class CatalogueReader(Protocol):
-    """A catalogue file whose header was understood. ``layout``: which of the known layouts it is in."""
+    """A catalogue file whose header was recognised. ``layout``: the name of its layout."""
 
     @property
     def layout(self) -> str: ...
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Its rows. Raises `InvalidInput` where the file turns out to be of no use."""
+        """Its rows. Raises `InvalidInput` if the file cannot be used."""
         ...
 
 
 class OpenCatalogue(Protocol):
-    """Opens a file as prices of ``provider`` at ``dated``. Raises `InvalidInput` for a file in no known layout."""
+    """Opens a file as prices of ``provider`` at ``dated`` (UTC). Raises `InvalidInput` for an unknown layout."""
 
     def __call__(self, file: Path, *, provider: str, dated: datetime, now: datetime) -> CatalogueReader: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """What is plugged in.
+    """The plugged-in implementations.
 
-    ``providers`` and ``engines``: names to ``module:attribute``. ``local_providers``: those that need no network and
-    fill an empty store. ``command``: how to start this program anew, for the background reconciler. ``policy_schema``:
-    the JSON Schema of policy files. ``*_extras``: the optional install that a name needs.
+    ``providers`` and ``engines``: name → ``module:attribute``. ``local_providers``: providers that need no network and
+    fill an empty store. ``command``: starts this program again, for the background reconciler. ``policy_schema``: the
+    JSON Schema of policy files. ``*_extras``: the optional install that a name needs.
     """
 
     providers: Registry
@@ -74,7 +74,7 @@ class Registries:
 
 
 def engine_settings(name: str, engine: Any, asked: Mapping[str, Any]) -> Any:
-    """What ``[engines.NAME]`` says, checked. Raises `InvalidInput` naming each setting that does not fit."""
+    """The validated settings of ``[engines.NAME]``. Raises `InvalidInput` that names each invalid setting."""
     model = getattr(engine, "Settings", None)
     if model is None:
         raise InvalidInput(f"engine {name!r} has no settings", where=f"[engines.{name}]", hint="remove the section")
@@ -91,12 +91,11 @@ def engine_settings(name: str, engine: Any, asked: Mapping[str, Any]) -> Any:
 
 
 class Broker:
-    """The parts of one broker over one store, for one process. Who acts is not part of it: each use case that acts
-    takes an `Actor`.
+    """The parts of one broker over one store, in one process. The acting person is not part of it: use cases take an
+    `Actor`.
 
-    Thread-safe: each part is made once, whichever thread asks first. Several processes over one store are fine.
-    ``account``: under which jobs run on this machine. ``store`` and ``clock``: instead of those that the settings and
-    the store name; whoever passes a store closes it.
+    Thread-safe; several processes may use one store. ``account``: under which jobs run on this machine. ``store`` and
+    ``clock``: replace those from the settings and the store; the caller closes a store that it passes.
     """
 
     def __init__(
@@ -111,21 +110,21 @@ class Broker:
         self.settings = settings
         self.registries = registries
         self.account = account
-        # Making one part asks for others, so the thread that holds the lock may take it again.
+        # Reentrant, because making one part needs others.
         self._making = threading.RLock()
         self._store = store
         self._clock = clock
         self._providers: dict[str, Provider] = {}
         self._engines: dict[str, Engine] = {}
         self._not_installed: dict[str, MissingExtra] = {}
-        self._policy: tuple[int, PolicySet] | None = None  # its version number with it, so that both change at once
-        # With and without the simulated market: until when no local source is due (`broker.app.market.market.freshen`).
+        self._policy: tuple[int, PolicySet] | None = None  # with its version number, so that both change at once
+        # With and without the simulated market: the time until which no local source is due (`market.freshen`).
         self.fresh_until: dict[bool, datetime] = {}
         self.asking_local_sources = threading.Lock()
 
     @property
     def store(self) -> Store:
-        """The store, created or upgraded if need be; with the home folder where it lies there by default. Raises
+        """The store, created or upgraded if needed, with the home folder if that is its default place. Raises
         `StoreProblem`."""
         if self._store is None:
             with self._making:
@@ -149,7 +148,7 @@ class Broker:
         return open_store(self.settings.store_url, clock=SystemClock())
 
     def over(self, store: Store) -> Broker:
-        """This broker over another store, with the same clock, market and engines. Whoever passes a store closes it."""
+        """This broker over another store, with the same clock, market and engines. The caller closes the store."""
         other = copy(self)
         other._store, other._clock, other._policy = store, self.clock, None
         other.fresh_until = dict(self.fresh_until)
@@ -162,7 +161,7 @@ class Broker:
 
     @property
     def clock(self) -> Clock:
-        """The machine's clock; in a sandbox store that runs faster, that sandbox's."""
+        """The machine's clock; for a store with accelerated time (`set_clock`), that clock."""
         if self._clock is None:
             with self._making:
                 if self._clock is None:
@@ -177,7 +176,7 @@ class Broker:
         return ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(starts_at), float(scale))
 
     def set_clock(self, scale: float, starts_at: datetime) -> None:
-        """Make this (new, sandbox-only) store's time start at ``starts_at`` and run ``scale`` times as fast."""
+        """Let the time of this new, sandbox-only store start at ``starts_at`` and run ``scale`` times as fast."""
         self.store.keep_setting("clock", f"{datetime.now(UTC).isoformat()} {starts_at.isoformat()} {scale}")
         with self._making:
             self._clock = None
@@ -186,9 +185,9 @@ class Broker:
         return dict(self.settings.providers.get(name, {}))
 
     def _sandbox(self) -> dict[str, Any]:
-        """Scenario, seed and anchor of the store's sandbox market, fixed at first use so that every process of it
-        sees the same world."""
-        from broker.simulation.market import DEFAULT_SEED  # few commands look at the simulated market
+        """Scenario, seed and start of the store's simulated market, fixed at first use so that all processes see the
+        same market."""
+        from broker.simulation.market import DEFAULT_SEED  # few commands use the simulated market
 
         kept = self.store.setting("sandbox")
         if kept is None:
@@ -203,7 +202,7 @@ class Broker:
         return {**world, "starts_at": datetime.fromisoformat(world["starts_at"])}
 
     def provider(self, name: str) -> Provider:
-        """A provider by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
+        """A provider by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for invalid settings."""
         with self._making:
             if name not in self._providers:
                 settings = self._sandbox() if name == SANDBOX else self._settings_of(name)
@@ -211,12 +210,12 @@ class Broker:
             return self._providers[name]
 
     def forget_provider(self, name: str) -> None:
-        """Make it anew when it is next asked for: something may hang in the old one."""
+        """Make a new instance when it is next needed, because a call may hang in the present one."""
         with self._making:
             self._providers.pop(name, None)
 
     def engine(self, name: str) -> Engine:
-        """An engine by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
+        """An engine by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for invalid settings."""
         with self._making:
             if name in self._not_installed:
                 raise self._not_installed[name].with_traceback(None)
@@ -224,7 +223,7 @@ class Broker:
                 try:
                     self._engines[name] = self._make_engine(name)
                 except MissingExtra as missing:
-                    self._not_installed[name] = missing  # each plan asks, and looking for a package takes long
+                    self._not_installed[name] = missing  # every plan needs it, and searching for a package is slow
                     raise
             return self._engines[name]
 
@@ -237,8 +236,8 @@ class Broker:
         return engine
 
     def policy(self, look: StoreReading | None = None) -> PolicySet:
-        """The active policy set, as a look at the store has it or as it is now; the empty one when none was ever
-        activated. Its files are read again only when another one was."""
+        """The active policy set as of ``look``, or now; an empty one if none was ever activated. Loaded again only
+        after a change. Raises `InvalidInput` if this version cannot read it."""
         number = self.store.policy_number() if look is None else look.policy_number()
         known = self._policy
         if known is None or known[0] != number:

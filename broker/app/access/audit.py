@@ -1,4 +1,4 @@
-"""Use cases: reading the audit log, and adding to it what came in from elsewhere."""
+"""Use cases: read the audit log, and append to it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from broker.core.actors import Actor
 def audit_log(
     broker: Broker, *, by: Actor, limit: int, person: str | None = None, subject: str | None = None
 ) -> Sequence[tuple[int, AuditRecord]]:
-    """The newest lines with their numbers, the newest first. Raises `NotAllowed` for others than administrators."""
+    """The newest lines with their numbers, newest first. Raises `NotAllowed` unless ``by`` is an administrator."""
     with broker.store.access.reading() as look:
         only_administrators(look, by)
         return look.audit(limit=limit, person=person, subject=subject)
 
 
 def log(broker: Broker, record: AuditRecord) -> int:
-    """Append a line; its number."""
+    """Append a line; returns its number."""
     with broker.store.access.writing() as tx:
         return tx.log(record)

@@ -1,5 +1,5 @@
-"""A change that somebody asks for over the network: made once however often it is asked, and in the audit log before
-and after."""
+"""Changes requested over the network: each idempotency key causes one change, recorded in the audit log before and
+after."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ T = TypeVar("T")
 
 
 class ChangeUnderWay(AskAPerson):
-    """The same request is being carried out, or broke off, so that nobody knows here what it has changed."""
+    """A request with the same key is in progress, or was interrupted, so that its effect is unknown."""
 
     exit_code = 5
 
     def __init__(self, subject: str) -> None:
         super().__init__(
-            "a request with this idempotency key is under way, or broke off",
-            hint=f"look at {subject} before you ask again, with a new key",
+            "a request with this idempotency key is in progress, or was interrupted",
+            hint=f"look at {subject} before you repeat the request with a new key",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """Who asks for what. ``key``: the caller's own name for this request; ``digest``: of everything that was asked.
-    ``before``: what it was, in words, for the audit log; the rest as in `AuditRecord`."""
+    """A requested change. ``key``: the caller's idempotency key; ``digest``: of the whole request. ``before``: the
+    state before the change as text, for the audit log; the other fields as in `AuditRecord`."""
 
     person: str
     token: str
@@ -45,8 +45,8 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAnswer:
-    """What was answered: a status and a document. ``after``: in words, for the audit log. ``replayed``: it was answered
-    before, and nothing was changed now."""
+    """The response: a status and a document. ``after``: the new state as text, for the audit log. ``replayed``: it is
+    the stored response of an earlier request with this key; nothing was changed now."""
 
     status: int
     body: str
@@ -57,11 +57,11 @@ class ChangeAnswer:
 def once(
     broker: Broker, asked: ChangeRequest, change: Callable[[], T], told: Callable[[T], ChangeAnswer]
 ) -> ChangeAnswer:
-    """Make the change, unless it was made under this key; the answer, that of the first time if it was.
+    """Make the change and return its response; if this key has made one already, return the response of that.
 
-    ``change`` either changes all or raises a `BrokerError` and changes nothing; a refusal is therefore not kept, and
-    the same key may ask again. ``told`` makes the answer. Raises what ``change`` raises, `InvalidInput` where the key
-    stands for something else, and `ChangeUnderWay`.
+    ``change`` must change nothing if it raises a `BrokerError`; a refusal is not kept, so that the same key may try
+    again. ``told`` makes the response. Raises what ``change`` raises, `InvalidInput` if the key was used for another
+    request, and `ChangeUnderWay`.
     """
     known = _begun(broker, asked)
     if known is not None:
@@ -81,7 +81,7 @@ def once(
 
 
 def _begun(broker: Broker, asked: ChangeRequest) -> ChangeAnswer | None:
-    """Put the request on record; or the answer that it has got already."""
+    """Record the request and return None; or the response of an earlier request with the same key."""
     with broker.store.access.writing() as tx:
         kept = tx.request(asked.person, asked.key)
         if kept is None:

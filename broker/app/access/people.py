@@ -14,16 +14,16 @@ from broker.store.access.access import AccessReading, AccessWriting
 
 
 def people(broker: Broker) -> Sequence[Person]:
-    """Everybody, by name; those who are disabled, too."""
+    """All people by name, disabled ones included."""
     with broker.store.access.reading() as look:
         return look.people()
 
 
 def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administrator: bool = False) -> Person:
-    """Put somebody on record, without a role or as an administrator.
+    """Add a person without a role, or as an administrator.
 
-    While nobody is on record, whoever has the store may add the first person, who must be an administrator. Raises
-    `InvalidInput` for a bad name, or one that is taken, and `NotAllowed` for others than administrators.
+    While there are no people, anybody with access to the store may add the first person, who must be an administrator.
+    Raises `InvalidInput` for an invalid name or one that is taken, and `NotAllowed` unless ``by`` is an administrator.
     """
     check_name(name)
     if service and administrator:
@@ -32,7 +32,7 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
         if tx.people() or not administrator:
             only_administrators(tx, by)
         if tx.person(name) is not None:
-            raise InvalidInput(f"{name} is on record already", hint="`gpubroker people list`")
+            raise InvalidInput(f"{name} exists already", hint="`gpubroker people list`")
         roles = frozenset({Role.ADMINISTRATOR}) if administrator else frozenset[Role]()
         person = Person(name, broker.clock.now(), service, roles)
         tx.keep_person(person)
@@ -41,22 +41,20 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
 
 
 def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None = None, *, by: Actor) -> Person:
-    """Give somebody a role: one over everything, or in a team, where it replaces the one they had.
-
-    Raises `UnknownName`, `InvalidInput` (a role of a team without one, or the reverse) and `NotAllowed`.
-    """
+    """Give a person a global role, or a role in a team, which replaces their previous role there. Raises `UnknownName`,
+    `InvalidInput` for a team role without a team or the reverse, and `NotAllowed` unless ``by`` is an administrator."""
     if isinstance(role, TeamRole):
         if team is None:
             raise InvalidInput(f"{role} is a role in a team", hint="say --team")
         check_team(team)
         return _changed(broker, name, "people.role", by, lambda p: _with_team_role(p, team, role))
     if team is not None:
-        raise InvalidInput(f"{role} is a role over everything", hint="leave out --team")
+        raise InvalidInput(f"{role} is a global role", hint="leave out --team")
     return _changed(broker, name, "people.role", by, lambda p: _with_role(p, role))
 
 
 def take_role(broker: Broker, name: str, role: Role | None = None, team: str | None = None, *, by: Actor) -> Person:
-    """Take a role back: that over everything, or whatever they are in that team. Raises as `give_role`."""
+    """Remove a global role, or the role in a team. Raises as `give_role`."""
     if (role is None) == (team is None):
         raise InvalidInput("expected a role, or a team", hint="say --role or --team")
 
@@ -68,28 +66,28 @@ def take_role(broker: Broker, name: str, role: Role | None = None, team: str | N
 
 
 def disable(broker: Broker, name: str, *, by: Actor) -> Person:
-    """Let somebody in no more: from now on none of their tokens is good. Raises as `give_role`."""
+    """Disable a person: none of their tokens is accepted any more. Raises as `give_role`."""
     now = broker.clock.now()
     return _changed(broker, name, "people.disable", by, lambda p: replace(p, disabled_at=p.disabled_at or now))
 
 
 def enable(broker: Broker, name: str, *, by: Actor) -> Person:
-    """Let somebody in again who was disabled. Tokens that were not revoked are good again."""
+    """Enable a disabled person: their tokens that were not revoked are accepted again. Raises as `give_role`."""
     return _changed(broker, name, "people.enable", by, lambda p: replace(p, disabled_at=None))
 
 
 def only_administrators(look: AccessReading, by: Actor) -> None:
-    """Raises `NotAllowed` for whoever is no administrator: root on this machine, or a person with that role."""
+    """Raises `NotAllowed` unless ``by`` is an administrator: root on this machine, or a person with that role."""
     known = look.person(by.identity)
     granted = known is not None and known.disabled_at is None and Role.ADMINISTRATOR in known.roles
     if granted or Role.ADMINISTRATOR in by.roles:
         return
     people = look.people()
     if not people:
-        hint = f"nobody is on record yet; begin with `gpubroker people add {by.identity} --administrator`"
+        hint = f"there are no people yet; begin with `gpubroker people add {by.identity} --administrator`"
     else:
         names = [one.name for one in people if Role.ADMINISTRATOR in one.roles and one.disabled_at is None]
-        hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may"
+        hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may do it"
     raise NotAllowed(f"only an administrator may do this, and {by.identity} is none", hint=hint)
 
 
@@ -132,7 +130,7 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
 
 
 def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> None:
-    """Raises `InvalidInput` where nobody on record would be an administrator any more."""
+    """Raises `InvalidInput` if no administrator would be left."""
 
     def one(person: Person) -> bool:
         return Role.ADMINISTRATOR in person.roles and person.disabled_at is None

@@ -1,4 +1,4 @@
-"""Use cases: signing in at the page with an API token, once, and out again."""
+"""Use cases: signing in at the page with an API token, and signing out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.sessions import IDLE, LONGEST_SESSION, PageSession, new_id
 
-_NOTED_EVERY = timedelta(minutes=5)  # a use of a session; a look must not become a write each time
+_NOTED_EVERY = timedelta(minutes=5)  # how often the use of a session is recorded, so that not every read is a write
 
 
 def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
-    """The id of a new session of the token's owner, for their browser alone; None where the token lets nobody in.
+    """The id of a new session of the token's owner, a secret for their browser; None if the token is not accepted.
     ``origin``: for the audit log."""
     entrant = enter(broker, token)
     if entrant is None:
@@ -28,8 +28,8 @@ def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
 
 
 def resume(broker: Broker, id: str) -> Entrant | None:
-    """Who acts in a session, as the store has it now; None where it is unknown or over, its token expired or revoked,
-    or its person disabled."""
+    """The person of a session with their present permissions; None if the session is unknown or over, its token expired
+    or revoked, or the person disabled."""
     now, digest = broker.clock.now(), digest_of(id)
     with broker.store.access.reading() as look:
         session = look.session(digest)
@@ -44,7 +44,7 @@ def resume(broker: Broker, id: str) -> Entrant | None:
 
 
 def sign_out(broker: Broker, id: str, *, origin: str, everywhere: bool = False) -> None:
-    """End a session; ``everywhere``: and every other of the same person. One that is over already changes nothing."""
+    """End a session; with ``everywhere`` all sessions of its person. Idempotent."""
     with broker.store.access.writing() as tx:
         session = tx.session(digest_of(id))
         if session is None:

@@ -1,4 +1,4 @@
-"""Use cases: API tokens made, listed and revoked, and who comes in with one."""
+"""Use cases: create, list, revoke and check API tokens."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import print_duration
 from broker.store.access.access import AccessReading
 
-_NOTED_EVERY = timedelta(minutes=10)  # a use of a token; a look must not become a write each time
+_NOTED_EVERY = timedelta(minutes=10)  # how often the use of a token is recorded, so that not every read is a write
 _LONGEST_LABEL = 80
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewToken:
-    """A token and its text, which nobody can show again."""
+    """A token and its text, which cannot be shown again."""
 
     token: ApiToken
     text: str
@@ -30,7 +30,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """Who came in, with which token, and what they may."""
+    """An authenticated person with their permissions, and the token that was used."""
 
     access: Access
     token: ApiToken
@@ -39,16 +39,16 @@ class Entrant:
 def create(
     broker: Broker, person: str, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor
 ) -> NewToken:
-    """Make a token for a person. ``expires``: after so long, `LONGEST` at most.
+    """Create a token for a person. ``expires``: its lifetime, at most `LONGEST`.
 
-    Raises `UnknownName`, `InvalidInput` (no scope, too long, a disabled person) and `NotAllowed` for others than
-    administrators.
+    Raises `UnknownName`, `InvalidInput` (no scope, invalid lifetime or label, a disabled person) and `NotAllowed`
+    unless ``by`` is an administrator.
     """
     if not scopes:
         raise InvalidInput("a token needs a scope", hint=f"say --scope: {', '.join(TokenScope)}")
     if not timedelta(0) < expires <= LONGEST:
-        said = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
-        raise InvalidInput(said, where="--expires")
+        expected = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
+        raise InvalidInput(expected, where="--expires")
     if not label.isprintable() or len(label) > _LONGEST_LABEL:
         raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
     text, now = new_text(), broker.clock.now()
@@ -68,15 +68,14 @@ def create(
 
 
 def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
-    """Every token, or those of a person, oldest first. Raises `UnknownName`."""
+    """All tokens, or those of a person, oldest first. Raises `UnknownName`."""
     with broker.store.access.reading() as look:
         return look.tokens(None if person is None else known_person(look, person).name)
 
 
 def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
-    """Make a token good for nothing, at once and for ever. One that is revoked stays so. ``id``: its id, or its whole
-    text, as somebody pastes it who finds it where it should not be; that is never told again. Raises `UnknownName` and
-    `NotAllowed`."""
+    """Revoke a token at once and permanently. Idempotent. ``id``: its id, or its whole text, as somebody pastes it who
+    found a leaked token; the text is never printed. Raises `UnknownName` and `NotAllowed`."""
     id = id_of(id) or id.removeprefix(PREFIX)
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
@@ -91,8 +90,8 @@ def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
 
 
 def enter(broker: Broker, text: str) -> Entrant | None:
-    """Who a token lets in, as the store has it now; None where it is unknown, wrong, expired or revoked, or its owner
-    disabled: which of these is nobody's business."""
+    """The owner of a token with their present permissions; None if the token is unknown, wrong, expired or revoked, or
+    its owner disabled. The caller does not learn which."""
     id = id_of(text)
     if id is None:
         return None
@@ -111,7 +110,7 @@ def enter(broker: Broker, text: str) -> Entrant | None:
 
 
 def owner(look: AccessReading, token: ApiToken, now: datetime) -> Entrant | None:
-    """Whom a token lets in whose text was right; None where it is expired or revoked, or its owner disabled."""
+    """The owner of a token whose text was verified; None if it is expired or revoked, or its owner disabled."""
     if not token.good(now):
         return None
     person = look.person(token.person)

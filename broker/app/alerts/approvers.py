@@ -1,4 +1,4 @@
-"""Telling people that somebody is asked: each request once, to every target of ``GPUBROKER_NOTIFY__<NAME>``."""
+"""Notices of approval requests: each request once, to every target of ``GPUBROKER_NOTIFY__<NAME>``."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from broker.store.outbox import Dispatch
 
 log = logging.getLogger(__name__)
 
-# Of jobs that run while they ask, so many are looked at: those about which something was asked last.
-_MOST_JOBS = 200
+_MOST_JOBS = 200  # running jobs with a request that are checked: those with the newest requests
 
 
 def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
-    """Tell of what a job waits to hear, now; nothing where nobody is asked, or nobody is to be told.
+    """Send the notice of a job's open request now; nothing if there is no request or no target.
 
-    Never raises a `BrokerError`: no request fails for want of a mail server. What could not be delivered is kept and
-    tried again by whoever looks after jobs; what was told is not told again.
+    Never raises a `BrokerError`, so that no request fails because of a mail server. A notice that could not be
+    delivered is kept, and the reconciler tries again. Idempotent: a delivered notice is not sent again.
     """
     notice, targets = _notice(view), broker.settings.notify
     if notice is None or not targets:
@@ -33,15 +32,14 @@ def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
     try:
         sent = notify.notify(broker.store, broker.clock, notice, targets)
     except BrokerError as error:
-        log.warning("nobody could be told that %s waits for approval: %s (%s)", view.id, error, error.hint)
+        log.warning("the notice that %s waits for approval could not be sent: %s (%s)", view.id, error, error.hint)
         return []
     return [one for one in sent if one.key == notice.key]
 
 
 def check(broker: Broker) -> list[Notice]:
-    """Put the requests of all jobs on their way, as far as they are new; returns these: of those that wait for an
-    answer, and of those that run meanwhile. Sends nothing: see `notify.deliver`. Any number of processes may do this at
-    once. Raises `StoreProblem`."""
+    """Queue the notices of new requests, of waiting and of running jobs; returns them. Sends nothing: see
+    `notify.deliver`. Idempotent, also from several processes at once. Raises `StoreProblem`."""
     targets = tuple(broker.settings.notify)
     if not targets:
         return []
@@ -52,7 +50,7 @@ def check(broker: Broker) -> list[Notice]:
 
 
 def told_of(broker: Broker, view: JobView) -> Sequence[Dispatch]:
-    """Who was told of the requests of a job, or could not be told yet, newest first."""
+    """The notices about the requests of a job, also those not delivered yet, newest first."""
     return broker.store.outbox.under(f"approval/{view.id}/")
 
 
@@ -64,11 +62,11 @@ def _notice(view: JobView) -> Notice | None:
     because = "; ".join(f"{question.because} ({question.source})" for question in asked.questions)
     until = f" before {asked.expires_at:%Y-%m-%d %H:%M} UTC" if asked.expires_at else ""
     who = asked.whom(view.user)
-    # Nobody asks in person for what runs and comes to the end of its money.
+    # The broker itself makes the request of a running job whose held money is nearly used up.
     runs_out = asked.extension and not asked.by
     wants = f"{view.user} needs" if runs_out else f"{asked.by or view.user} asks for"
     what = f"{view.job.name} to go on" if runs_out else view.job.name
     title = f"{wants} {asked.total} for {what}: {who} may approve"
-    how = f"To say yes{until}: gpubroker approvals grant {view.id}; or no: approvals refuse {view.id}."
-    body = f"{because}. A yes covers: {covered(asked)}. {how}"
+    how = f"To approve{until}: gpubroker approvals grant {view.id}; to refuse: gpubroker approvals refuse {view.id}."
+    body = f"{because}. An approval covers: {covered(asked)}. {how}"
     return Notice(key, title, body, Severity.WARNING)

@@ -1,6 +1,6 @@
-"""Telling people: notices through Apprise, each at least once and no key twice, tried again until they are delivered.
+"""Delivery of notices through Apprise: at least once for each key and target, retried until delivered.
 
-Addresses hold secrets. They are read from the settings when something is sent, and are neither stored nor shown.
+Addresses contain secrets. They are read from the settings when something is sent, and are neither stored nor shown.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 Targets = Mapping[str, "SecretStr"]
 
-# By the wall clock. Longer than Apprise takes to give up on one address (seconds), so that no two send the same.
+# Wall clock. Longer than Apprise takes to give up on one address, so that no two processes send the same notice.
 _HOLD = timedelta(minutes=2)
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
 _GIVE_UP_AFTER = timedelta(days=3)
 _MOST_AT_ONCE = 200
 _NOWHERE = logging.NullHandler()
-# Schemes in which what follows is a host; in others it may be a token.
+# Schemes in which a host follows; in others it may be a token.
 _WITH_HOST = frozenset({"json", "jsons", "xml", "xmls", "form", "forms", "mailto", "mailtos"})
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One try to tell one target. ``error`` is empty when it went well; then ``next_try_in`` is None, as it is when
-    nobody will try again."""
+    """One try to deliver a notice to a target. ``error``: empty if it was delivered. ``next_try_in``: None if it was
+    delivered or given up."""
 
     key: str
     title: str
@@ -52,20 +52,21 @@ class Delivery:
 
 
 def notify(store: Store, clock: Clock, notice: Notice, targets: Targets) -> list[Delivery]:
-    """Tell every target of it, unless it was told under this key before, and send what else is due to them.
+    """Send the notice to every target that has not got one with this key, and whatever else is due to them.
 
-    What cannot be delivered now is kept and tried again by the next `deliver` (or `notify`) after a pause. Raises
-    `StoreProblem`, and `MissingExtra` without Apprise: the notice is kept then, too. Not for use in a transaction.
+    A notice that cannot be delivered now is kept and tried again by a later `deliver` or `notify`. Raises
+    `StoreProblem`, and `MissingExtra` without Apprise; the notice is kept then, too. Not for use in a transaction.
     """
     store.outbox.add(notice, targets, clock.now())
     return deliver(store, clock, targets)
 
 
 def deliver(store: Store, clock: Clock, targets: Targets) -> list[Delivery]:
-    """Send what is due to these targets, each to each by one process alone. Raises as `notify`.
+    """Send the notices that are due to these targets, at most 200; no two processes send the same one at a time. Raises
+    as `notify`.
 
-    A process that dies between sending and noting it down leaves the notice to be sent again: at least once. What fails
-    is tried again after 30 s, then twice as long each time up to an hour, for three days.
+    If a process dies between sending a notice and recording that, the notice is sent again. A failed delivery is
+    repeated after 30 s, then after twice as long each time up to an hour, for three days.
     """
     done: list[Delivery] = []
     while len(done) < _MOST_AT_ONCE:
@@ -91,7 +92,7 @@ def _note_down(store: Store, clock: Clock, dispatch: Dispatch, error: str) -> De
 
 
 def try_out(targets: Targets, notice: Notice) -> list[Delivery]:
-    """Send a notice to each target now, once, and keep nothing. Raises `MissingExtra`."""
+    """Send a notice to each target now, without storing it or trying again. Raises `MissingExtra`."""
     return [
         Delivery(notice.key, notice.title, name, _send(notice, address.get_secret_value()))
         for name, address in targets.items()
@@ -99,7 +100,7 @@ def try_out(targets: Targets, notice: Notice) -> list[Delivery]:
 
 
 def chosen(targets: Targets, names: Sequence[str]) -> Targets:
-    """Those named, or all. Raises `UnknownName`."""
+    """The named targets, or all if none is named. Raises `UnknownName`."""
     for name in names:
         if name not in targets:
             raise UnknownName("target", name, targets, where="GPUBROKER_NOTIFY__<NAME>")
@@ -107,11 +108,11 @@ def chosen(targets: Targets, names: Sequence[str]) -> Targets:
 
 
 def check_addresses(targets: Targets) -> None:
-    """Raises `InvalidInput` for an address that Apprise does not understand, without showing it, and `MissingExtra`."""
+    """Raises `InvalidInput` for an address that Apprise does not accept, without showing it, and `MissingExtra`."""
     for name, address in targets.items():
-        if _service(address.get_secret_value()) is None:
+        if not _apprise().instantiate(address.get_secret_value(), suppress_exceptions=True):
             raise InvalidInput(
-                "no address that Apprise understands",
+                "Apprise does not accept this address",
                 where=variable(name),
                 hint="write it as https://appriseit.com/services lists them, such as mailto://USER:PASSWORD@HOST",
             )
@@ -123,13 +124,13 @@ def variable(name: str) -> str:
 
 
 def shown(address: SecretStr) -> str:
-    """What may be shown of an address: its kind, and the host where that is one (``slack://…``)."""
+    """The part of an address that is no secret: its scheme, and the host where one follows (``slack://…``)."""
     scheme, _, rest = address.get_secret_value().partition("://")
     if not rest or not re.fullmatch(r"[A-Za-z0-9]{1,20}", scheme):
         return "…"
     authority, path = re.fullmatch(r"([^/?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]  # always fits
     host = authority.rpartition("@")[2]
-    # An at sign further on: a password with a slash in it, so that what stands here is part of the login.
+    # An at sign in the path: the password contains a slash, so the part before it belongs to the login.
     plain = re.fullmatch(r"[A-Za-z0-9.-]+(:\d+)?", host) and ("@" in authority or "@" not in path.partition("?")[0])
     return f"{scheme}://{host}/…" if plain and scheme.lower() in _WITH_HOST else f"{scheme}://…"
 
@@ -139,19 +140,15 @@ def _apprise() -> type[Apprise]:
         from apprise import Apprise
     except ModuleNotFoundError as error:
         raise MissingExtra("serve", "sending notices") from error
-    # Both write addresses into their logs, which would go to standard error or into our own log file.
+    # Both log addresses, which must not reach standard error or our log file.
     logging.getLogger("apprise").propagate = False
     logging.getLogger("apprise").addHandler(_NOWHERE)  # adding it again changes nothing
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     return Apprise
 
 
-def _service(address: str) -> object | None:
-    return _apprise().instantiate(address, suppress_exceptions=True) or None
-
-
 def _send(notice: Notice, address: str) -> str:
-    """Send it; why it failed, in words without the address, or an empty text."""
+    """Send the notice; returns why it failed, without the address, or an empty text."""
     apprise = _apprise()
     heard = _AppriseLog()
     log = logging.getLogger("apprise")
@@ -159,9 +156,9 @@ def _send(notice: Notice, address: str) -> str:
     try:
         service = apprise.instantiate(address, suppress_exceptions=True)
         if not service:
-            return "no address that Apprise understands"
+            return "Apprise does not accept this address"
         sent = service.notify(title=notice.title, body=notice.body, notify_type=notice.severity.value)
-    except Exception as error:  # noqa: BLE001  # a plug-in for each of 130 services: none may stop the others
+    except Exception as error:  # noqa: BLE001  # an error in one of Apprise's plug-ins must not stop other deliveries
         return f"its plug-in failed ({type(error).__name__})"
     finally:
         log.removeHandler(heard)
@@ -169,11 +166,11 @@ def _send(notice: Notice, address: str) -> str:
 
 
 class _AppriseLog(logging.Handler):
-    """What Apprise says of a failure, without the rest: its messages may name the address."""
+    """The reason of a failure from Apprise's log, whose messages may contain the address."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.reason = "the service did not take it"
+        self.reason = "the service did not accept it"
 
     def emit(self, record: logging.LogRecord) -> None:
         said = record.getMessage()

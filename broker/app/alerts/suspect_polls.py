@@ -1,4 +1,4 @@
-"""Alerts about polls that are suspect: one for each time that a source stops being believed."""
+"""Alerts about suspect polls: one for each time that a provider's prices become doubtful."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.store.records import PollStatus
 
 
 def queue(broker: Broker, result: PollResult) -> bool:
-    """Put an alert on its way, once until the source is believed again; whether it is new. Raises `StoreProblem`."""
+    """Queue an alert, once until a poll of the provider is accepted again; whether it is new. Raises `StoreProblem`."""
     if result.status is not PollStatus.SUSPECT:
         return False
     fresh = broker.store.market.freshness(broker.clock.now()).get(result.provider)

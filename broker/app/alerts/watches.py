@@ -1,5 +1,4 @@
-"""Watches on prices: made, listed, and looked at after polls; who is to be told is told by
-`broker.app.alerts.notify`."""
+"""Price watches: add, remove, list and check them. `broker.app.alerts.notify` delivers their notices."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from broker.store.records import Freshness
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,59}")
-_LOOK_EVERY = 15.0  # seconds of the wall clock between two looks of a service
-_TRIES = 5  # to move a watch on that others move on, too
+_LOOK_EVERY = 15.0  # seconds of the wall clock between two checks by a service
+_TRIES = 5  # to update the state of a watch that other processes update as well
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """One look at one watch: what was found, where it stands, and the notice that came of it."""
+    """The check of one watch: its state after it, what was found (``seen``), and the notice, if any."""
 
     watch: Watch
     state: WatchState
@@ -42,7 +41,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class WatchCheck:
-    """One look at all of them, and what was sent."""
+    """The check of all watches, and the deliveries."""
 
     looked: tuple[Looked, ...]
     deliveries: tuple[notify.Delivery, ...]
@@ -50,7 +49,7 @@ class WatchCheck:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A watch, where it stands, and its notices, newest first."""
+    """A watch, its state, and its notices, newest first."""
 
     watch: Watch
     state: WatchState
@@ -58,20 +57,17 @@ class Listed:
 
 
 def name_for(broker: Broker, watch: Watch) -> str:
-    """A name that says what it waits for, and that no other watch has: ``h100-8-spot-below-2.00``."""
+    """A unique name made from the condition of the watch: ``h100-8-spot-below-2.00``."""
     base = re.sub(r"[^a-z0-9.]+", "-", watch.sentence.lower().replace(" per gpu-hour", ""))[:28].strip("-.")
     taken = {other.name for other, _ in broker.store.watches.all()}
     return next(name for name in (base, *(f"{base}-{n}" for n in range(2, len(taken) + 3))) if name not in taken)
 
 
 def add(broker: Broker, watch: Watch) -> Looked:
-    """Keep a watch, and say what there is to see now; nobody is told before the next `check`.
-
-    Raises `InvalidInput` for a name that is taken or none, `UnknownName` for providers, regions and targets that there
-    are none of.
-    """
+    """Store a watch; returns what it would find now. Sends nothing before the next `check`. Raises `InvalidInput` for
+    an invalid name or one that is taken, `UnknownName` for an unknown provider, region or target."""
     if not _NAME.fullmatch(watch.name):
-        expected = "expected up to 60 small letters, digits, dots, dashes and underscores"
+        expected = "expected up to 60 lower-case letters, digits, dots, dashes and underscores"
         raise InvalidInput(f"{watch.name!r} is no name for a watch; {expected}", where="--name")
     _check_watch(broker, watch)
     if watch.targets:
@@ -79,7 +75,7 @@ def add(broker: Broker, watch: Watch) -> Looked:
     seen = _look(broker, watch, broker.clock.now())
     if not broker.store.watches.add(watch):
         raise InvalidInput(
-            f"there is a watch of the name {watch.name!r}",
+            f"a watch named {watch.name!r} exists already",
             where="--name",
             hint=f"choose another, or remove it first: gpubroker prices watch remove {watch.name}",
         )
@@ -87,23 +83,21 @@ def add(broker: Broker, watch: Watch) -> Looked:
 
 
 def remove(broker: Broker, name: str) -> None:
-    """Forget a watch. What is on its way is still delivered. Raises `UnknownName`."""
+    """Delete a watch. Its queued notices are still delivered. Raises `UnknownName`."""
     if not broker.store.watches.remove(name):
         raise UnknownName("watch", name, (watch.name for watch, _ in broker.store.watches.all()))
 
 
 def listed(broker: Broker) -> list[Listed]:
-    """Every watch, as it stood when it was last looked at, by name."""
+    """Every watch with its state at the last check, by name."""
     store = broker.store
     return [Listed(watch, state, tuple(store.outbox.under(keys(watch)))) for watch, state in store.watches.all()]
 
 
 def check(broker: Broker) -> WatchCheck:
-    """Look at every watch, and tell whom it concerns of what began to hold since the last look.
-
-    Any number of processes may do this at once and as often as they like: each change is told once. Raises
-    `StoreProblem`, and `MissingExtra` where there is something to send and no Apprise; what is to be told is kept then.
-    """
+    """Check every watch, and send notices of conditions that began to hold since the last check. Any number of
+    processes may do this at any time: each change causes one notice. Raises `StoreProblem`, and `MissingExtra` if a
+    notice is due and Apprise is not installed; the notice is kept then."""
     looked = tuple(_check(broker, watch, state) for watch, state in broker.store.watches.all())
     return WatchCheck(looked, tuple(notify.deliver(broker.store, broker.clock, broker.settings.notify)))
 
@@ -139,8 +133,8 @@ def _real(watch: Watch, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def _polled(broker: Broker, watch: Watch, now: datetime) -> Mapping[str, Freshness]:
-    """The providers that are polled on a schedule. Where the watch names none: not those of this machine, nor those
-    that never told anything, for want of a login."""
+    """The freshness of the providers. If the watch names none: without local ones, and without those that were never
+    polled successfully, such as providers without a login."""
     found = broker.store.market.freshness(now)
     if watch.providers:
         return found
@@ -159,8 +153,8 @@ def _check_watch(broker: Broker, watch: Watch) -> None:
 
 
 class Watching:
-    """The duty of looking at watches and of sending what could not be sent, for `broker.app.service.serve`. Any number
-    of processes may have it. ``tell``: told of each notice; ``say``: of trouble, once each time it changes."""
+    """The duty of `broker.app.service.serve` that checks watches and delivers notices. Any number of processes may run
+    it. ``tell``: receives each notice and delivery; ``say``: each error once."""
 
     name = "watching"
 
@@ -172,7 +166,7 @@ class Watching:
         self._say = say
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set. A store that is away or locked, or a missing Apprise, is said and tried again."""
+        """Check until ``stop`` is set. Errors of the store, or a missing Apprise, are reported and tried again."""
         said = ""
         while not stop.wait(_LOOK_EVERY):
             try:

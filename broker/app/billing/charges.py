@@ -1,5 +1,5 @@
-"""Quoted against billed: what providers charged is read or imported, compared with what was metered, made up for in the
-ledger, and told where the two are far apart."""
+"""Provider charges: read or import them, compare them with metered cost, adjust the ledger, and send notices of large
+differences."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from broker.store.jobs.journal import StoreReading
     from broker.store.jobs.machine_time import MachineTime
 
-_FURTHEST_BACK = timedelta(days=62)  # after its end nothing more is asked for an attempt: bills are closed by then
+_FURTHEST_BACK = timedelta(days=62)  # after its end, an attempt's charges are not asked for any more: bills are closed
 
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """Comparisons, oldest attempt first, and what providers charged for none of our attempts (USD, by provider)."""
+    """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider)."""
 
     rows: tuple[Comparison, ...]
     for_others: Mapping[str, Money]
@@ -42,9 +42,10 @@ class Billed:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCharges:
-    """What came of reading charges: how many were new or changed, by provider; the attempts whose money was adjusted;
-    the differences over the threshold; providers that could not be asked, each with why; those without a login; and
-    keys that no attempt of this store has."""
+    """The result of reading charges. ``changed``: how many are new or changed, by provider; ``adjusted``: the attempts
+    whose ledger entries were adjusted; ``alerts``: notices of differences over the threshold; ``trouble``: providers
+    that could not be asked, with the reason; ``without_login``: those without a login; ``unknown``: keys of no attempt
+    in this store."""
 
     changed: Mapping[str, int]
     adjusted: tuple[Comparison, ...]
@@ -55,8 +56,8 @@ class RecordedCharges:
 
 
 def billed(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> Billed:
-    """Every attempt that costs cash and whose machine was up in the half-open time (UTC; None: no bound). Amounts are
-    of the whole attempt. Changes nothing."""
+    """Every attempt paid in cash whose machine was up within the half-open time (UTC; None: no bound). Amounts are
+    those of the whole attempt. Changes nothing."""
     now = broker.clock.now()
     with broker.store.reading() as look:
         pairs = _attempts(look, [one for one in look.machine_time(since=since) if until is None or one.since < until])
@@ -69,8 +70,8 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
 
 
 def billed_by_file(broker: Broker, file: Path) -> Billed:
-    """The attempts that a provider's FOCUS file names, and those whose machines it should have charged for: its
-    providers', up within its time. Changes nothing. Raises `InvalidInput` with the row, and `MissingExtra`."""
+    """The attempts that a FOCUS file names, and those that it should contain: of its providers, up within its time.
+    Changes nothing. Raises `InvalidInput` with the row, and `MissingExtra`."""
     charges = read_focus_charges(file)
     if not charges:
         raise InvalidInput("holds no charges", where=str(file))
@@ -86,10 +87,11 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
 
 
 def fetch(broker: Broker, provider: str = "") -> RecordedCharges:
-    """Ask providers what they charged since the first attempt that is not compared yet, and act on it (`settle_up`).
+    """Ask providers for their charges since the first attempt that is not compared yet, and apply them (`settle_up`).
+    Idempotent.
 
-    Only those are asked for which something is awaited; AWS bills each question at $0.01. Raises `UnknownName` for a
-    provider that there is none of, `InvalidInput` for a named one that does not tell or whose settings are wrong, and
+    Only providers with outstanding charges are asked; AWS bills each request at $0.01. Raises `UnknownName` for an
+    unknown provider, `InvalidInput` for a named one that reports no charges or has invalid settings, and
     `StoreProblem`.
     """
     if provider and provider not in broker.registries.providers:
@@ -103,9 +105,9 @@ def fetch(broker: Broker, provider: str = "") -> RecordedCharges:
             source = broker.provider(name)
             if not isinstance(source, HasCharges):
                 if provider:
-                    raise InvalidInput(f"{name} does not tell what it charged", hint=_IMPORT)
+                    raise InvalidInput(f"{name} does not report its charges", hint=_IMPORT)
                 continue
-            told = list(source.charges(since))  # nothing slow inside a transaction
+            told = list(source.charges(since))  # outside of the transaction, because it is slow
         except MissingExtra:
             continue
         except NoLogin:
@@ -125,11 +127,10 @@ _IMPORT = "import its bill: gpubroker report charges import FILE"
 
 
 def import_file(broker: Broker, file: Path, provider: str = "") -> RecordedCharges:
-    """Read charges from a CSV file (`broker.app.billing.charges_file`), and act on them. The same file again changes
-    nothing.
+    """Import charges from a CSV file (`broker.app.billing.charges_file`), and apply them (`settle_up`). Idempotent.
 
-    Raises `InvalidInput` with every line that is wrong (then nothing is kept), and for a provider whose charges come
-    from its API: they would count twice.
+    Raises `UnknownName` for an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then),
+    or for a provider whose charges are read from its API, because they would count twice.
     """
     charges = read_charges(file, provider)
     names = {one.provider for one in charges}
@@ -139,7 +140,7 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> RecordedCharg
             raise UnknownName("provider", name, known)
         if API in broker.store.charges.sources(name):
             raise InvalidInput(
-                f"what {name} charged is read from its API already; from a file it would count twice", where=str(file)
+                f"charges of {name} are read from its API already; from a file they would count twice", where=str(file)
             )
     now = broker.clock.now()
     changed = {
@@ -151,22 +152,22 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> RecordedCharg
 
 
 def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
-    """The keys that no attempt has: misspelt perhaps, or of another store."""
+    """The keys of no attempt: perhaps misspelt, or of another store."""
     keys, known = {one.key for one in charges if one.key}, set()
     with broker.store.reading() as look:
         for view in look.views(sorted({job_of(key) for key in keys})):
             known |= {attempt_key(view.id, number + 1) for number in range(view.attempt_count)}
         unreadable = {one.job_id for one in look.unreadable}
-    known |= {key for key in keys if job_of(key) in unreadable}  # nobody can say here that there is no such attempt
+    known |= {key for key in keys if job_of(key) in unreadable}  # such a job may have the attempt
     return tuple(sorted(keys - known))
 
 
 def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Comparison], list[Notice]]:
-    """Bring the ledger to what was charged, attempt by attempt, and put notices of differences over the threshold on
-    their way, each once. May be repeated, and by any number of processes. Returns what was adjusted and the notices.
+    """Adjust the ledger to the charges, attempt by attempt, and queue notices of differences over the threshold.
+    Idempotent, also from several processes. Returns the adjusted attempts and the notices.
 
-    Looks at attempts for which something was charged since the month in which bills may still change began, or since
-    ``since`` (UTC) where that is earlier."""
+    Covers attempts with charges since the start of the oldest month whose bills may still change, or since ``since``
+    (UTC) if that is earlier."""
     now = broker.clock.now()
     adjusted, compared = [], []
     begin = _month_of(min(since or now, now - _FURTHEST_BACK))
@@ -176,7 +177,7 @@ def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Compa
         looked = [_brought(look, view, attempt, charged, now) for view, attempt in pairs]
     for (view, attempt), (found, wanted) in zip(pairs, looked, strict=True):
         if wanted:
-            with broker.store.writing() as tx:  # by now both may have changed: what is posted follows what is on record
+            with broker.store.writing() as tx:  # compared again, because charges or entries may have changed meanwhile
                 charged = Charged(_charges(tx, [(view, attempt)], now, found.provider), now)
                 found, wanted = _brought(tx, view, attempt, charged, now)
                 tx.post(wanted)
@@ -194,26 +195,26 @@ def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Compa
 def _brought(
     look: StoreReading, view: JobView, attempt: AttemptView, charged: Charged, now: datetime
 ) -> tuple[Comparison, Sequence[Entry]]:
-    """The entries that bring the ledger to what was charged, if any, and the comparison once they are posted."""
+    """The comparison after the adjustment, and the entries of the adjustment, if any is needed."""
     entries = look.entries(view.id)
     wanted = adjustment(view, attempt, compare(view, attempt, entries, charged, now), entries, now)
     return compare(view, attempt, [*entries, *wanted], charged, now), wanted
 
 
 def _attempts(look: StoreReading, times: Iterable[MachineTime]) -> list[tuple[JobView, AttemptView]]:
-    """Of the attempts with this machine time those that a provider charges for, with their jobs, in the same order."""
+    """The attempts with this machine time that a provider charges for, with their jobs, in the same order."""
     wanted = [one for one in times if one.money is MoneyKind.CASH]
     views = {view.id: view for view in look.views(list({one.job_id for one in wanted}))}
     found = []
     for one in wanted:
-        view = views.get(one.job_id)  # none: it cannot be read
+        view = views.get(one.job_id)  # None: this version cannot read it
         attempts = view.attempts if view is not None else ()
         found += [(view, a) for a in attempts if view is not None and a.number == one.attempt and is_billed(a)]
     return found
 
 
 def _machine_time_of(look: StoreReading, charges: Iterable[Charge]) -> Sequence[MachineTime]:
-    """The machine time of the jobs that these charges name, of attempts that they name."""
+    """The machine time of the attempts that these charges name."""
     keys = {one.key for one in charges if one.key}
     times = look.machine_time(job_ids=list({job_of(key) for key in keys}))
     return [one for one in times if attempt_key(one.job_id, one.attempt) in keys]
@@ -225,7 +226,7 @@ def _charges(
     since: datetime | None,
     provider: str | None = None,
 ) -> Sequence[Charge]:
-    """The charges since then (UTC; None: all), and as far back as any of these attempts needs."""
+    """The charges since ``since`` (UTC; None: all), or since an earlier time that one of these attempts needs."""
     if since is None:
         return look.charges(provider)
     begins = [attempt.up_since for _, attempt in pairs if attempt.up_since is not None]
@@ -238,7 +239,7 @@ def _month_of(time: datetime) -> datetime:
 
 
 def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
-    """The providers whose charges are awaited, or may still change, and from when on."""
+    """The providers with charges that are outstanding or may still change, each with the time (UTC) to ask from."""
     now = broker.clock.now()
     earliest: dict[str, datetime] = {}
     with broker.store.reading() as look:
@@ -258,7 +259,8 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """How far charges may be from what was metered: both a ``share`` of it and an ``amount`` must be passed."""
+    """The difference between charged and metered cost that causes a notice: it must exceed both the ``share`` of the
+    metered cost and the ``amount`` (USD)."""
 
     share: float
     amount: Money
@@ -270,15 +272,15 @@ class Threshold:
 def _about_attempt(one: Comparison, over: Threshold) -> Notice | None:
     if one.difference is None or not over.passed(one.metered, one.difference):
         return None
-    title = f"{one.provider} charged {one.billed} for {one.key}; metered were {one.metered}"
+    title = f"{one.provider} charged {one.billed} for {one.key}; metered: {one.metered}"
     return Notice(f"charges/{one.key}/{one.billed}", title, _BODY, Severity.WARNING)
 
 
-_BODY = "The ledger was brought to what was charged. See `gpubroker report billed`."
+_BODY = "The ledger was adjusted to the charge. See `gpubroker report billed`."
 
 
 def _about_providers(compared: Sequence[Comparison], over: Threshold) -> Iterator[Notice]:
-    """Many small differences make a large one: by provider and month, told once each."""
+    """Notices of the sums of differences, one for each provider and month."""
     sums: dict[tuple[str, str], tuple[Money, Money]] = {}
     for one in compared:
         if one.difference is not None and one.gone_at is not None:
@@ -287,5 +289,5 @@ def _about_providers(compared: Sequence[Comparison], over: Threshold) -> Iterato
             sums[slot] = (metered + one.metered, difference + one.difference)
     for (provider, month), (metered, difference) in sorted(sums.items()):
         if over.passed(metered, difference):
-            title = f"{provider} charged {metered + difference} in {month}; metered were {metered}"
+            title = f"{provider} charged {metered + difference} in {month}; metered: {metered}"
             yield Notice(f"charges/{provider}/{month}", title, _BODY, Severity.WARNING)

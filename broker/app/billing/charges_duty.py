@@ -1,4 +1,4 @@
-"""The duty of asking providers once a day what they charged, for `broker.app.service.serve`."""
+"""The duty of `broker.app.service.serve` that asks providers for their charges once a day."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ _ASKED = "charges_asked_at"
 
 
 class Charging:
-    """``say``: told of differences over the threshold, and of trouble, once each time it changes."""
+    """``say``: receives each difference over the threshold, and each error, once."""
 
     name = "charging"
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = _LOOK_EVERY) -> None:
-        # A broker belongs to one thread; the store itself may be shared, but not the providers made from it.
-        self._broker = Broker(broker.settings, broker.registries, broker.account)
+        self._broker = Broker(broker.settings, broker.registries, broker.account)  # its own providers for this thread
         self._rounds = Rounds(say, _FIRST_AFTER, every)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set. What goes wrong is said, and tried again with the next look."""
+        """Run until ``stop`` is set. Errors are reported, and the next round tries again."""
         self._rounds.run(self._broker.store, self.once, stop)
 
     def once(self) -> RecordedCharges | None:
-        """Ask, if a day has passed; None before that. Raises `StoreProblem`."""
+        """Ask if a day has passed since the last time; else None. Raises `StoreProblem`."""
         store, now = self._broker.store, self._broker.clock.now()
         asked = store.setting(_ASKED)
         if asked is not None and now - datetime.fromisoformat(asked) < _ASK_EVERY:
             return None
         done = fetch(self._broker)
         store.set_setting(_ASKED, now.isoformat())
-        troubles = {f"{name} does not tell what it charged: {why}" for name, why in done.trouble.items()}
+        troubles = {f"the charges of {name} could not be read: {why}" for name, why in done.trouble.items()}
         self._rounds.tell(troubles | {notice.title for notice in done.alerts})
         return done

@@ -1,19 +1,19 @@
-"""Charges from a CSV file, for providers that tell them in no other way.
+"""Charges from a CSV file, for providers without an API for charges.
 
-The header names the columns, in any order; others are left alone::
+The header names the columns, in any order; other columns are ignored::
 
-    key,starts,ends,amount,provider,line,estimated
-    train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,gpu,no
+key,starts,ends,amount,provider,line,estimated train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,gpu,no
 
-``key``: the attempt's key, as machines are named and tagged; empty for what belongs to no attempt. ``starts`` and
-``ends``: ISO 8601, UTC where no zone is said; or one column ``day``. ``amount``: USD, negative for credits.
-``provider``: or said for the whole file. ``line``: tells several charges for the same time apart. ``estimated``: may
-still change.
+``key``: the attempt's key, by which machines are named and tagged; empty for a charge of no attempt. ``starts`` and
+``ends``: ISO 8601, UTC without a zone; or one column ``day``. ``amount``: USD, negative for credits. ``provider``: may
+be given for the whole file instead. ``line``: distinguishes several charges for the same time. ``estimated``: whether
+the charge may still change.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -25,12 +25,14 @@ from broker.core.values.money import Money
 
 _NEEDED = ("key", "amount")
 _YES, _NO = ("yes", "true", "1"), ("", "no", "false", "0")
-_MOST = Decimal(10) ** 9
+MOST_CHARGED = Decimal(10) ** 9
+"""USD; a larger amount in a file is a mistake."""
+_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d*)?")  # a comma that is no thousands separator may be a decimal comma
 _SHOWN = 20  # problems
 
 
 def read_charges(file: Path, provider: str = "") -> list[Charge]:
-    """The charges of the file, in its order. Raises `InvalidInput` naming every line that is wrong."""
+    """The charges of the file, in its order. Raises `InvalidInput` that names every invalid line."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as text:
             rows = csv.DictReader(text)
@@ -77,14 +79,14 @@ def _charge(row: Mapping[str, str], provider: str) -> Charge:
     if not whose:
         raise ValueError("no provider; expected one, or --provider")
     if provider and whose != provider:
-        raise ValueError(f"of {whose}, in a file of {provider}")
+        raise ValueError(f"provider is {whose!r}; expected {provider!r}, as --provider says")
     if row.get("day"):
         starts = _moment("day", row["day"][:10])
         ends = starts + timedelta(days=1)
     else:
         starts, ends = _moment("starts", row.get("starts", "")), _moment("ends", row.get("ends", ""))
     if ends <= starts:
-        raise ValueError(f"ends {ends.isoformat()} and starts {starts.isoformat()}; expected a time that passes")
+        raise ValueError(f"ends {ends.isoformat()} and starts {starts.isoformat()}; expected an end after the start")
     estimated = row.get("estimated", "").lower()
     if estimated not in (*_YES, *_NO):
         raise ValueError(f"estimated is {estimated!r}; expected yes or no")
@@ -101,10 +103,11 @@ def _moment(name: str, text: str) -> datetime:
 
 
 def _amount(text: str) -> Money:
+    plain = text.removeprefix("$")
     try:
-        amount = Decimal(text.removeprefix("$").replace(",", ""))
+        amount = Decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
     except InvalidOperation:
-        raise ValueError(f"amount is {text!r}; expected USD such as 12.34") from None
-    if not amount.is_finite() or abs(amount) > _MOST:
-        raise ValueError(f"amount is {text!r}; expected USD such as 12.34")
+        amount = Decimal("NaN")
+    if not amount.is_finite() or abs(amount) > MOST_CHARGED:
+        raise ValueError(f"amount is {text!r}; expected USD such as 12.34 or 1,234.56")
     return Money.usd(amount)

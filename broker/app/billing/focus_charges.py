@@ -1,8 +1,9 @@
-"""A provider's FOCUS file as charges by attempt, read row by row: CSV, or Parquet with the extra ``parquet``.
+"""Charges by attempt from a provider's FOCUS file (1.0 to 1.4), read row by row: CSV, or Parquet with the extra
+``parquet``.
 
-Versions 1.0 to 1.4. What one attempt was charged for times that touch is one charge, so that memory grows with attempts
-and not with rows. An attempt is found by the tag ``gpubroker`` of its machine (with a prefix such as ``user:`` or not),
-else by the resource's name or the last part of its id; everything else is one sum for each provider.
+Charges of one attempt for adjoining times are added up, so that memory grows with attempts and not with rows. An
+attempt is identified by the tag ``gpubroker`` of its machine (with or without a prefix such as ``user:``), else by the
+resource's name or the last part of its id. All other charges are one sum for each provider.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from broker.app.billing.charges_file import MOST_CHARGED
 from broker.app.billing.focus_files import load_parquet
 from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
@@ -32,7 +34,7 @@ _AT_ONCE = 10_000  # rows of Parquet
 _MICROS = Decimal(10) ** 6
 _NOTHING = {"", "NULL", "null", "None"}
 
-# What large providers call themselves in their files, and what they are called here.
+# The names of large providers in their files, and their names here.
 _CALLED = {
     "amazon web services": "aws",
     "amazon": "aws",
@@ -48,7 +50,7 @@ _CALLED = {
 
 @dataclass(slots=True)
 class _Stretch:
-    """A time (UTC) without gaps and what was charged for it (USD): files have more digits than micro-dollars."""
+    """A time (UTC) without gaps and its charges (USD); a Decimal, because files have more digits than micro-dollars."""
 
     starts: datetime
     ends: datetime
@@ -57,7 +59,7 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Summed:
-    """What was charged by provider and key, in stretches of time."""
+    """Charges by provider and key, in stretches of time."""
 
     stretches: dict[tuple[str, str], list[_Stretch]] = field(default_factory=dict)
 
@@ -78,8 +80,8 @@ class _Summed:
 
 
 def read_focus_charges(file: Path) -> list[Charge]:
-    """What the file says was billed (BilledCost), by provider and attempt. Raises `InvalidInput` with the row, and
-    `MissingExtra` for Parquet."""
+    """The billed cost (BilledCost, USD) by provider and attempt. Raises `InvalidInput` with the row, and `MissingExtra`
+    for Parquet."""
     rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
     summed = _Summed()
     try:
@@ -152,7 +154,7 @@ def _tags(value: Any) -> Mapping[str, Any]:
     try:
         found = json.loads(_text(value) or "{}")
     except ValueError:
-        return {}  # what cannot be read names nobody
+        return {}  # unreadable tags identify no attempt
     return found if isinstance(found, dict) else {}
 
 
@@ -164,7 +166,7 @@ def _stretch(row: Mapping[str, Any], where: str) -> _Stretch:
         amount = Decimal(str(row["BilledCost"]))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite():
+    if not amount.is_finite() or abs(amount) > MOST_CHARGED:
         raise InvalidInput(f"BilledCost is {row['BilledCost']!r}; expected an amount in USD", where=where)
     starts, ends = (_moment(row, column, where) for column in ("ChargePeriodStart", "ChargePeriodEnd"))
     return _Stretch(starts, max(ends, starts + timedelta(microseconds=1)), amount)

@@ -1,5 +1,5 @@
-"""FOCUS files: CSV, and Parquet with the extra ``parquet``. Rows are written as they come; a file appears under its
-name once it is complete, readable for its owner alone."""
+"""Writing FOCUS files: CSV, and Parquet with the extra ``parquet``. Rows are written as they come. A file gets its name
+once it is complete, and only its owner can read it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any, Protocol
 
 from broker.core.errors import InvalidInput, MissingExtra
@@ -25,7 +26,7 @@ Row = Mapping[str, Value]
 
 
 def check_ending(out: Path) -> None:
-    """Raises `InvalidInput` for a name that ends in none of `FORMATS`."""
+    """Raises `InvalidInput` for a name without one of the endings `FORMATS`."""
     if out.suffix.lower() not in FORMATS:
         hint = f"end in {' or '.join(FORMATS)}"
         raise InvalidInput(f"cannot write {out.suffix or 'a file without an ending'}", where=str(out), hint=hint)
@@ -39,9 +40,8 @@ class FocusWriter(Protocol):
 
 @contextmanager
 def writing(out: Path, version: str) -> Iterator[FocusWriter]:
-    """A writer of the file, in the format that its name ends with. After an exception there is no file, and one that
-    was there before is as it was. Raises `InvalidInput` for another ending or a place that cannot be written, and
-    `MissingExtra`."""
+    """A writer of the file, in the format of its ending. An exception leaves no file, or the previous one unchanged.
+    Raises `InvalidInput` for another ending or a folder that is not writable, and `MissingExtra`."""
     check_ending(out)
     open_writer = _csv_writer if out.suffix.lower() == ".csv" else _parquet_writer
     with drafted(out) as draft, open_writer(draft, version) as writer:
@@ -50,17 +50,20 @@ def writing(out: Path, version: str) -> Iterator[FocusWriter]:
 
 @contextmanager
 def drafted(out: Path) -> Iterator[Path]:
-    """A private file that takes the name ``out`` once it is complete; after an exception it is gone. Raises
-    `InvalidInput` for a place that cannot be written."""
-    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
+    """A private temporary file that is renamed to ``out`` at the end, and deleted after an exception. Raises
+    `InvalidInput` for a folder that is not writable."""
+    draft: Path | None = None
     try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        descriptor, name = mkstemp(".draft", f".{out.name}.", out.parent)  # mode 0600; a new file, never a link
+        os.close(descriptor)
+        draft = Path(name)
         yield draft
         draft.replace(out)
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(out)) from error
     finally:
-        draft.unlink(missing_ok=True)
+        if draft is not None:
+            draft.unlink(missing_ok=True)
 
 
 class _CsvWriter:
@@ -118,7 +121,7 @@ class _ParquetWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has come since."""
+        """Write the rows that are buffered."""
         if self._rows:
             columns = [
                 self._arrow.array(_values(self._rows, name, kind), self._schema.field(number).type)

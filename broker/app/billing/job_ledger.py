@@ -10,7 +10,7 @@ from broker.ledger.entries import Account
 
 
 def job_ledger(broker: Broker, view: JobView) -> JobLedger:
-    """What was spent because of the job, in posting order. Raises `UnreadableJob`."""
+    """The spending entries of the job, in posting order. Raises `UnreadableJob`."""
     with broker.store.reading() as look:
         spent = [entry for entry in look.entries(view.id) if entry.account is Account.SPENT]
     attempts = {attempt.number: attempt for attempt in every_attempt(broker, view)}

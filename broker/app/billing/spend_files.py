@@ -18,11 +18,11 @@ _COUNTS = ("attempts", "jobs")
 
 
 def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) -> None:
-    """Write every row. Raises `InvalidInput` for another ending, for a file that there is already and for a place that
-    cannot be written, and `MissingExtra`."""
+    """Write every row. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
+    and `MissingExtra`."""
     check_ending(out)
     if out.exists():
-        raise InvalidInput("there is such a file", where=str(out), hint="write to another one")
+        raise InvalidInput("the file exists already", where=str(out), hint="name another file")
     header = [*dimensions, *_MONEY, *_HOURS, *_COUNTS]
     if out.suffix.lower() == ".csv":
         with drafted(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:

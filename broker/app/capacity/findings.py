@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from math import floor
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.advise.rules_of_thumb import active
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.app.capacity.use import HOUR, Stretch, cheapest, full_hour, has_current_price, hourly, usd
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.economics.rules import RulesOfThumb
@@ -18,9 +18,7 @@ from broker.economics.units import HOURS_PER_MONTH
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
-_HOUR = timedelta(hours=1)
 _RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
-Stretch = tuple[datetime, datetime, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
     offers = broker.store.offers(OfferQuery(accelerators=tuple(names))) if names else []
     uses, found, notes = [], list[CapacityFinding](), list[str]()
     for name in names:
-        mine = [offer for offer in offers if offer.accelerator == name and _counts(offer, now)]
+        mine = [offer for offer in offers if offer.accelerator == name and has_current_price(offer, now)]
         own = [holding for holding in held if holding.accelerator == name]
         use = _use(name, ran.get(name, _Ran([], [])), own, mine, rules, since, now, notes)
         if use is None:
@@ -86,7 +84,7 @@ def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
             ran.every.append(stretch)
             if one.capacity_type in _RENTED and one.price_per_gpu is not None:
                 ran.rented.append(stretch)
-                hours = stretch[2] * ((end - stretch[0]) / _HOUR)
+                hours = stretch[2] * ((end - stretch[0]) / HOUR)
                 ran.gpu_hours += hours
                 ran.usd += hours * float(one.price_per_gpu.dollars)
     return found
@@ -103,12 +101,12 @@ def _use(
     notes: list[str],
 ) -> AcceleratorUse | None:
     """The hours of one accelerator with its prices; None where no price of renting is known."""
-    on_demand = _cheapest(offers, CapacityType.ON_DEMAND)
+    on_demand = cheapest(offers, CapacityType.ON_DEMAND)
     rent = ran.usd / ran.gpu_hours if ran.usd else None
     if rent is not None:
         notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, as was paid on average for what ran")
     elif on_demand is not None:
-        rent = _usd(on_demand)
+        rent = usd(on_demand)
         kind = "the list price" if on_demand.reference else "the cheapest price"
         notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, {kind} on demand")
     else:
@@ -118,9 +116,9 @@ def _use(
     reserved = [holding for holding in held if holding.kind is not HoldingKind.OWNED]
     # Use is known from the first hour of which anything is: what is added today takes nothing away from that.
     known = [*(stretch[0] for stretch in ran.every), *(holding.starts for holding in held)]
-    begins = _full_hour(max(since, min(known, default=since)))
-    until = _full_hour(now)
-    hours = (until - begins) // _HOUR
+    begins = full_hour(max(since, min(known, default=since)))
+    until = full_hour(now)
+    hours = (until - begins) // HOUR
     if hours < 1:
         notes.append(f"{name}: left out, less than an hour of use is known")
         return None
@@ -129,7 +127,7 @@ def _use(
 
     def there(holding: Holding) -> int:
         """For how many of these hours it is held."""
-        return min(max((until - holding.starts) // _HOUR, 0), hours)
+        return min(max((until - holding.starts) // HOUR, 0), hours)
 
     owned.sort(key=there, reverse=True)
     reserved.sort(key=there, reverse=True)
@@ -148,16 +146,16 @@ def _use(
             f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${rules.kwh_usd:g} a kWh, PUE"
             f" {rules.pue:g}); what they draw idle is not counted"
         )
-    offer = _cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
+    offer = cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
     return AcceleratorUse(
         accelerator=name,
-        demand=_hourly(ran.every, begins, hours),
-        rented=_hourly(ran.rented, begins, hours),
+        demand=hourly(ran.every, begins, hours),
+        rented=hourly(ran.rented, begins, hours),
         owned=sum(holding.gpus for holding in owned),
         reserved=sum(holding.gpus for holding in reserved),
         rent=rent,
         held_usd=_mean(paid, [holding.usd_per_gpu_hour for holding in paid]),
-        reserve_usd=None if offer is None else _usd(offer),
+        reserve_usd=None if offer is None else usd(offer),
         own_usd=_mean(judged, [holding.usd_per_gpu_hour for holding in judged]),
         term_hours=None if offer is None else (offer.term_months or 0) * HOURS_PER_MONTH,
         owned_for=[there(holding) for holding in owned for _ in range(holding.gpus)],
@@ -172,37 +170,3 @@ def _mean(holdings: Sequence[Holding], prices: Sequence[float]) -> float | None:
     if not gpus:
         return None
     return sum(holding.gpus * price for holding, price in zip(holdings, prices, strict=True)) / gpus
-
-
-def _hourly(stretches: Iterable[Stretch], begins: datetime, hours: int) -> tuple[int, ...]:
-    """GPUs at work in each hour: the mean over it, to whole GPUs."""
-    sums = [0.0] * hours
-    for start, end, gpus in stretches:
-        at, last = max(start, begins), min(end, begins + hours * _HOUR)
-        while at < last:
-            index = (at - begins) // _HOUR
-            edge = min(last, begins + (index + 1) * _HOUR)
-            sums[index] += gpus * ((edge - at) / _HOUR)
-            at = edge
-    return tuple(floor(gpus + 0.5) for gpus in sums)
-
-
-def _full_hour(at: datetime) -> datetime:
-    return at.replace(minute=0, second=0, microsecond=0)
-
-
-def _counts(offer: Offer, now: datetime) -> bool:
-    """Whether its price says what renting or reserving costs now."""
-    gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-    stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-    believed = offer.doubt is None and offer.has_valid_price()
-    return offer.money is MoneyKind.CASH and believed and not gone and not stale
-
-
-def _cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:
-    return min((offer for offer in offers if offer.capacity_type is kind), key=_usd, default=None)
-
-
-def _usd(offer: Offer) -> float:
-    price = offer.price_per_gpu
-    return float(price.dollars) if price is not None else float("inf")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from math import floor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.app.capacity.use import HOUR, Stretch, cheapest, full_hour, has_current_price, hourly, usd
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
 from broker.economics.reserve.costs import BurstPrices
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.backtest.reserve.demand import Demand
 
-_HOUR = timedelta(hours=1)
 ALL = ""
 """Where a price is stated for every accelerator."""
 
@@ -135,9 +134,7 @@ def demand_of_files(
                 raise InvalidInput(f"two series for {called}", where=str(path), hint="name them: --demand H100=FILE")
             found[called] = list(series.hours)
             notes += [f"{called}: {note}" for note in series.notes]
-            ends = (
-                f", which was {series.starts + len(series.hours) * _HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
-            )
+            ends = f", which was {series.starts + len(series.hours) * HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
             notes.append(f"{called}: the end of the file{ends} is taken as now")
     return found, notes
 
@@ -146,8 +143,7 @@ def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
     """What ran here up to now, from the attempts on record: the mean over each hour, to whole GPUs, from the first use
     on and not from before ``since``. Simulated machines do not count. Raises InvalidInput when nothing ran."""
     now = broker.clock.now()
-    until = now.replace(minute=0, second=0, microsecond=0)
-    stretches: dict[str, list[tuple[datetime, datetime, int]]] = {}
+    stretches: dict[str, list[Stretch]] = {}
     rented: dict[tuple[str, CapacityType], float] = {}
     attempts = 0
     with broker.store.reading() as look:
@@ -159,9 +155,12 @@ def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
             begin = max(one.since, since)
             stretches.setdefault(one.accelerator, []).append((begin, end, one.gpus))
             key = (one.accelerator, one.capacity_type)
-            rented[key] = rented.get(key, 0.0) + one.gpus * ((end - begin) / _HOUR)
-    found = {name: _hourly(used, until) for name, used in sorted(stretches.items())}
-    found = {name: hours for name, hours in found.items() if hours}
+            rented[key] = rented.get(key, 0.0) + one.gpus * ((end - begin) / HOUR)
+    found = {}
+    for name, used in sorted(stretches.items()):
+        first = full_hour(min(start for start, _, _ in used))
+        if (hours := (full_hour(now) - first) // HOUR) > 0:
+            found[name] = list(hourly(used, first, hours))
     if not found:
         raise InvalidInput(
             f"no GPU job ran for an hour since {since.astimezone(UTC):%Y-%m-%d}",
@@ -176,20 +175,6 @@ def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: s
     return spot / either if either else 0.0
 
 
-def _hourly(stretches: Iterable[tuple[datetime, datetime, int]], until: datetime) -> list[int]:
-    used = list(stretches)
-    first = min(start for start, _, _ in used).replace(minute=0, second=0, microsecond=0)
-    hours = [0.0] * max((until - first) // _HOUR, 0)
-    for start, end, gpus in used:
-        at = start
-        while at < min(end, until):
-            index = (at - first) // _HOUR
-            edge = min(end, first + (index + 1) * _HOUR)
-            hours[index] += gpus * ((edge - at) / _HOUR)
-            at = edge
-    return [floor(gpus + 0.5) for gpus in hours]
-
-
 def _offers(
     broker: Broker, accelerators: Iterable[str], providers: Sequence[str], now: datetime
 ) -> dict[str, list[Offer]]:
@@ -197,26 +182,13 @@ def _offers(
     names = tuple(accelerators)
     found: dict[str, list[Offer]] = {name: [] for name in names}
     for offer in broker.store.offers(OfferQuery(accelerators=names, providers=tuple(providers))):
-        gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-        stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-        believed = offer.doubt is None and offer.has_valid_price()
-        if offer.money is MoneyKind.CASH and believed and not gone and not stale:
+        if has_current_price(offer, now):
             found[str(offer.accelerator)].append(offer)
     seen = {offer.provider for offers in found.values() for offer in offers}
     for name in providers:
         if name not in seen and name not in broker.registries.providers:
             raise UnknownName("provider", name, [*broker.registries.providers, *seen], where="--provider")
     return found
-
-
-def _cheapest(offers: Iterable[Offer]) -> Offer | None:
-    return min(offers, key=_usd, default=None)
-
-
-def _usd(offer: Offer) -> float:
-    price = offer.price_per_gpu
-    assert price is not None
-    return float(price.dollars)
 
 
 def _stated(prices: Mapping[str, float], accelerator: str) -> float | None:
@@ -228,8 +200,8 @@ def _market(
 ) -> BurstPrices:
     def price(kind: CapacityType, given: Mapping[str, float]) -> float | None:
         said = _stated(given, accelerator)
-        best = _cheapest(offer for offer in offers[accelerator] if offer.capacity_type is kind)
-        return said if said is not None else None if best is None else _usd(best)
+        best = cheapest(offers[accelerator], kind)
+        return said if said is not None else None if best is None else usd(best)
 
     on_demand = price(CapacityType.ON_DEMAND, stated.on_demand)
     if on_demand is None:
@@ -259,14 +231,14 @@ def _options(
             if offer.capacity_type is CapacityType.RESERVED and offer.term_months:
                 by_term.setdefault(offer.term_months, []).append(offer)
         for months, sold in sorted(by_term.items()):
-            best = min(sold, key=_usd)
+            best = min(sold, key=usd)
             name = f"{best.provider}/{best.region} {best.instance_type}, {months} months"
-            yield PurchaseOption(name, round(months * HOURS_PER_MONTH), _usd(best))
+            yield PurchaseOption(name, round(months * HOURS_PER_MONTH), usd(best))
     own = _stated(stated.own, accelerator)
     if own is not None:
-        usd = positive("purchase price", own, "USD") / positive("life", stated.life_hours, "h") + stated.energy
+        hourly_usd = positive("purchase price", own, "USD") / positive("life", stated.life_hours, "h") + stated.energy
         yield PurchaseOption(
-            f"bought, used for {_days(stated.life_hours)}", round(stated.life_hours), usd, HoldingKind.OWNED
+            f"bought, used for {_days(stated.life_hours)}", round(stated.life_hours), hourly_usd, HoldingKind.OWNED
         )
 
 

@@ -1,1 +1,1 @@
-"""What works on this machine, what is missing, and how to fix it."""
+"""Checks of this machine: what works, what is missing, and how to fix it."""

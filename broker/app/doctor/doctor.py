@@ -1,4 +1,4 @@
-"""What works here, what is missing, and how to mend it."""
+"""Checks of this machine: what works, what is missing, and how to fix it."""
 
 from __future__ import annotations
 
@@ -51,9 +51,8 @@ _EXTRAS = {
 
 
 def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
-    """Everything, one finding after the other, what others depend on first. Contacts no provider, changes nothing but
-    that it creates a store and a folder for runs where there is none. What needs the store is left out when that
-    cannot be used: it would say the same again."""
+    """All findings, one after another; what others depend on comes first. Contacts no provider; creates the store and
+    the folder for run folders if they do not exist. If the store cannot be used, findings that need it are left out."""
     yield _python()
     yield from _extras()
     yield from _variables(os.environ)
@@ -81,19 +80,19 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
 
 
 def prove(broker: Broker) -> Iterator[DoctorFinding]:
-    """Make every projection anew from the events and compare; check the ledger. What differed is mended by it."""
+    """Rebuild every projection from the events, compare, and check the ledger. Rebuilding corrects what differed."""
     found = broker.store.prove()
     if found.differing:
-        message = f"the projections of {', '.join(found.differing)} differed from the events; they have been made anew"
+        message = f"the projections of {', '.join(found.differing)} differed from the events; they have been rebuilt"
         yield DoctorFinding("rebuild", Health.PROBLEM, message, "please report this", {"differed": found.differing})
     else:
-        message = f"rebuilding {found.jobs:,} jobs from their events gives what is kept"
+        message = f"rebuilding {found.jobs:,} jobs from their events gives the stored projections"
         yield DoctorFinding("rebuild", Health.OK, message, facts={"jobs": found.jobs, "differed": []})
     if found.sums_differing:
-        message = f"{found.sums_differing} sums of what was spent differed from the entries; they have been made anew"
+        message = f"{found.sums_differing} spending sums differed from the ledger entries; they have been rebuilt"
         yield DoctorFinding("sums", Health.PROBLEM, message, "please report this", {"differed": found.sums_differing})
     else:
-        message = f"{found.sums:,} sums that budgets go by are what the entries add up to"
+        message = f"{found.sums:,} spending sums equal the ledger entries"
         yield DoctorFinding("sums", Health.OK, message, facts={"sums": found.sums, "differed": 0})
     faults = ledger_faults(broker)
     health = Health.PROBLEM if faults else Health.OK
@@ -119,7 +118,7 @@ def _own_version() -> str:
 
 
 def _extras() -> Iterator[DoctorFinding]:
-    """What is installed, each by itself; what is not, in one finding: most people need few of them."""
+    """A finding for each installed extra, and one for all others, because most people need few of them."""
     missing = {}
     for extra, (module, adds) in _EXTRAS.items():
         if _there(module):
@@ -140,13 +139,13 @@ def _there(module: str) -> bool:
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    """Variables that look like settings and are none."""
+    """Environment variables that look like settings but are not."""
     for name, sentence in unknown_variables(environment).items():
         yield DoctorFinding("settings", Health.NOTE, sentence, "unset it, or correct it", {"variable": name})
 
 
 def _disk(folder: Path, setting: str) -> DoctorFinding:
-    """The room on the disk of a folder, or of the nearest one above it that exists."""
+    """The free space on the disk of a folder; if it does not exist, of its nearest existing parent."""
     found = folder
     while not found.exists():
         found = found.parent
@@ -167,7 +166,7 @@ def _disk(folder: Path, setting: str) -> DoctorFinding:
 
 
 def _store_folder(broker: Broker) -> Path | None:
-    """Where a SQLite store lies that is not in the home folder."""
+    """The folder of a SQLite store that is not in the home folder."""
     url = broker.settings.store or ""
     folder = Path(url.partition(":///")[2].partition("?")[0]).absolute().parent
     if not url.startswith("sqlite:") or folder == broker.settings.home.absolute():
@@ -176,7 +175,7 @@ def _store_folder(broker: Broker) -> Path | None:
 
 
 def _runs(broker: Broker) -> DoctorFinding:
-    """Where run folders and checkpoints go, without what a login in the URL would give away."""
+    """Where run folders and checkpoints go. Logins in the URL are not shown."""
     parts = urlsplit(broker.settings.runs_url)
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
     facts = {"url": shown, "local": parts.scheme == "file"}
@@ -188,27 +187,25 @@ def _runs(broker: Broker) -> DoctorFinding:
             "runs", Health.PROBLEM, f"run folders cannot be kept in {shown}: {error.message}", fix, facts
         )
     if parts.scheme == "file":
-        message = f"run folders and checkpoints lie on this machine ({parts.path}): enough for local and owned capacity"
+        message = f"run folders and checkpoints are on this machine ({parts.path}): enough for local and owned capacity"
         return DoctorFinding(
             "runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts
         )
-    return DoctorFinding(
-        "runs", Health.OK, f"run folders and checkpoints lie in {shown}; not written to now", facts=facts
-    )
+    return DoctorFinding("runs", Health.OK, f"run folders and checkpoints are in {shown}; not tried now", facts=facts)
 
 
 def _try_runs(url: str) -> None:
-    """Write a little where run folders lie; of a place elsewhere only see that it can be named. Raises `BrokerError`
-    (`InvalidInput`, `Unreachable`)."""
+    """Write a small file where run folders are; of a remote place, only check the URL. Raises `InvalidInput`,
+    `Unreachable`."""
     parts = urlsplit(url)
     if parts.scheme != "file":
-        from broker.runfolder.runfolder import RunFolder  # brings the object store along
+        from broker.runfolder.runfolder import RunFolder  # imports the object store
 
         RunFolder(url, "doctor")
         return
     folder = Path(unquote(parts.path))
     try:
-        for one in (folder.parent, folder):  # the mode is not that of parents
+        for one in (folder.parent, folder):  # mkdir does not apply the mode to parents
             one.mkdir(parents=True, exist_ok=True, mode=0o700)
         with TemporaryFile(dir=folder) as file:
             file.write(b"gpubroker" * 1000)
@@ -219,7 +216,7 @@ def _try_runs(url: str) -> None:
 
 
 def _machines(broker: Broker) -> Iterator[DoctorFinding]:
-    """What this machine itself offers, and what other local sources do."""
+    """The accelerators of this machine and of other local sources."""
     for name in broker.registries.local_providers:
         try:
             provider = broker.provider(name)
@@ -261,7 +258,7 @@ def _reconciler(broker: Broker) -> DoctorFinding:
     if runs:
         return DoctorFinding("reconciler", Health.OK, "running", facts=facts)
     if left:
-        message = "not running, though jobs need it: they go on, but nothing is re-placed or settled"
+        message = "not running, although jobs need it: they continue, but none is re-placed or settled"
         return DoctorFinding(
             "reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts
         )
@@ -269,13 +266,13 @@ def _reconciler(broker: Broker) -> DoctorFinding:
 
 
 def _unreadable(broker: Broker) -> Iterator[DoctorFinding]:
-    """The open jobs that this version cannot read: nobody looks after them from here."""
+    """The open jobs that this version cannot read and therefore does not reconcile."""
     with broker.store.reading() as look:
         look.unclosed()
         found = look.unreadable
     for one in found:
         facts = {"job": one.job_id, "newer": one.newer}
-        message = f"{one.message}; it is left alone: its money stays held, its machines run on as far as that reaches"
+        message = f"{one.message}; it is not reconciled: its money stays held, its machines run until that is used up"
         yield DoctorFinding("job", Health.PROBLEM, message, one.hint, facts)
 
 
@@ -284,7 +281,7 @@ def _policy(broker: Broker) -> Iterator[DoctorFinding]:
         active, policy = broker.store.active_policy(), broker.policy()
     except InvalidInput as error:
         message = f"the active policy cannot be read by this version: {error}"
-        yield DoctorFinding("policy", Health.PROBLEM, message, "mend the files, then `gpubroker policy apply FILES`")
+        yield DoctorFinding("policy", Health.PROBLEM, message, "fix the files, then `gpubroker policy apply FILES`")
         return
     if active is None:
         message = "none is active: nothing that costs real money is launched"
@@ -312,7 +309,7 @@ def _engines(broker: Broker) -> Iterator[DoctorFinding]:
 
 
 def _notify(broker: Broker) -> Iterator[DoctorFinding]:
-    """Who is told of alerts. Addresses are looked at, and nobody is contacted."""
+    """The recipients of alerts. Addresses are checked without contacting anybody."""
     targets = broker.settings.notify
     for name, address in targets.items():
         facts = {"target": name, "address": notify.shown(address), "setting": notify.variable(name)}

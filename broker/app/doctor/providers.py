@@ -1,5 +1,5 @@
-"""How each provider is set up: where it asks, which setting changes that, which logins it found and what further ones
-would add; and how its last poll went."""
+"""The setup of each provider: its endpoints and their settings, the logins found, what other logins would add, and the
+result of its last poll."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.store.records import PollRun, PollStatus
 
 @runtime_checkable
 class DescribesSetup(Protocol):
-    """A provider (or the module it is in) that can tell how it is set up."""
+    """A provider (or its module) that describes its setup."""
 
     def describe_setup(self) -> Mapping[str, Any]:
         """``endpoints``: name → {url, setting}; ``logins``: name → {found, how, adds}. Contacts nobody, holds no
@@ -28,7 +28,7 @@ class DescribesSetup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address in force, the setting that changes it, the one for its certificates (``tls``), and whether it was
+    """One address in use, the setting that changes it, the setting for its certificates (``tls``), and whether it was
     changed."""
 
     name: str
@@ -40,7 +40,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class LoginSetup:
-    """One login: whether it was found (``where``), how to give it, and what it adds to what is there without."""
+    """One login: whether and where it was found, how to configure it, and what it adds."""
 
     name: str
     found: bool
@@ -61,13 +61,13 @@ class Setup:
 
     @property
     def missing(self) -> list[LoginSetup]:
-        """The logins that were not found; those that are given and add as one, once."""
+        """The logins that were not found, without duplicates that are configured alike and add the same."""
         found = {(login.how, login.adds): login for login in reversed(self.logins) if not login.found}
         return list(reversed(found.values()))
 
 
 def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
-    """One finding a provider; its `Setup` is among the facts."""
+    """One finding for each provider; its `Setup` is among the facts."""
     polls, now = broker.store.last_polls(), broker.clock.now()
     for name in broker.registries.providers:
         try:
@@ -92,7 +92,7 @@ def _asked(setup: Setup, last: PollRun | None, now: datetime) -> DoctorFinding:
     if not last.error:
         offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
         return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
-    # What nobody has set up is not broken; a login that was given and is refused is.
+    # A provider without a login is not broken; one whose login is refused is.
     unset = last.status is PollStatus.EXTRA_MISSING or (
         last.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
     )
@@ -107,7 +107,7 @@ def _facts(setup: Setup) -> dict[str, Any]:
 
 
 def _setup(broker: Broker, name: str, provider: object) -> Setup:
-    """The endpoints in force and the logins found, where the provider or its module tells them."""
+    """The endpoints in use and the logins found, if the provider or its module describes them."""
     module = import_module(type(provider).__module__)
     told = next((source for source in (provider, module) if isinstance(source, DescribesSetup)), None)
     described = told.describe_setup() if told is not None else {}

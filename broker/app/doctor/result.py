@@ -1,4 +1,4 @@
-"""What `gpubroker doctor` finds, one thing at a time."""
+"""The findings of `gpubroker doctor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing looked at: what it is, and how to mend it when it is not right. ``facts``: for programs."""
+    """One checked thing: its state, and how to fix it. ``facts``: details for programs."""
 
     area: str
     health: Health
@@ -28,5 +28,5 @@ class DoctorFinding:
 
 
 def healthy(findings: Sequence[DoctorFinding]) -> bool:
-    """Whether nothing is broken; notes are fine."""
+    """Whether no finding is a problem."""
     return all(finding.health is not Health.PROBLEM for finding in findings)

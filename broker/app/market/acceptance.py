@@ -1,4 +1,4 @@
-"""What a person accepts of prices that are in doubt."""
+"""Accepting doubtful prices on a person's word."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ log = logging.getLogger(__name__)
 def accept_prices(
     broker: Broker, provider: str, pools: Sequence[str] = (), *, by: Actor, note: str = ""
 ) -> AcceptedDoubts:
-    """Believe what the adapter ``provider`` last told, on the word of the person ``by``, which is on record with the
-    offers concerned: what is missing is gone, odd prices are true. With ``pools``, only of these.
-
-    Raises `UnknownName` for a provider that was never polled, `InvalidInput` where nothing is in doubt.
-    """
+    """Accept the last poll of ``provider`` on the word of ``by``: missing offers are gone, odd prices are right.
+    Recorded with the offers concerned. ``pools``: only these. Raises `UnknownName` for a provider that was never
+    polled, `InvalidInput` if nothing is in doubt."""
     polled = broker.store.last_polls()
     if provider not in polled:
         raise UnknownName("provider", provider, polled)

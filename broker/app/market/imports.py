@@ -1,21 +1,21 @@
-"""Importing a catalogue file: prices that somebody gathered into a table, as a dated source of one provider.
+"""Importing a catalogue file: a table of prices as a dated source of one provider.
 
-An import is a poll of its own, ``csv:NAME``: what a newer file no longer lists is no longer offered from that file's
-date on; other sources of the same provider stay. Its prices are as of the file's date and obey an age limit as live
-ones do, so that a stale table is shown and not launched on; they are no reference prices, which have no limit and need
-the policy's leave.
+An import is a poll of its own, ``csv:NAME``: an offer that a newer file does not list ends at that file's date; other
+sources of the same provider are not affected. Imported prices hold as of the file's date and have a maximum age like
+live prices, so that no job starts on a stale table. They are no reference prices, which have no maximum age and need a
+policy's permission.
 
-A file tells of one moment: of several rows of one offer with dates of their own the newest counts, the others are told.
-What an earlier file lacked is back from the date of the file that has it again, or of its row where that is after the
-end. What a row said of a day after its file's ends just after that day at the earliest.
-History is made of several files, the oldest imported first.
+A file describes one moment: of several dated rows of one offer the newest counts, and the others are reported. An offer
+that an earlier file lacked starts again at the date of the new file, or of its row if that is later. An offer from a
+row dated after its file ends just after that date at the earliest. For a history, import several files, the oldest
+first.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +25,17 @@ from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-# Sources of offers that are no clouds, and one that is called otherwise than the cloud whose prices it asks for.
-_NO_CLOUDS = frozenset({SANDBOX, "owned", "slurm", "pricebook", "gpuhunt", "csv"})
-_ONE_MOMENT = "the newest counts; for history import a file for each moment, with --dated"
-_CALLED_OTHERWISE = {"lambda_cloud": "lambda"}
+_NO_CLOUDS = frozenset({SANDBOX, "owned", "slurm", "pricebook", "gpuhunt", "csv"})  # sources of offers, not clouds
+_ONE_MOMENT = "the newest counts; for a history, import one file for each moment, with --dated"
+_CALLED_OTHERWISE = {"lambda_cloud": "lambda"}  # providers whose offers have another name
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import brought. ``dated``: as of when its prices hold (UTC); ``by_file``: that is the file's modification
-    time. ``stale``: how many offers are past their age limit already. ``samples``: one detail for each reason.
-    ``meant``: the known provider that a name new to this store resembles, as a sentence; empty otherwise."""
+    """The result of an import. ``dated``: the time as of which its prices hold (UTC); ``by_file``: whether that is the
+    file's modification time. ``stale``: the number of offers beyond their maximum age. ``samples``: a detail for each
+    reason of a skipped row. ``meant``: a suggestion if the provider is new to this store and its name resembles a known
+    one; else empty."""
 
     provider: str
     file: Path
@@ -54,24 +54,13 @@ class Imported:
 
 
 def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime | None = None) -> Imported:
-    """Read ``file`` as prices of ``provider`` at ``dated`` (the file's modification time otherwise) and store them.
+    """Read ``file`` as prices of ``provider`` at ``dated`` (UTC; default: the file's modification time) and store them,
+    all or none. Idempotent.
 
-    All or nothing; the same file again changes nothing. Raises `InvalidInput` for a name that no provider can have, a
-    file in no known layout, of another currency, without a usable row, from the future, or older than what was imported
-    of this provider before.
+    Raises `InvalidInput` for a name that no provider can have, and for a file with an unknown layout, another currency,
+    no usable row, a date in the future, or a date before the last import of this provider.
     """
-    if not _NAME.fullmatch(provider):
-        raise InvalidInput(
-            f"{provider!r} cannot be a provider's name", where="--provider", hint="small letters and digits, as in aws"
-        )
-    if provider in _NO_CLOUDS:
-        raise InvalidInput(f"{provider!r} is no cloud whose prices could be imported", where="--provider")
-    if provider in _CALLED_OTHERWISE:
-        raise InvalidInput(
-            f"offers of {provider!r} are called {_CALLED_OTHERWISE[provider]!r}",
-            where="--provider",
-            hint=f"--provider {_CALLED_OTHERWISE[provider]}",
-        )
+    _check_provider(provider)
     now = broker.clock.now()
     at = _date(file, dated, now)
     catalogue = broker.registries.open_catalogue(file, provider=provider, dated=at, now=now)
@@ -80,28 +69,14 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
     known = before is not None or provider in broker.registries.providers
     if before and datetime.fromisoformat(before) > at:
         raise InvalidInput(
-            f"dated {_short(at)}, and prices of {_short(datetime.fromisoformat(before))} were imported before",
+            f"dated {_short(at)}, but prices of {_short(datetime.fromisoformat(before))} were imported before",
             where=str(file),
-            hint="say as of when its prices hold with --dated, if the file's own time is wrong; the oldest first",
+            hint="import the oldest file first; if the file's time is wrong, give the date of its prices with --dated",
         )
-    newest: dict[str, Offer] = {}
-    skipped: Counter[str] = Counter()
-    samples: dict[str, str] = {}
-    for row in catalogue.offers(OfferQuery()):
-        if isinstance(row, SkippedRow):
-            skipped[row.reason] += 1
-            samples.setdefault(row.reason, row.detail)
-            continue
-        other = newest.get(row.id)
-        if other is not None:
-            older, row = sorted((other, row), key=lambda offer: offer.as_of)
-            skipped["older_row"] += 1
-            samples.setdefault("older_row", f"{row.id}, as of {_short(older.as_of)}; {_ONE_MOMENT}")
-        newest[row.id] = row
-    offers = list(newest.values())
+    offers, skipped, samples = _newest_rows(catalogue.offers(OfferQuery()))
     if not offers:
         why = "; ".join(f"{count} × {reason} ({samples[reason]})" for reason, count in skipped.most_common(3))
-        raise InvalidInput(f"no row of it can be used: {why}", where=str(file))
+        raise InvalidInput(f"no row can be used: {why}", where=str(file))
     finished = broker.clock.now()
     run = broker.store.record_poll(
         f"csv:{provider}",
@@ -131,8 +106,42 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
     )
 
 
+def _check_provider(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} cannot be a provider's name", where="--provider", hint="lower-case letters and digits, as in aws"
+        )
+    if name in _NO_CLOUDS:
+        raise InvalidInput(f"{name!r} is no cloud whose prices could be imported", where="--provider")
+    if name in _CALLED_OTHERWISE:
+        raise InvalidInput(
+            f"offers of {name!r} are called {_CALLED_OTHERWISE[name]!r}",
+            where="--provider",
+            hint=f"--provider {_CALLED_OTHERWISE[name]}",
+        )
+
+
+def _newest_rows(rows: Iterable[Offer | SkippedRow]) -> tuple[list[Offer], Counter[str], dict[str, str]]:
+    """The newest row of each offer; the skipped rows by reason, and a detail for each reason."""
+    newest: dict[str, Offer] = {}
+    skipped: Counter[str] = Counter()
+    samples: dict[str, str] = {}
+    for row in rows:
+        if isinstance(row, SkippedRow):
+            skipped[row.reason] += 1
+            samples.setdefault(row.reason, row.detail)
+            continue
+        other = newest.get(row.id)
+        if other is not None:
+            older, row = sorted((other, row), key=lambda offer: offer.as_of)
+            skipped["older_row"] += 1
+            samples.setdefault("older_row", f"{row.id}, as of {_short(older.as_of)}; {_ONE_MOMENT}")
+        newest[row.id] = row
+    return list(newest.values()), skipped, samples
+
+
 def _meant(broker: Broker, provider: str) -> str:
-    """The known provider that a new one's name resembles, as a question."""
+    """A suggestion of the known provider whose name resembles a new one."""
     known = {name.removeprefix("csv:") for name in (*broker.registries.providers, *broker.store.last_polls())}
     return did_you_mean(provider, known - {provider}).removeprefix("; ")
 
@@ -142,7 +151,7 @@ def _short(at: datetime) -> str:
 
 
 def _date(file: Path, dated: datetime | None, now: datetime) -> datetime:
-    """As of when the prices hold. Raises `InvalidInput` for the future and for a file that is not there."""
+    """The time as of which the prices hold. Raises `InvalidInput` for the future and for an unreadable file."""
     if dated is None:
         try:
             dated = datetime.fromtimestamp(file.stat().st_mtime, UTC)
@@ -150,8 +159,8 @@ def _date(file: Path, dated: datetime | None, now: datetime) -> datetime:
             raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
     if dated > now:
         raise InvalidInput(
-            f"dated {_short(dated)}, which has not come yet",
+            f"dated {_short(dated)}, which is in the future",
             where=str(file),
-            hint="say as of when its prices hold with --dated; is the clock of this machine right?",
+            hint="give the date of its prices with --dated; is the clock of this machine right?",
         )
     return dated

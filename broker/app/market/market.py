@@ -1,4 +1,4 @@
-"""Offers for people and plans: filling an empty store, keeping local sources fresh, asking the store."""
+"""Offers for people and plans: fill an empty store, keep local sources fresh, query the store."""
 
 from __future__ import annotations
 
@@ -27,24 +27,19 @@ if TYPE_CHECKING:
     from broker.store.jobs.journal import StoreReading
     from broker.store.records import PollRun
 
-# The kind of guardrail that needs to know what placements emit.
-CARBON_RULE = "max_kg_co2e"
+CARBON_RULE = "max_kg_co2e"  # the kind of guardrail that needs the emissions of placements
 
-# Local sources cost little to ask; within this time (by the wall) they are not asked again.
-_LOCAL_AGE = timedelta(seconds=0.25)
-# Where the machine is so busy that asking takes long, so many times as long; one that hung once is asked again soon.
-_REST = 20
-_LONGEST_REST = timedelta(minutes=1)
-# Asked within this time, others are likely to be asking as well.
-_SHARED_AGE = timedelta(seconds=5)
-# Except the price book, which changes only with a release: once a day will do.
-_BOOK_AGE = timedelta(days=1)
+_LOCAL_AGE = timedelta(seconds=0.25)  # wall clock; local sources are not polled again within this time,
+_REST = 20  # nor within this many times the duration of their last poll,
+_LONGEST_REST = timedelta(minutes=1)  # but after this time at the latest
+_SHARED_AGE = timedelta(seconds=5)  # within this time after a poll, other processes probably poll as well
+_BOOK_AGE = timedelta(days=1)  # the price book changes only with a release
 
 
 @contextmanager
 def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReading]:
-    """A look at the store that has what local sources say now (`freshen`). Where none of them is due, as for most
-    submissions of many at once, the store is asked for that in the same transaction as for the rest."""
+    """A read of the store with fresh offers of local sources (`freshen`). If none of them is due, which holds for most
+    of many submissions at once, that is found in the same transaction."""
     with broker.store.reading() as look:
         now = broker.clock.now()
         if now < broker.fresh_until.get(sandbox, now) or not _due(broker, look.last_polls(), now, sandbox=sandbox):
@@ -56,12 +51,12 @@ def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReadin
 
 
 def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
-    """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself. The store
-    is asked which are due only once one of them may be."""
+    """Poll the local sources that are due, with ``sandbox`` also the simulated market; this fills an empty store. The
+    store is read only once a source may be due."""
     now = broker.clock.now()
     if now < broker.fresh_until.get(sandbox, now):
         return []
-    with broker.asking_local_sources:  # one thread asks, and the others find what it was told
+    with broker.asking_local_sources:  # one thread polls, and the others use its result
         return _ask_those_due(broker, sandbox=sandbox)
 
 
@@ -79,7 +74,7 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
             )
     if not asked_by_many:
         return done
-    # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
+    # With many processes, one polls, and the others use its recent result instead of writing the same.
     with broker.store.lead(LeaderRole.LOCAL) as mine:
         runs = broker.store.last_polls() if mine else runs
         for name, age in asked_by_many if mine else ():
@@ -89,8 +84,8 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
 
 
 def _due(broker: Broker, runs: Mapping[str, PollRun], now: datetime, *, sandbox: bool) -> dict[str, timedelta]:
-    """The local sources to be asked again, with the age at which each is. ``runs``: the newest poll of each. Where none
-    is due, it is remembered until when."""
+    """The local sources that are due, with the age at which each is. ``runs``: the newest poll of each. If none is due,
+    the time of the next one is remembered."""
     names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
     ages = {name: _age(broker, name, runs.get(name)) for name in names}
     due = {name: age for name, age in ages.items() if name not in runs or now - runs[name].finished >= age}
@@ -105,7 +100,7 @@ def _is_live(broker: Broker, name: str) -> bool:
 
 
 def _age(broker: Broker, name: str, last: PollRun | None) -> timedelta:
-    """How old what a source said last may get before it is asked again."""
+    """The age of a source's last poll at which it is due."""
     if not _is_live(broker, name):
         return _BOOK_AGE
     age = _LOCAL_AGE * broker.clock.scale
@@ -115,12 +110,12 @@ def _age(broker: Broker, name: str, last: PollRun | None) -> timedelta:
 
 
 def wants_sandbox(job: Job) -> bool:
-    """Simulated capacity takes part only when the job names it."""
+    """Whether the job names the simulated provider; only then simulated offers are considered."""
     return SANDBOX in job.constraints.providers
 
 
 def query_for(job: Job) -> OfferQuery:
-    """What the store needs to load for a plan of this job; the planner judges the rest."""
+    """The offers that a plan of this job needs from the store; the planner filters further."""
     accelerators = {m.accelerator for m in job.resources if m.accelerator}
     if None in {m.accelerator for m in job.resources} or not job.resources:
         return OfferQuery()
@@ -135,16 +130,16 @@ def market_for(
     by_carbon: bool = False,
     look: StoreReading | None = None,
 ) -> PlanInputs:
-    """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans.
+    """The offers that could serve the job, and the conditions of its plans.
 
-    ``policy``: for what-if questions; the active set otherwise. ``look``: where everything is taken from one look at
-    the store; then whoever took it has seen to it that it is fresh (`freshen`).
+    ``policy``: for what-if questions; default: the active set. ``look``: read everything from this transaction, for
+    which the caller has polled local sources (`fresh_look`).
     """
     if look is None:
         freshen(broker, sandbox=wants_sandbox(job))
         with broker.store.reading() as look:
             return market_for(broker, job, policy, by_carbon=by_carbon, look=look)
-    from broker.app.jobs.pace import paces_for  # plans need these, listings do not, and they bring a lot along
+    from broker.app.jobs.pace import paces_for  # slow to import, and listings of offers do not need them
     from broker.app.market.risk import risks
     from broker.reconciler.controllers.placement import PlanInputs
 
@@ -163,7 +158,7 @@ def market_for(
 
 
 def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """The offers with what jobs of other stores have of this machine taken off what is left of it."""
+    """The offers with what jobs of other stores use of this machine subtracted."""
     if not any(offer.divided for offer in offers):
         return offers
     try:
@@ -181,8 +176,8 @@ def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
 def conditions(
     broker: Broker, named: Set[str], policy: PolicySet | None = None, *, by_carbon: bool = False
 ) -> Conditions:
-    """The planner's conditions: what the policies switch, which of the engines ``named`` by offers are installed (the
-    others are not loaded). Carbon is looked at where a policy caps it, or where it ranks."""
+    """The planner's conditions: the defaults of the policies, and which of the engines ``named`` by offers are
+    installed (no others are loaded). Emissions are computed only if a policy limits them, or for ``by_carbon``."""
     chosen = policy or broker.policy()
     defaults = chosen.defaults
     engines: dict[str, frozenset[str]] = {}
@@ -213,15 +208,15 @@ def conditions(
 
 
 def _carbon() -> Callable[[Offer], float | None]:
-    from broker.app.market.carbon import kg_per_hour  # most plans do not ask
+    from broker.app.market.carbon import kg_per_hour  # most plans do not need it
 
     return kg_per_hour
 
 
 @dataclass(frozen=True, slots=True)
 class OfferListing:
-    """Offers that match, how many there are in all, and the time of it (UTC). The total counts the real market, or the
-    simulated one when that was asked for."""
+    """The offers that match, the number of all offers, and the time (UTC). ``total`` counts the real market, or the
+    simulated one if the query names it."""
 
     offers: tuple[Offer, ...]
     total: int
@@ -229,12 +224,8 @@ class OfferListing:
 
 
 def listing(broker: Broker, query: OfferQuery) -> OfferListing:
-    """The current offers that match, in no order that means something: there may be very many, and who shows them
-    sorts them.
-
-    Simulated ones only when the query names their provider. Raises `UnknownName` for a provider or region that there
-    is none of and that no offer is from.
-    """
+    """The current offers that match, unsorted; simulated ones only if the query names their provider. Raises
+    `UnknownName` for an unknown provider or region."""
     simulated = SANDBOX in query.providers
     freshen(broker, sandbox=simulated)
     found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]

@@ -1,4 +1,4 @@
-"""Who is asked for prices, how, and by whom: polls that a person asks for, and polls on a schedule."""
+"""Polling providers for prices, on request and on a schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
 
 
 def providers_to_poll(broker: Broker, names: Sequence[str] = ()) -> tuple[str, ...]:
-    """These providers, or all but the sandbox when none is named. Raises `UnknownName`."""
+    """The named providers; if none is named, all but the sandbox. Raises `UnknownName`."""
     known = broker.registries.providers
     for name in names:
         if name not in known:
@@ -73,12 +73,13 @@ def _raiser(error: BrokerError) -> Callable[[], Provider]:
 
 
 def poll_settings(broker: Broker, name: str) -> PollSettings:
-    """What the settings say about polling that provider."""
+    """The poll settings of that provider."""
     return broker.settings.prices.get(name, PollSettings())
 
 
 def interval_of(broker: Broker, name: str, fresh: Mapping[str, Freshness] | None = None) -> timedelta:
-    """The time between two scheduled polls of that provider: as set, else by how fast its prices age."""
+    """The time between two scheduled polls of that provider: the setting, else derived from the maximum age of its
+    prices."""
     asked = poll_settings(broker, name).every
     if asked is not None:
         return asked
@@ -89,8 +90,8 @@ def interval_of(broker: Broker, name: str, fresh: Mapping[str, Freshness] | None
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """What is known of one provider's polls. ``interval``: the time between scheduled ones. ``fresh`` and ``last`` are
-    None where it was never asked."""
+    """The polls of one provider. ``interval``: between scheduled polls. ``fresh`` and ``last``: None if it was never
+    polled."""
 
     provider: str
     interval: timedelta
@@ -102,7 +103,7 @@ class ProviderStatus:
 
 
 def statuses(broker: Broker, now: datetime) -> list[ProviderStatus]:
-    """Every provider there is, and every source that was imported, by name."""
+    """Every provider and every imported source, by name."""
     fresh = broker.store.market.freshness(now)
     names = sorted({*broker.registries.providers, *fresh})
     return [ProviderStatus(name, interval_of(broker, name, fresh), fresh.get(name)) for name in names]
@@ -116,9 +117,8 @@ def is_scheduled(broker: Broker) -> bool:
 
 
 class Polling:
-    """The duty of polling a store's providers, for `broker.app.service.serve`. One process of a store has it at a time;
-    the others stand by and take over when that one is gone. ``tell``: told of each poll; ``say``: of taking and losing
-    the lead."""
+    """The duty of `broker.app.service.serve` that polls a store's providers. One process of a store has it at a time;
+    the others stand by and take over when it ends. ``tell``: receives each poll; ``say``: messages about the lead."""
 
     name = "polling"
 
@@ -141,7 +141,7 @@ class Polling:
         self._making = threading.Lock()
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set. A store that is away or locked is said, and tried again."""
+        """Poll until ``stop`` is set. An unreachable or locked store is reported and tried again."""
         from broker.store.engine.leader import LeaderRole
 
         said = ""
@@ -188,8 +188,8 @@ class Polling:
         self._tell(result)
 
     def _due_in(self, name: str) -> timedelta:
-        """The time (of the wall clock) until the provider is due: a poller that was restarted does not ask at once
-        whom it has just asked."""
+        """The wall-clock time until the provider is due, by its last poll, so that a restart does not poll it again at
+        once."""
         last, now = self._broker.store.last_polls().get(name), self._broker.clock.now()
         if last is None or last.finished > now:  # never, or by a clock that was set back since
             return timedelta(0)

@@ -1,4 +1,4 @@
-"""What prices were: the series of a period, and the offers of a moment."""
+"""Recorded prices: the series of a period, and the offers at a point in time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class PriceStretch:
 
 @dataclass(frozen=True, slots=True)
 class PriceHistory:
-    """What one source told of one pool from ``start`` to ``end`` (UTC).
+    """The record of one pool from one source, from ``start`` to ``end`` (UTC).
 
-    ``offer``: its newest word. ``known_until``: a price is known to hold until here: the end of the period, or the last
-    time that the source told of it. ``ended``: since when it is no longer told of.
+    ``offer``: the newest state. ``known_until``: until when the last price is known to hold: the end of the period, or
+    the last poll that reported the offer. ``ended``: since when the source no longer reports it.
     """
 
     offer: Offer
@@ -48,8 +48,8 @@ class PriceHistory:
 
     @property
     def stretches(self) -> list[PriceStretch]:
-        """The period cut at each change; what lies before the first price or after ``known_until`` is left out. A price
-        that the last poll was the first to tell is a stretch without length."""
+        """The period divided at each price change, without the time before the first price and after ``known_until``. A
+        price that only the last poll reported is a stretch of no length."""
         points = [
             point
             for point in self.prices
@@ -64,18 +64,18 @@ class PriceHistory:
 
     @property
     def known(self) -> list[Money]:
-        """The prices of the period in order of time, without the gaps."""
+        """The prices of the period in chronological order, without gaps."""
         return [stretch.price for stretch in self.stretches if stretch.price is not None]
 
     @property
     def changes(self) -> int:
-        """How often the price changed within the period; coming and going are not counted."""
+        """The number of price changes within the period; starts and ends of the offer are not counted."""
         known = self.known
         return sum(1 for before, after in pairwise(known) if before != after)
 
     @property
     def mean(self) -> Money | None:
-        """Over the time for which there was a price; of one that was only just told, itself."""
+        """The time-weighted mean price while there was one; a price that only the last poll reported, as it is."""
         parts = [(s.price.micros, in_microseconds(s.end - s.start)) for s in self.stretches if s.price is not None]
         total = sum(length for _, length in parts)
         if not total:
@@ -84,8 +84,8 @@ class PriceHistory:
 
     @property
     def available_part(self) -> float | None:
-        """The part of the time for which the source told whether it could be had, in which it could; None when it never
-        told."""
+        """The share of the time with a reported availability in which the pool was available; None if the source never
+        reported it."""
         had = told = 0.0
         points = [point for point in self.availability if point.at < self.known_until]
         ends = [*(point.at for point in points), self.known_until][1:]
@@ -100,10 +100,10 @@ class PriceHistory:
 
 @dataclass(frozen=True, slots=True)
 class PriceHistories:
-    """Price histories of a period, cheapest first by their newest price of a GPU-hour, those that ended last.
+    """Price histories of a period, cheapest first by their newest price of a GPU-hour, ended ones last.
 
-    ``matching``: how many series match; ``unpriced``: how many of those looked at have no price in the period;
-    ``began``: when the first poll of this store ended, where there is nothing to show.
+    ``matching``: the number of series that match; ``unpriced``: the number of selected ones without a price in the
+    period; ``began``: the end of the store's first poll (UTC), only if there is nothing to show.
     """
 
     histories: tuple[PriceHistory, ...]
@@ -118,15 +118,14 @@ class PriceHistories:
 def over(
     broker: Broker, query: OfferQuery, start: datetime, end: datetime, fits: Fits, *, most: int | None = None
 ) -> PriceHistories:
-    """The price histories of the offers that match and fit; of at most ``most`` series, the cheapest.
+    """The price histories of the offers that match and fit, of at most ``most`` series, the cheapest first.
 
-    Simulated ones only when the query names their provider; reference prices only where no live source prices the same
-    machine. Raises `InvalidInput` for a period that is none and `UnknownName` for a provider or region that there is
-    none of.
+    Simulated ones only if the query names their provider; reference prices only if no live source prices the same
+    machine. Raises `InvalidInput` for an empty or future period and `UnknownName` for an unknown provider or region.
     """
     now = broker.clock.now()
     if start >= now:
-        raise InvalidInput("the period lies in the future", where="--from")
+        raise InvalidInput("the period is in the future", where="--from")
     if start >= end:
         raise InvalidInput("the period ends before it begins", where="--from, --to")
     end = min(end, now)
@@ -162,12 +161,12 @@ def over(
 def at(
     broker: Broker, query: OfferQuery, when: datetime, fits: Fits, known_at: datetime | None = None
 ) -> list[PastOffer]:
-    """What was offered at a moment, cheapest GPU-hour first: by all that is known now, or by what was known at
-    ``known_at``. Raises `InvalidInput` for a moment in the future and `UnknownName` as `over` does."""
+    """The offers at a point in time (UTC), cheapest GPU-hour first, by all that is known now, or by what was known at
+    ``known_at``. Raises `InvalidInput` for a time in the future and `UnknownName` as `over`."""
     now = broker.clock.now()
     for option, moment in (("--at", when), ("--known-at", known_at)):
         if moment is not None and moment > now:
-            raise InvalidInput("this moment has not come yet", where=option)
+            raise InvalidInput("this time is in the future", where=option)
     listed = broker.store.market.offers_at(when, known_at, query)
     check_names(broker, query, (past.offer for past in listed))
     simulated = SANDBOX in query.providers
@@ -181,7 +180,7 @@ def _real(listed: Iterable[Series], query: OfferQuery) -> list[Series]:
 
 
 def _without_stand_ins(listed: Sequence[Series]) -> list[Series]:
-    """Reference prices stand back where a live source prices the same machine, as they do among current offers."""
+    """The series without reference prices of machines that a live source prices as well, as in current offers."""
 
     def machine(offer: Offer) -> tuple[object, ...]:
         return offer.location, offer.instance_type, offer.machine, offer.capacity_type, offer.term_months

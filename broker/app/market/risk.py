@@ -1,5 +1,5 @@
-"""How risky capacity is, by what the store has seen: `broker.placement.pricing.hazard` over history, attempts and
-signals."""
+"""The interruption risk of capacity: `broker.placement.pricing.hazard` applied to recorded availability and
+attempts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.placement.pricing.hazard import AvailabilityStretch, PoolHistory, Risks, estimate, stretches
 
-# What lies further back would hardly count: see `hazard.HALF_LIFE_HOURS`.
-_LOOKS_BACK = timedelta(days=21)
-# Risks change slowly; a reconciler with many jobs asks often.
-_KEPT = timedelta(minutes=5)
+_LOOKS_BACK = timedelta(days=21)  # older records have almost no weight: see `hazard.HALF_LIFE_HOURS`
+_KEPT = timedelta(minutes=5)  # for how long an estimate is used; a reconciler with many jobs needs it often
 _HOUR = 3_600_000_000  # microseconds
-# An attempt that ended so lost its machine; one that ended otherwise tells only that the machine lived as long.
-_LOSSES = frozenset({Cause.PREEMPTED, Cause.MACHINE_LOST})
+_LOSSES = frozenset({Cause.PREEMPTED, Cause.MACHINE_LOST})  # other ends show only that the machine existed until then
 
 _kept: WeakKeyDictionary[Broker, dict[OfferQuery, tuple[datetime, Risks]]] = WeakKeyDictionary()
 
@@ -28,8 +25,8 @@ _kept: WeakKeyDictionary[Broker, dict[OfferQuery, tuple[datetime, Risks]]] = Wea
 def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risks:
     """The risks of the pools that match, from the last three weeks; at most five minutes old, or as of ``at`` (UTC).
 
-    Of spot capacity, availability as its provider tells it and our own attempts count; of all other capacity only our
-    own attempts, since a machine that runs is not taken away where a type is sold out.
+    For spot capacity, the reported availability and our own attempts count; for other capacity only our own attempts,
+    because a running machine is not taken away when its type is sold out.
     """
     if at is not None:
         return _estimated(broker, query, at)
@@ -49,7 +46,7 @@ def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
     for told in broker.store.market.came_and_went(spot, since):
         changes = [(min(ago(at), furthest), state) for at, state in told.changes]
         there, away = stretches(changes, ago(told.looked))
-        # Two sources of one pool tell of the same machines: the one that knows more counts.
+        # Two sources of one pool describe the same machines: the one with more data counts.
         known = pools.get(told.offer.pool)
         if known is None or len(there) + len(away) > len(known.there) + len(known.away):
             pools[told.offer.pool] = PoolHistory(told.offer, there, away)

@@ -1,7 +1,7 @@
-"""What a job would have cost on the history in the store, had it started at other hours.
+"""What a job would have cost on the recorded history if it had started at other hours.
 
-All of it is as of the last full hour: the record ends there, windows start at full hours before it, and a deadline that
-is a moment counts from it. So the answer is the same for an hour, while the store is.
+The record ends at the last full hour, windows start at full hours before it, and a deadline that is a point in time
+counts from it, so that the result is the same for an hour unless the store changes.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 
 GAP = timedelta(minutes=10)
 HISTORY = timedelta(days=30)
-"""What strategies may know beyond the days asked for."""
+"""Strategies may use this much history before the requested days."""
 MOST_POOLS = 8
 _ENGINE = "any"
 
 
 class NothingServes(BrokerError):
-    """No offer of the kind that a backtest needs serves the job (exit 4)."""
+    """No offer of a kind that the backtest needs can serve the job (exit 4)."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
 class JobBacktest:
-    """``report``: as of any backtest. ``as_of``: the full hour at which the record ends; ``since``, ``until``: between
-    which windows start (all UTC). ``on_demand``: the placement on which waiting ends, at today's price."""
+    """``report``: as of any backtest. ``as_of``: the full hour at which the record ends; ``since``, ``until``: the
+    first and last start of a window (all UTC). ``on_demand``: the on-demand placement used when waiting ends, at its
+    present price."""
 
     job: Job
     report: PlacementReport
@@ -65,12 +66,12 @@ def job_backtest(
     progress: Progress | None = None,
     workers: int = 1,
 ) -> JobBacktest:
-    """Replay ``job`` at full hours of the last ``days``, as many of them as the request has starts, drawn by its seed.
+    """Replay ``job`` from full hours of the last ``days``: as many as the request has starts, drawn by its seed.
 
-    Work and changeover are the job's own on the machine that waiting ends on; ``deadline`` (seconds from the start) is
-    the job's where None. All spot pools that serve it, or did within those days, may be used, the cheapest eight.
-    Raises `InvalidInput` for a job without work or deadline, one that could not be in time even on demand, and a
-    history that is too short; `NothingServes` where nothing on demand serves it.
+    Work and changeover are those of the job on the on-demand machine. ``deadline``: seconds from the start; None: the
+    job's. The cheapest eight spot pools that serve the job, or did within those days, may be used. Raises
+    `InvalidInput` for a job without work or deadline, one that is late even on demand, and a history that is too short;
+    `NothingServes` if no on-demand or spot offer serves it; `MissingExtra` without NumPy.
     """
     if find_spec("numpy") is None:
         raise MissingExtra("backtest", "a backtest")
@@ -107,7 +108,7 @@ def job_backtest(
     starts, note = draw(_room(asked, past, reach, job), asked)
     notes = {
         f"the cheapest {MOST_POOLS} of {len(spot)} pools that serve the job": len(spot) > MOST_POOLS,
-        f"a pool that is there for one machine is taken to be there for all {steady.nodes}": steady.nodes > 1,
+        f"a pool with one machine is assumed to have all {steady.nodes}": steady.nodes > 1,
         note: bool(note),
     }
     market = _market(past, chosen, steady, [note for note, holds in notes.items() if holds])
@@ -117,8 +118,7 @@ def job_backtest(
 
 
 def _plan(broker: Broker, job: Job, as_of: datetime, reach: timedelta) -> tuple[Plan, Conditions]:
-    """The plan as it would be, were everything to be had now that was on record within ``reach``, and every engine
-    installed."""
+    """The plan as if every offer recorded within ``reach`` were available now, and every engine installed."""
     market = market_for(broker, job)
     listed = {offer.pool for offer in market.offers}
     gone = [
@@ -151,23 +151,23 @@ def _check(request: PlacementReplay, job: Job, steady: Placement) -> None:
     (deadline,), (changeover,) = request.deadlines, request.changeovers
     if deadline < request.work + changeover:
         raise InvalidInput(
-            f"{deadline / 3600:.1f} h until the deadline, and {steady.offer.pool} takes {request.work / 3600:.1f} h"
-            f" for the work after {changeover / 3600:.1f} h to start, restore and do again what was lost",
+            f"{deadline / 3600:.1f} h until the deadline, but {steady.offer.pool} takes {request.work / 3600:.1f} h"
+            f" for the work after {changeover / 3600:.1f} h to start, restore and repeat lost work",
             where=job.name,
-            hint="a later deadline, in the job file or by --deadline",
+            hint="set a later deadline in the job file or with --deadline",
         )
     check(request)
 
 
 def _room(request: PlacementReplay, past: Record, reach: timedelta, job: Job) -> Sequence[int]:
-    """The ticks at full hours, the last tick being the last before one, at which a window may start."""
+    """The ticks at full hours at which a window may start; the last tick is the last before a full hour."""
     hour = timedelta(hours=1) // GAP
     window = -(-round(request.deadlines[0]) // round(GAP.total_seconds()))
     first = max(past.ticks - reach // GAP, 0)
     room = range(first + (past.ticks - first) % hour, past.ticks - window + 1, hour)
     if not room:
         raise InvalidInput(
-            f"the store knows {past.ticks * GAP / timedelta(hours=1):.1f} h of these pools,"
+            f"the store has {past.ticks * GAP / timedelta(hours=1):.1f} h of history of these pools,"
             f" too little for a deadline of {request.deadlines[0] / 3600:g} h from a full hour",
             where=job.name,
             hint="`gpubroker serve` or `gpubroker prices poll` records prices; `gpubroker prices history` shows them",
@@ -184,8 +184,8 @@ def _market(past: Record, spot: Sequence[Placement], steady: Placement, notes: S
         price = tuple(each * worth for each in past.price[name])
         pools.append(PoolRecord(name, tuple(bits), price, steady.rate.micros / 1e6))
     about = (
-        f"on-demand is {steady.offer.pool} at today's {steady.rate} an hour",
-        "what no poll saw holds as it was before; policies are not asked",
+        f"on demand: {steady.offer.pool} at its present price of {steady.rate} per hour",
+        "between polls, prices and availability are those of the poll before; policies are not applied",
     )
     called = pools[0].name if len(pools) == 1 else f"{len(pools)} pools together"
     return ReplayMarket("recorded", called, GAP.total_seconds(), tuple(pools), (*about, *notes))

@@ -1,4 +1,4 @@
-"""What the store remembers of spot pools, cut into ticks: what strategies learn from and backtests replay."""
+"""The record of spot pools, divided into ticks: what strategies learn from and backtests replay."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Availability and price per pool (USD per hour and machine), a tick every ``gap``, the last one a gap before
-    ``end`` (UTC). All pools begin together, with the first that anything is known of."""
+    """Availability and price per pool (USD per hour and machine), one tick every ``gap``; the last tick is a gap before
+    ``end`` (UTC). All pools begin with the first tick at which any pool is known."""
 
     gap: timedelta
     end: datetime
@@ -35,10 +35,10 @@ class Record:
 
 
 def record(store: Store, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Record:
-    """The last ``reach`` before ``end`` of the pools of these offers, one offer a pool.
+    """The record of the last ``reach`` before ``end`` of the pools of these offers, one offer for each pool.
 
-    A pool counts as available while it has a price and nobody says that it is sold out or out of quota. Between polls
-    the newest word holds. Where no price was known it counts as gone, at the last price known.
+    A pool is available while it has a price and is not reported as sold out or out of quota. Between polls the newest
+    report holds. Without a price, a pool is unavailable, at its last known price.
     """
     ticks = reach // gap
     start = end - ticks * gap

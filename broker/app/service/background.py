@@ -1,7 +1,7 @@
-"""Who reconciles: one background process per store, started by whoever needs it, gone when nothing is left to do.
+"""The background reconciler: one process per store, started by any command that needs it; it ends when no work is left.
 
-The store's lead says whether one runs; it goes with the process, however that dies, so any command can tell and start
-another.
+The process holds the store's leader lock. The lock ends with the process, however that ends, so any command can see
+whether a reconciler runs, and start another.
 """
 
 from __future__ import annotations
@@ -35,40 +35,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# So many looks without anything to do before the process ends; a job submitted meanwhile finds it still there.
-_IDLE_TICKS = 3
-_CALLS_BESIDE = 8  # calls of one engine (launches, removals) that are under way at the same time
-_SLOWEST_LOOK = 60.0  # seconds of the wall clock, while the store does not answer
-_MOST_DOUBLINGS = 16  # of the time between looks; beyond that it is `_SLOWEST_LOOK` anyhow
+_IDLE_TICKS = 3  # idle passes before the process ends; a job submitted meanwhile finds it still running
+_CALLS_BESIDE = 8  # concurrent calls (launches, removals) of one engine
+_SLOWEST_LOOK = 60.0  # seconds of the wall clock between two passes while the store does not answer
+_MOST_DOUBLINGS = 16  # of the time between passes; after them `_SLOWEST_LOOK` applies anyhow
 
-# The newest turn asked for: a process that was not started for it steps down, so that one with another environment
-# (secrets) may lead. The process's own turn comes in the variable.
+# The newest requested turn: a process with another turn steps down, so that a process with other secrets in its
+# environment may lead. A process gets its own turn in the variable.
 _TURN = "reconciler_turn"
 _OWN_TURN = "GPUBROKER_RECONCILER_TURN"
-_MOST_PATIENCE = 300  # looks at whether the one before has stepped down
-_BETWEEN_LOOKS = 0.2  # seconds
-# A launch that is asked for and does not happen for so long may lack its secrets.
-_LAUNCH_TAKES = timedelta(minutes=1)
-
+_MOST_PATIENCE = 300  # tries to take the lead from a process that steps down
+_BETWEEN_LOOKS = 0.2  # seconds between these tries
+_LAUNCH_TAKES = timedelta(minutes=1)  # a launch that is not made for this long may lack its secrets
 
 _START_UP = 5.0  # seconds of the wall clock that a reconciler may take to start
-_started_at: dict[str, float] = {}  # by store, when this process last started one
+_started_at: dict[str, float] = {}  # by store URL: when this process last started a reconciler
 
 
 def running(broker: Broker) -> bool:
-    """Whether a process looks after this store's jobs now."""
+    """Whether a process reconciles this store's jobs now."""
     return broker.store.is_led()
 
 
 def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
-    """Start the background reconciler unless one runs already; whether one was started.
+    """Start the background reconciler unless one runs; returns whether one was started.
 
-    ``for_secrets_of``: a job whose secrets are in this process's environment, or that only its user's own processes
-    may start here. One that runs already cannot be given them, so it is asked to step down after its next look, and the
-    one that is started here takes its turn. Jobs whose secrets were in the other's environment alone then wait, and say
-    so.
+    ``for_secrets_of``: a job whose secrets are in this process's environment, or that only processes of its owner may
+    start on this machine. A running reconciler cannot receive them, so it is asked to step down after its next pass,
+    and the new one takes over. Jobs whose secrets only the old one had then wait, and report that.
 
-    Harmless to call at any time: a second process finds the lead taken and goes away.
+    Safe to call at any time: a second process finds the lead taken and ends.
     """
     turn = ""
     if running(broker):
@@ -96,7 +92,7 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
 
 
 def work_left(broker: Broker) -> bool:
-    """Whether a job is open that time alone could move on."""
+    """Whether a reconciler has work: an open job that can proceed without a person."""
     people, now = (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET), broker.clock.now()
     with broker.store.reading() as look:
         return any(
@@ -110,8 +106,8 @@ def work_left(broker: Broker) -> bool:
 
 
 def _policies_changed(broker: Broker, look: StoreReading, view: JobView) -> bool:
-    """Whether other policies came into force since what it waits for was asked, or since it was stopped by one; those
-    that cannot be read change nothing."""
+    """Whether the policies changed since the job's open request was judged, or since a policy stopped the job.
+    Unreadable policies change nothing."""
     from broker.app.jobs import approval_reevaluation  # only where something waits for people
     from broker.reconciler.controllers import going_on
 
@@ -123,12 +119,12 @@ def _policies_changed(broker: Broker, look: StoreReading, view: JobView) -> bool
 
 
 def revive(broker: Broker) -> None:
-    """Any command may call this: a reconciler that died with work left is started again, and one that lacks secrets
-    which are in this process's environment gives way to one that has them."""
+    """Start a reconciler again that ended with work left, and replace one that lacks secrets which this process has.
+    Any command may call this. Raises `StoreProblem`."""
     with broker.store.reading() as look:
         if not look.has_open_jobs():
-            return  # most commands need not ask who leads
-    # One that this process has just started needs a moment to take the lead; none is started again meanwhile.
+            return  # then it does not matter whether one runs
+    # A reconciler that this process has just started needs a moment to take the lead.
     if time.monotonic() - _started_at.get(broker.settings.store_url, -_START_UP) < _START_UP:
         return
     if not running(broker):
@@ -139,14 +135,14 @@ def revive(broker: Broker) -> None:
 
 
 def _waits_for_what_is_here(broker: Broker) -> JobView | None:
-    """A job of this user's that waits for secrets which this process has, or for a process of this user's."""
+    """A job of this user that waits for secrets which this process has, or for a process of this user."""
     states = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.LAUNCHING)
     with broker.store.reading() as look:
         mine = look.jobs(states=[state.value for state in states], user=broker.account.user)
     now = broker.clock.now()
     for view in mine:
         if isinstance(view.waiting, OwnerMustStart):
-            return view  # somebody else's process leads, which must not run the job's commands as that person
+            return view  # another person's process leads and must not run this user's commands under its account
         latest, wanted = view.latest, view.job.secrets
         unlaunched = latest is not None and latest.state is AttemptState.REQUESTED
         lacks = isinstance(view.waiting, SecretsMissing)
@@ -157,9 +153,10 @@ def _waits_for_what_is_here(broker: Broker) -> JobView | None:
 
 
 def run(broker: Broker, *, forever: bool = False) -> bool:
-    """Reconcile until nothing is left to do, or (but for ``forever``) until another process is to take over. False
-    when another process does it already; one that was started to take over waits for that one to step down first."""
-    own = os.environ.pop(_OWN_TURN, "")  # not for the programs it starts
+    """Reconcile until no work is left, or another process is to take over; with ``forever`` until the process ends.
+    Returns False if another process reconciles already; a process that was started to take over first waits for that
+    one to step down."""
+    own = os.environ.pop(_OWN_TURN, "")  # child processes must not inherit it
     patience = _MOST_PATIENCE if own else 0
     while True:
         with broker.store.lead() as still_leading:
@@ -173,13 +170,14 @@ def run(broker: Broker, *, forever: bool = False) -> bool:
             patience -= 1
             broker.clock.sleep(_BETWEEN_LOOKS)
             continue
-        # Somebody may have submitted after the last look and seen the lead still taken: look once more without it.
+        # A job may have been submitted after the last pass while the lead was still taken, so check again without it.
         if not work_left(broker):
             return True
 
 
 def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, forever: bool) -> bool:
-    """Look after the jobs; whether it ended because another process is to take over. ``own``: see `_TURN`."""
+    """Reconcile until no work is left; whether it ended because another process is to take over. ``own``: see
+    `_TURN`."""
     own = own or broker.store.setting(_TURN) or ""
     idle = 0
     for look in looks(broker, still_leading, broker.clock.sleep):
@@ -189,7 +187,7 @@ def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, 
         try:
             if (broker.store.setting(_TURN) or "") != own:
                 return True
-        except BrokerError as error:  # the next look will find out what is wrong
+        except BrokerError as error:  # the next pass reports it if it persists
             log.warning("%s (%s)", error, error.hint)
         if idle >= _IDLE_TICKS:
             return False
@@ -198,20 +196,18 @@ def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at all jobs. ``brought``: None where the store did not answer. ``seconds``: of the wall clock."""
+    """One pass over all jobs. ``brought``: its result; None if the store did not answer. ``seconds``: wall clock."""
 
     brought: Tick | None
     seconds: float
 
 
 def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object]) -> Iterator[Look]:
-    """Look after the jobs again and again while the lead holds. A store that does not answer (locked, full or away)
-    ends nothing: jobs go on, and so does looking after them. ``pause`` waits so many seconds of the wall clock between
-    two looks, longer the longer the store is in trouble."""
+    """Reconcile in passes while ``still_leading`` returns True, and yield each. If the store does not answer (locked,
+    full, unreachable), the error is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock
+    between two passes, longer while the store does not answer."""
     from broker.app.billing.budgets import Alerting
-    from broker.app.service.reconciler_setup import (
-        reconciler,  # every command looks whether one runs; one process runs it
-    )
+    from broker.app.service.reconciler_setup import reconciler  # slow to import, and most commands do not reconcile
     from broker.reconciler.engine_calls import EngineCalls
 
     worker, alerting = reconciler(broker, EngineCalls(_CALLS_BESIDE)), Alerting(broker)
@@ -221,7 +217,7 @@ def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[fl
             tick, began = None, time.monotonic()
             try:
                 if _sandbox_runs(broker):
-                    freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
+                    freshen(broker, sandbox=True)  # simulated spot prices are settled as observed
                 tick = worker.tick()
                 alerting()
                 failed = 0
@@ -240,7 +236,7 @@ def _sandbox_runs(broker: Broker) -> bool:
 
 
 def log_to_file(home: Path) -> None:
-    """Send the reconciler's log to a private, bounded file under ``home``."""
+    """Send the reconciler's log to a private file of bounded size under ``home``."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = home / "reconciler.log"
     path.touch(mode=0o600)
@@ -251,5 +247,5 @@ def log_to_file(home: Path) -> None:
 
 
 def this_program() -> tuple[str, ...]:
-    """How to start this program anew, with the same interpreter and without looking into the working directory."""
+    """The command that starts this program with the same interpreter, importing nothing from the working directory."""
     return (sys.executable, "-P", "-m", "cli")

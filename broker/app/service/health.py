@@ -1,4 +1,4 @@
-"""Whether a service does its work: what its duties say of themselves, for people, load balancers and Prometheus."""
+"""The health of a service: the state of each of its duties, for people, load balancers and Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class DutyState(StrEnum):
-    """What a duty is doing."""
+    """The state of a duty. ``STANDING_BY``: another process has it. ``IN_TROUBLE``: its last run failed."""
 
     STARTING = "starting"
     LEADING = "leading"
@@ -20,8 +20,8 @@ class DutyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """One duty. ``at``: when it last said something, ``seconds`` that its last look took (both of the wall clock).
-    ``looks``, ``failures``, ``steps``: since the service began."""
+    """One duty. ``at``: its last report (monotonic clock, seconds); ``seconds``: the duration of its last run.
+    ``looks``, ``failures``, ``steps``: counts since the service began."""
 
     standing: DutyState
     at: float
@@ -32,9 +32,10 @@ class Pulse:
 
 
 class Pulses:
-    """What the duties of one process last said. Safe to use from several threads.
+    """The last reports of the duties of one process. Thread-safe.
 
-    ``patience``: seconds of the wall clock after which a silent duty counts as stuck. ``monotonic``: the clock.
+    ``patience``: seconds of the wall clock without a report after which a duty counts as stuck. ``monotonic``: the
+    clock.
     """
 
     def __init__(self, patience: float = 120.0, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -44,11 +45,11 @@ class Pulses:
         self._lock = threading.Lock()
 
     def begins(self, name: str) -> None:
-        """A duty that has not said anything yet."""
+        """Register a duty that has not reported yet."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STARTING))
 
     def looked(self, name: str, seconds: float, steps: int = 0) -> None:
-        """It leads, and has done its work once more."""
+        """The duty leads and has run once more."""
         self._change(
             name,
             lambda pulse: replace(
@@ -57,24 +58,24 @@ class Pulses:
         )
 
     def stands_by(self, name: str) -> None:
-        """Another process has this duty."""
+        """Another process has the duty."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STANDING_BY))
 
     def failed(self, name: str) -> None:
-        """It could not do its work this time, and goes on trying."""
+        """The duty's run failed; it will try again."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.IN_TROUBLE, failures=pulse.failures + 1))
 
     def pulses(self) -> Mapping[str, Pulse]:
-        """Every duty, by name."""
+        """The report of every duty, by name."""
         with self._lock:
             return dict(self._pulses)
 
     def silent_for(self, name: str) -> float:
-        """Seconds since the duty last said something."""
+        """Seconds since the duty's last report."""
         return self._monotonic() - self.pulses()[name].at
 
     def ill(self) -> dict[str, str]:
-        """The duties that do not do their work, each with why; empty when all is well."""
+        """The duties that do not work, each with the reason; empty if all work."""
         found = {}
         for name, pulse in self.pulses().items():
             silent = self._monotonic() - pulse.at

@@ -1,7 +1,7 @@
-"""The service's own page: ``/healthz`` for load balancers, ``/metrics`` for Prometheus.
+"""``/healthz`` for load balancers and ``/metrics`` for Prometheus.
 
-On loopback unless told otherwise; on any other address every request has to carry the token
-(``Authorization: Bearer …``). What it shows of jobs and money is counted in the store when it is asked for.
+Binds to loopback by default; on any other address every request must carry the token (``Authorization: Bearer …``).
+Figures about jobs and prices are read from the store at each request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 SETTING = "GPUBROKER_SERVE__LISTEN"
 TOKEN = "GPUBROKER_SERVE__TOKEN"  # noqa: S105  # the variable's name
-_TIMEOUT = 10.0  # seconds that a client may take over its request
+_TIMEOUT = 10.0  # seconds that a client may take to send its request
 
 
 def address(listen: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT`` (an IPv6 host in brackets). Raises `InvalidInput`."""
+    """Host and port of ``HOST:PORT``; an IPv6 host is in brackets. Raises `InvalidInput`."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or not 0 <= int(port) <= 65535 or not host:
         raise InvalidInput(f"{listen!r} is no address", where=SETTING, hint="expected HOST:PORT, or off")
@@ -36,7 +36,7 @@ def address(listen: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether only this machine can reach ``host``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -44,11 +44,11 @@ def is_loopback(host: str) -> bool:
 
 
 class ServiceAnswers:
-    """What ``/healthz`` and ``/metrics`` say."""
+    """The responses of ``/healthz`` and ``/metrics``."""
 
     def __init__(self, broker: Broker, health: Pulses, host: str, token: str | None) -> None:
-        """Raises `InvalidInput` for a host that others reach without a token, and `MissingExtra` without
-        prometheus-client."""
+        """Raises `InvalidInput` for a host that other machines can reach if there is no token, and `MissingExtra`
+        without prometheus-client."""
         if not token and not is_loopback(host):
             raise InvalidInput(
                 f"others can reach {host}, and there is no token", where=SETTING, hint=f"set {TOKEN}, or use 127.0.0.1"
@@ -80,12 +80,12 @@ class ServiceAnswers:
 
 
 class MetricsPage:
-    """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
+    """The duty that serves these responses. ``port``: the actual port, if port 0 (any free one) was requested."""
 
     name = "page"
 
     def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None) -> None:
-        """Raises as `ServiceAnswers`, and `InvalidInput` for a bad address or one in use."""
+        """Raises as `ServiceAnswers`, and `InvalidInput` for an invalid address or one in use."""
         host, port = address(listen)
         self.answer = ServiceAnswers(broker, health, host, token).answer
         try:
@@ -99,7 +99,7 @@ class MetricsPage:
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def run(self, stop: threading.Event) -> None:
-        """Answer until ``stop`` is set."""
+        """Serve until ``stop`` is set."""
         answering = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
         answering.start()
         stop.wait()
@@ -124,14 +124,14 @@ class MetricsPage:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: who asks how often is the asker's business."""
+                """Requests are not logged."""
 
         return MetricsHandler
 
 
 class Numbers:
-    """What Prometheus collects. The store's part is left out while the store does not answer, and ``gpubroker_up``
-    says so."""
+    """The metrics that Prometheus collects. While the store does not answer, those from the store are left out and
+    ``gpubroker_up`` is 0."""
 
     def __init__(self, broker: Broker, health: Pulses) -> None:
         self._broker = broker
@@ -152,12 +152,12 @@ class Numbers:
         yield from found
 
     def _of_duties(self, gauge: Callable[..., Any], counter: Callable[..., Any]) -> Iterator[Metric]:
-        standing = gauge("gpubroker_duty", "1 for what each duty is doing.", labels=["duty", "standing"])
-        looks = counter("gpubroker_looks", "Looks a duty has taken.", labels=["duty"])
-        failures = counter("gpubroker_look_failures", "Looks at which the store did not answer.", labels=["duty"])
-        steps = counter("gpubroker_steps", "Steps a duty has taken.", labels=["duty"])
-        seconds = gauge("gpubroker_look_seconds", "What the last look took.", labels=["duty"])
-        silent = gauge("gpubroker_silent_seconds", "Since a duty last said something.", labels=["duty"])
+        standing = gauge("gpubroker_duty", "1 for the present state of each duty.", labels=["duty", "standing"])
+        looks = counter("gpubroker_looks", "Runs of a duty.", labels=["duty"])
+        failures = counter("gpubroker_look_failures", "Runs in which the store did not answer.", labels=["duty"])
+        steps = counter("gpubroker_steps", "Steps that a duty has taken.", labels=["duty"])
+        seconds = gauge("gpubroker_look_seconds", "Duration of the last run.", labels=["duty"])
+        silent = gauge("gpubroker_silent_seconds", "Time since the last report of a duty.", labels=["duty"])
         for name, pulse in self._health.pulses().items():
             for one in DutyState:
                 standing.add_metric([name, one.value], float(pulse.standing is one))
@@ -189,13 +189,13 @@ class Numbers:
             machines.add_metric([provider, kind], count)
         attempts = gauge("gpubroker_live_attempts", "Attempts that have not ended.")
         attempts.add_metric([], len(live))
-        age = gauge("gpubroker_price_age_seconds", "Since a provider was last polled well.", labels=["provider"])
-        offers = gauge("gpubroker_offers", "Offers of a provider that are current.", labels=["provider"])
+        age = gauge("gpubroker_price_age_seconds", "Time since the last successful poll.", labels=["provider"])
+        offers = gauge("gpubroker_offers", "Current offers of a provider.", labels=["provider"])
         now = broker.clock.now()
         for name, fresh in sorted(broker.store.market.freshness(now).items()):
             if fresh.last_success is not None:
                 age.add_metric([name], max((now - fresh.last_success).total_seconds(), 0.0))
             offers.add_metric([name], fresh.offers)
-        unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read, and leaves alone.")
+        unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read.")
         unreadable.add_metric([], left_out)
         yield from (jobs, machines, attempts, unreadable, age, offers)

@@ -1,4 +1,4 @@
-"""What a service does now and then, one process of a store at a time, and tells of once: the frame of such duties."""
+"""The frame of periodic duties: one process of a store at a time runs them and reports each problem once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.store.engine.leader import LeaderRole
 
 
 class Rounds:
-    """``first_after``, ``every``: seconds of the wall clock to the first round and between two; a service that is often
-    started anew makes its rounds all the same. ``say``: told each sentence once, until it is no longer true. ``duty``:
-    what one process of a store does at a time."""
+    """The runs of a periodic duty. ``first_after``, ``every``: seconds of the wall clock before the first run (at most
+    ``every``) and between two. ``say``: receives each message once until it no longer applies. ``duty``: the leader
+    role that only one process of a store has at a time."""
 
     def __init__(
         self, say: Callable[[str], None], first_after: float, every: float, duty: LeaderRole = LeaderRole.SWEEP
@@ -24,8 +24,8 @@ class Rounds:
         self._said: set[str] = set()
 
     def run(self, store: Store, once: Callable[[], object], stop: threading.Event) -> None:
-        """``once`` in each round that no other process makes, until ``stop`` is set. What goes wrong is said, and tried
-        again in the next one."""
+        """Call ``once`` in each round in which no other process has the role, until ``stop`` is set. Errors are
+        reported, and the next round tries again."""
         pause, every = self._pauses
         while not stop.wait(pause):
             pause = every
@@ -37,7 +37,7 @@ class Rounds:
                 self.tell({str(error)})
 
     def tell(self, said: set[str]) -> None:
-        """Say what is new of it."""
+        """Report the messages that were not in the last round."""
         for sentence in sorted(said - self._said):
             self._say(sentence)
         self._said = said

@@ -1,5 +1,5 @@
-"""The duties of buying, for `broker.app.service.serve`: `Purchasing` orders what was approved, confirms what was
-ordered and looks for orders without an answer; `CheckingCapacity` compares what providers list with what was bought."""
+"""Duties of `broker.app.service.serve` about bought capacity: `Purchasing` places approved orders, confirms them and
+resolves orders without an answer; `CheckingCapacity` compares what providers list with what was bought."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from broker.core.errors import BrokerError
 from broker.store.engine.leader import LeaderRole
 
 CHECKED_EVERY = 3600.0  # seconds of the wall clock; each check asks every region of every provider
-EVERY = 20.0  # seconds of the wall clock: a person hears of an order without an answer within a minute
+EVERY = 20.0  # seconds of the wall clock, so that an order without an answer is reported within a minute
 _FIRST_CHECK_AFTER = 120.0
 
 
 class Purchasing:
-    """``say``: told what goes wrong, once each time it changes."""
+    """``say``: receives each error once."""
 
     name = "purchases"
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
-        # A broker belongs to one thread; the store itself may be shared, but not the providers made from it.
-        self._broker = Broker(broker.settings, broker.registries, broker.account)
+        self._broker = Broker(broker.settings, broker.registries, broker.account)  # its own providers for this thread
         self._rounds = Rounds(say, every, every, LeaderRole.PURCHASES)
 
     def run(self, stop: threading.Event) -> None:
@@ -33,7 +32,7 @@ class Purchasing:
         self._rounds.run(self._broker.store, self.once, stop)
 
     def once(self) -> int:
-        """Advance every open purchase; their number. One that cannot be advanced does not hold up the others."""
+        """Advance every open purchase, also after an error in another; returns their number."""
         carried_out, said = buyer(self._broker), set()
         found = self._broker.store.purchases()
         for purchase in found:
@@ -46,8 +45,7 @@ class Purchasing:
 
 
 class CheckingCapacity:
-    """People are told of each difference once. ``say``: told of differences and of trouble, once each time it
-    changes."""
+    """Sends a notice of each difference, once. ``say``: receives each difference and error once."""
 
     name = "capacity check"
 

@@ -1,8 +1,7 @@
-"""The duty of looking after a store's jobs, for `broker.app.service.serve`: what the background reconciler does, as a
-service.
+"""The duty of `broker.app.service.serve` that reconciles a store's jobs, as the background reconciler does.
 
-One process of a store has it at a time. The others stand by and take over within `STAND_BY` of its end, or, on
-PostgreSQL, of the database's noticing that its connection is gone.
+One process of a store has it at a time. The others stand by and take over within `STAND_BY` of its end; on PostgreSQL,
+once the database notices that the connection is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ STAND_BY = 1.0  # seconds of the wall clock between two tries to take the lead
 
 
 class Reconciling:
-    """``say``: told of taking and losing the lead. ``health``: told of each look."""
+    """``say``: receives messages about taking and losing the lead. ``health``: is informed of each pass."""
 
     name = "jobs"
 
@@ -32,9 +31,9 @@ class Reconciling:
         self._say = say
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set; a look that has begun is finished first. A store that is away is said, and tried
-        again."""
-        with suppress(BrokerError):  # the look says what is wrong with the store
+        """Reconcile until ``stop`` is set; a pass that has begun is finished first. An unreachable store is reported
+        and tried again."""
+        with suppress(BrokerError):  # the first pass reports what is wrong with the store
             tell_service_key(self._broker)
         said = ""
         while not stop.is_set():

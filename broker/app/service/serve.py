@@ -1,4 +1,4 @@
-"""Serving: several duties side by side in one process, each in a thread of its own, until told to stop."""
+"""The service: several duties in one process, each in its own thread, until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-_LOOK = 0.5  # seconds between two looks whether a duty broke
+_LOOK = 0.5  # seconds between two checks whether a duty failed
 
 
 class Duty(Protocol):
-    """Something a service does for as long as it runs."""
+    """Something that a service does for as long as it runs."""
 
     @property
     def name(self) -> str: ...
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set; returns soon after. Mends what can be mended itself; what it raises ends the
+        """Run until ``stop`` is set, and return soon after. Retries what can be retried; an exception ends the
         service."""
         ...
 
 
 def serve(duties: Sequence[Duty], stop: threading.Event) -> None:
-    """Run all until ``stop`` is set, then wait for each to end cleanly. When one breaks, the others are stopped and its
-    exception is raised: a service that does half of its work looks healthy and is not."""
+    """Run all duties until ``stop`` is set, then wait for each to end. If one raises, the others are stopped and its
+    exception is raised, so that no service keeps running with only some of its duties."""
     broken: list[BaseException] = []
 
     def run(duty: Duty) -> None:
@@ -38,6 +38,6 @@ def serve(duties: Sequence[Duty], stop: threading.Event) -> None:
         thread.start()
     for thread in threads:
         while thread.is_alive():
-            thread.join(_LOOK)  # in steps, so that signals are looked at between them
+            thread.join(_LOOK)  # in steps, so that signals are handled in between
     if broken:
         raise broken[0]

@@ -1,7 +1,7 @@
-"""Sweeping: what nobody looks after is found, told, and ended by whoever may. `broker.reconciler.sweep` decides what it
-is.
+"""Sweeping: find orphaned machines, attempts and holds, report them, and end them on request.
+`broker.reconciler.sweep` decides what is an orphan.
 
-Nothing here launches, and nothing is ended that `LeftoverState.ORPHAN` does not allow.
+Nothing here launches, and only leftovers in the state `LeftoverState.ORPHAN` are ended.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverK
 
 log = logging.getLogger(__name__)
 
-GRACE = timedelta(minutes=15)  # before anything counts as left over: clouds take a while to list what they ended
+GRACE = timedelta(minutes=15)  # before anything counts as an orphan: clouds list machines for a while after their end
 _EVERYTHING = BudgetSpec("sweep", "month", "UTC", frozenset(kind.value for kind in MoneyKind))
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep found. ``asked``: the engines and providers that told of all their machines; ``trouble``: those
-    that could not, and the jobs that cannot be read here, each with why; ``without_login``: the providers that were not
-    asked for want of one."""
+    """The result of a sweep ``at`` a time (UTC). ``asked``: the engines and providers that listed all their machines;
+    ``trouble``: those that could not, and jobs that cannot be read here, each with the reason; ``without_login``: the
+    providers that were not asked because no login was found."""
 
     at: datetime
     store: str
@@ -49,24 +49,24 @@ class Swept:
 
     @property
     def orphans(self) -> tuple[Leftover, ...]:
-        """Those that may be ended."""
+        """The leftovers that may be ended."""
         return tuple(one for one in self.found if one.standing is LeftoverState.ORPHAN)
 
 
 @dataclass(frozen=True, slots=True)
 class EndedLeftover:
-    """One leftover, and why it could not be ended; empty when it was."""
+    """One leftover. ``error``: why it could not be ended; empty if it was."""
 
     leftover: Leftover
     error: str = ""
 
 
 def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
-    """Look at every engine that was used from here or runs something, and every provider that is logged in to and can
-    list machines. Changes nothing. Raises `StoreProblem`."""
+    """Ask every engine that was used here or runs something, and every provider with a login that can list machines.
+    Changes nothing. Raises `StoreProblem`."""
     trouble: dict[str, str] = {}
     without_login: list[str] = []
-    # Machines first: whatever is on the list by now was on record before.
+    # Machines before records: a machine that is listed now was recorded before.
     machines: list[FoundMachine] = []
     asking = _Asking(machines, trouble, without_login)
     engines = [name for name in _engines(broker) if asking.told(name, lambda name: _of_engine(broker, name))]
@@ -76,7 +76,7 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
         holds = [hold for hold in look.open_holds(_EVERYTHING) if hold.held and not is_purchase(hold.job_id)]
         others = {*(job_of(machine.key) for machine in machines), *(hold.job_id for hold in holds)} - jobs.keys()
         jobs |= {view.id: view for view in look.views(sorted(others))}
-        # A job that cannot be read here may be in the best of order: what belongs to it is nobody's leftover.
+        # A job that this version cannot read may be in order, so nothing that belongs to it is an orphan.
         unreadable = {one.job_id: str(one) for one in look.unreadable}
         machines = [machine for machine in machines if job_of(machine.key) not in unreadable]
         holds = [hold for hold in holds if hold.job_id not in unreadable]
@@ -91,13 +91,13 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
 
 
 def end(broker: Broker, swept: Swept) -> list[EndedLeftover]:
-    """End the orphans of a sweep, one after the other; each may fail by itself. Machines are told to end, and the next
-    sweep sees whether they did. Repeatable."""
+    """End the orphans of a sweep, one after another, also after an error. Machines are told to terminate; the next
+    sweep shows whether they did. Idempotent."""
     by_engine = {one.key for one in swept.orphans if one.machine is not None and one.machine.by_engine}
     done = []
     for one in swept.orphans:
         if one.machine is not None and not one.machine.by_engine and one.key in by_engine:
-            continue  # it goes with what its engine ends; should it stay, the next sweep ends it
+            continue  # its engine ends it; if it stays, the next sweep ends it
         try:
             _end(broker, one, swept.at)
         except BrokerError as error:
@@ -109,9 +109,9 @@ def end(broker: Broker, swept: Swept) -> list[EndedLeftover]:
 
 
 def notice_of(leftover: Leftover, ended: bool) -> Notice:
-    """What people are told of it, once."""
+    """The notice about a leftover."""
     what = {
-        LeftoverKind.MACHINE: f"A machine that nobody looks after: {leftover.id}",
+        LeftoverKind.MACHINE: f"Orphaned machine: {leftover.id}",
         LeftoverKind.ATTEMPT: f"Attempt {leftover.key} has no machine",
         LeftoverKind.HOLD: f"Job {leftover.job_id} holds money for nothing",
     }[leftover.kind]
@@ -124,14 +124,14 @@ def notice_of(leftover: Leftover, ended: bool) -> Notice:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Everything that was told so far, and what went wrong."""
+    """The machines listed so far, and the errors."""
 
     machines: list[FoundMachine]
     trouble: dict[str, str]
     without_login: list[str]
 
     def told(self, name: str, machines_of: Callable[[str], Iterator[FoundMachine] | None]) -> bool:
-        """Ask one; whether it told of all its machines. What it told before it failed counts, too."""
+        """Ask one engine or provider; whether it listed all its machines. Machines listed before an error are kept."""
         try:
             found = machines_of(name)
             if found is None:
@@ -150,8 +150,8 @@ class _Asking:
 
 
 def _engines(broker: Broker) -> Iterator[str]:
-    """Engines with a folder of their own here, or with attempts that run: to ask the others would start servers and
-    look for programs that nobody uses."""
+    """Engines with files here or with running attempts. Asking the others would start servers and search for programs
+    that nobody uses."""
     with broker.store.reading() as look:
         running = {attempt.engine for view in look.unclosed() for attempt in view.attempts if not attempt.over}
     for name in broker.registries.engines:
@@ -166,7 +166,7 @@ def _of_engine(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
     if not isinstance(engine, ListsMachines):
         return None
     return (
-        # A name that looks like a key proves nothing; a note of ours does.
+        # A name that looks like a key proves nothing; the store's tag does.
         FoundMachine(name, True, one.handle, one.key, one.store, one.since, one.evidence, tagged=bool(one.store))
         for one in engine.machines()
     )
@@ -192,7 +192,7 @@ def _of_cloud(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
 
 
 def _observed(broker: Broker, jobs: Mapping[str, JobView], engines: Sequence[str]) -> Mapping[str, Observation]:
-    """What the engines answer about the attempts that should have machines, by key."""
+    """The engines' observations of the attempts that should have machines, by key."""
     handles: dict[str, dict[str, str]] = defaultdict(dict)
     for view in jobs.values():
         for attempt in view.attempts:
@@ -234,12 +234,12 @@ def _end(broker: Broker, one: Leftover, seen_at: datetime) -> None:
 
 
 def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, why: str) -> None:
-    """Record that the machine of an attempt that has ended is gone, as the reconciler would, and settle what it cost;
-    nothing where the reconciler was faster. How an attempt ended only the reconciler can say.
+    """Record that the machine of an ended attempt is gone, and settle its cost, as the reconciler would; nothing if the
+    reconciler was faster. Only the reconciler decides how an attempt ended.
 
-    It is billed until ``gone_at``: when it went, if its engine knows, and else when the sweep saw that it is not there.
-    That the agent had ended earlier proves nothing: a machine that was not taken away costs on, and to reckon with too
-    little would let money be spent that is gone. What the provider charged in the end makes up the difference.
+    The machine is metered until ``gone_at`` (UTC): when it went, if its engine knows, else when the sweep saw that it
+    is gone. An earlier end of the agent does not count, because a machine that still exists is still billed, and
+    metering too little would let jobs spend money that is gone. The provider's charges correct the difference later.
     """
     now = broker.clock.now()
     with broker.store.reading() as look:
@@ -259,7 +259,7 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
 
 
 def _release(broker: Broker, held: HeldMoney) -> None:
-    """Give back what the job holds of that kind of money, whatever has moved since it was found."""
+    """Release what the job holds of that kind of money now, even if that changed since the sweep."""
     now = broker.clock.now()
     with broker.store.writing() as tx:
         view, sums = tx.job(held.job_id), tx.sums([held.job_id]).get(held.job_id, ())

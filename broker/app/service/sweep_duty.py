@@ -1,4 +1,4 @@
-"""The duty of sweeping, for `broker.app.service.serve`: now and then, by one process of a store at a time."""
+"""The duty of `broker.app.service.serve` that sweeps periodically, in one process of a store at a time."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ _FIRST_AFTER = 60.0
 
 
 class Sweeping:
-    """People are told of each orphan once; it is ended where the active policy says so (``end_orphans_after``).
-
-    ``say``: told of orphans and of trouble, once each time it changes.
-    """
+    """Sends a notice of each orphan, once, and ends it if the active policy says so (``end_orphans_after``). ``say``:
+    receives each orphan and error once."""
 
     name = "sweeping"
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
-        # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
-        self._broker = Broker(broker.settings, broker.registries, broker.account)
+        self._broker = Broker(broker.settings, broker.registries, broker.account)  # its own engines for this thread
         self._rounds = Rounds(say, _FIRST_AFTER, every)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set. What goes wrong is said, and tried again with the next sweep."""
+        """Sweep until ``stop`` is set. Errors are reported, and the next sweep tries again."""
         self._rounds.run(self._broker.store, self.once, stop)
 
     def once(self) -> Swept:
-        """One sweep. Raises `StoreProblem`, and `InvalidInput` where the active policy cannot be read."""
+        """One sweep. Raises `StoreProblem`, and `InvalidInput` if the active policy cannot be read."""
         broker = self._broker
         after = broker.policy().defaults.end_orphans_after
         swept = sweep(broker, GRACE if after is None else after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
 from broker.core.actors import Actor, EntryPoint, ProcessAccount
+from broker.core.errors import BrokerError
 from broker.core.events.events import body_to_json
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -122,7 +124,7 @@ class SubmittedJob:
         return jobs.logs(self._broker, self._view(), attempt)
 
     def events(self) -> list[JobEvent]:
-        """Everything that has happened to it so far, in order."""
+        """Its events so far, in order."""
         found = []
         for event in jobs.events(self._broker, self._view()):
             fields = json.loads(body_to_json(event.body))
@@ -218,7 +220,8 @@ class Client:
                 submitted.append(self.submit(one))
         except BaseException:
             for one_submitted in submitted:
-                one_submitted.cancel()
+                with suppress(BrokerError):  # one that cannot be cancelled must not leave the others running
+                    one_submitted.cancel()
             raise
         return submitted
 

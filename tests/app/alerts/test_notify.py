@@ -138,7 +138,7 @@ def test_after_three_days_it_is_given_up(store: Store, clock: ManualClock) -> No
 def test_one_that_fails_does_not_hold_back_the_others(store: Store, clock: ManualClock, receiver: Receiver) -> None:
     targets = {"a": unreachable(), "b": SecretStr("nonsense"), "c": receiver.address}
     done = {one.target: one.error for one in notify.notify(store, clock, NOTICE, targets)}
-    assert done == {"a": "the service cannot be reached", "b": "no address that Apprise understands", "c": ""}
+    assert done == {"a": "the service cannot be reached", "b": "Apprise does not accept this address", "c": ""}
     assert len(receiver.taken) == 1
 
 

@@ -225,7 +225,7 @@ def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker
         broker.store.charges.record([], source="api", at=GONE)
     both = told(broker)
     assert len(both) == 2
-    assert "acme charged $80.00 for far-1; metered were $50.00" in both
+    assert "acme charged $80.00 for far-1; metered: $50.00" in both
     assert any(f"in {GONE:%Y-%m}" in title and "$130.9" in title for title in both)
 
 
@@ -278,9 +278,11 @@ def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path
         (["key,day,amount", "a-1,yesterday,1"], "line 2: day is 'yesterday'"),
         (["key,day,amount", "a-1,2026-11-01,1", "a-1,2026-11-01,much"], "line 3: amount is 'much'"),
         (["key,day,amount", "a-1,2026-11-01,NaN"], "amount is 'NaN'"),
-        (["key,starts,ends,amount", "a-1,2026-11-02,2026-11-01,1"], "a time that passes"),
+        (["key,day,amount", 'a-1,2026-11-01,"12,34"'], "amount is '12,34'"),  # a decimal comma is no $1,234
+        (["key,day,amount", 'a-1,2026-11-01,"1,23,456"'], "amount is '1,23,456'"),
+        (["key,starts,ends,amount", "a-1,2026-11-02,2026-11-01,1"], "an end after the start"),
         (["key,day,amount,estimated", "a-1,2026-11-01,1,perhaps"], "expected yes or no"),
-        (["key,day,amount,provider", "a-1,2026-11-01,1,acme"], "of acme, in a file of mute"),
+        (["key,day,amount,provider", "a-1,2026-11-01,1,acme"], "provider is 'acme'; expected 'mute'"),
         (["key,day,amount"], "holds no charges"),
     ],
 )

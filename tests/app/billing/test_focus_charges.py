@@ -64,6 +64,7 @@ def test_what_touches_is_one_charge_and_what_does_not_is_another(tmp_path: Path)
     [
         ("1,EUR,2026-09-01,2026-09-02,aws,,", "focus.csv:2: is billed in EUR"),
         ("x,USD,2026-09-01,2026-09-02,aws,,", "focus.csv:2: BilledCost is 'x'"),
+        ("1e999999,USD,2026-09-01,2026-09-02,aws,,", "focus.csv:2: BilledCost is '1e999999'"),
         ("1,USD,Monday,2026-09-02,aws,,", "focus.csv:2: ChargePeriodStart is 'Monday'"),
         ("1,USD,2026-09-01,2026-09-02,NULL,,", "focus.csv:2: names no provider"),
     ],

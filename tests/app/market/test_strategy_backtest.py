@@ -132,7 +132,7 @@ def test_a_gang_of_nodes_pays_for_all_of_them_and_what_is_taken_for_granted_is_s
     two = job_backtest(broker, JOB.model_copy(update={"num_nodes": 2}), request, days=3, deadline=None).report
     assert (one.gang, two.gang) == (1, 2)
     assert all(b.windows[0].cost > 1.9 * a.windows[0].cost for a, b in zip(one.cells, two.cells, strict=True))
-    taken = "recorded: a pool that is there for one machine is taken to be there for all 2"
+    taken = "recorded: a pool with one machine is assumed to have all 2"
     assert (taken in one.notes, taken in two.notes) == (False, True)
 
 

@@ -152,7 +152,7 @@ def test_rows_that_make_no_sense_are_counted_with_a_sample(gpubroker: Any, write
         (VMS.replace(",Price,", ",PriceEUR,"), "US dollars"),
         ("", "empty"),
         (table(SKYPILOT_COLUMNS, []), "no rows"),
-        (table(SKYPILOT_COLUMNS, [["x", "Z900", "1", "", "", "", "1", "", "r", ""]]), "no row of it can be used"),
+        (table(SKYPILOT_COLUMNS, [["x", "Z900", "1", "", "", "", "1", "", "r", ""]]), "no row can be used"),
     ],
 )
 def test_a_file_of_no_use_is_refused_and_stores_nothing(
@@ -171,7 +171,7 @@ def test_a_file_of_no_use_is_refused_and_stores_nothing(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--provider", "aws", "--dated", "2099-01-01"], "has not come yet"),
+        (["--provider", "aws", "--dated", "2099-01-01"], "which is in the future"),
         (["--provider", "aws", "--dated", "soon"], "expected a date"),
         (["--provider", "sandbox"], "no cloud"),
         (["--provider", "owned"], "no cloud"),

@@ -69,10 +69,10 @@ def test_what_cannot_be_delivered_is_shown_and_tried_again(
     gpubroker(*BELOW)
     done = gpubroker("prices", "watch", "check")
     assert done.code == 5
-    assert "not sent to down (nonsense://…): no address that Apprise understands; next try in 30s" in done.out
+    assert "not sent to down (nonsense://…): Apprise does not accept this address; next try in 30s" in done.out
     assert "sent to ops (json://127.0.0.1" in done.out
     shown = gpubroker("prices", "watch", "list")
-    assert "down: no address that Apprise understands; tried 1 time, next try in" in shown.out
+    assert "down: Apprise does not accept this address; tried 1 time, next try in" in shown.out
     assert gpubroker("prices", "watch", "check").code == 0  # not due yet
     monkeypatch.delenv("GPUBROKER_NOTIFY__DOWN")
     assert "down: no such recipient" in gpubroker("prices", "watch", "list").out
