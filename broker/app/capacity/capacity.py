@@ -1,4 +1,4 @@
-"""Capacity that is held: recorded by people, reported by providers, known as owned machines."""
+"""Held capacity: recorded by people, reported by providers, or found as owned machines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CapacityInventory:
-    """All capacity that is held. ``machines``: owned ones that offer themselves. ``asked``: providers that were asked
-    and answered; ``problems``: what the others said, by name."""
+    """All held capacity. ``machines``: owned machines with offers. ``asked``: the providers that answered;
+    ``problems``: the errors of the others, by name."""
 
     now: datetime
     recorded: tuple[RecordedHolding, ...]
@@ -31,8 +31,8 @@ class CapacityInventory:
 
 
 def capacity(broker: Broker, *, ask: bool = True) -> CapacityInventory:
-    """What is held now. With ``ask``, every provider that knows of reservations and has a login is asked over the
-    network; those that fail are named, and the rest still counts."""
+    """The capacity held now. With ``ask``, every provider with a login that reports reservations is asked over the
+    network; errors are returned beside the results of the others."""
     from broker.app.market.market import freshen
 
     freshen(broker)
@@ -49,25 +49,25 @@ def capacity(broker: Broker, *, ask: bool = True) -> CapacityInventory:
 
 
 def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
-    """The provider as it is written here, whatever the capitals, and what is doubtful about it, or nothing. What is
-    owned may stand at a site of any name; that is doubtful where it is nearly a name that is known."""
+    """The known provider with that name, ignoring case, and a warning, or empty. The site of owned machines may have
+    any name; there is a warning only if it resembles a known one."""
     told = {series.offer.provider for series in broker.store.market.series()}
     known = {one.lower(): one for one in (*told, *broker.registries.providers)}
     if name.lower() in known:
         return known[name.lower()], ""
     meant, unknown = did_you_mean(name, known.values()), f"no provider here is called {name!r}"
     if owned:
-        return name, f"{unknown}{meant} It is taken for a site of your own" if meant else ""
+        return name, f"{unknown}{meant} It is taken as a site of your own" if meant else ""
     return name, f"{unknown}{meant}" if meant else f"{unknown}; known are {', '.join(sorted(known.values()))}"
 
 
 def add(broker: Broker, holding: Holding, *, by: Actor) -> RecordedHolding:
-    """Put it on record, as added by that person."""
+    """Record a holding, as added by ``by``. Not idempotent: each call adds one."""
     return broker.store.add_holding(holding, by=by.identity)
 
 
 def remove(broker: Broker, number: int, *, by: Actor) -> RecordedHolding:
-    """Take it off the record. Raises `UnknownName` when there is none of that number."""
+    """Delete a recorded holding. Raises `UnknownName` if there is none with that number."""
     return broker.store.remove_holding(number, by=by.identity)
 
 

@@ -1,4 +1,4 @@
-"""What providers list against what was bought and recorded here."""
+"""Comparison of what providers list with what was bought and recorded here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCheck:
-    """``asked``: the providers that answered; ``problems``: what the others said, by name. ``listed``: how much they
-    hold for the account."""
+    """``asked``: the providers that answered; ``problems``: the errors of the others, by name. ``listed``: the number
+    of reservations and commitments that they list."""
 
     now: datetime
     differences: tuple[CapacityDifference, ...]
@@ -29,15 +29,15 @@ class CapacityCheck:
 
 
 def check(broker: Broker) -> CapacityCheck:
-    """Ask every provider with a login what it holds for the account, and compare. Changes nothing."""
-    bought = broker.store.purchases(closed=True)  # before the question: what is ordered meanwhile is no difference
+    """Ask every provider with a login what the account holds, and compare. Changes nothing."""
+    bought = broker.store.purchases(closed=True)  # read first, so that an order meanwhile is no difference
     inventory = capacity(broker)
     missing, problems = [], list(inventory.problems)
     for one in unseen(bought, inventory.reported, inventory.now):
         provider = one.quote.provider
         if provider not in inventory.asked:
-            continue  # it was not asked, or failed: that is told
-        try:  # it may lie in a region that is not among those asked
+            continue  # not asked, or failed: reported in ``problems``
+        try:  # it may be in a region that was not asked
             seller = broker.provider(provider)
             orders = seller.find_orders(one.quote, one.id) if isinstance(seller, SellsCapacity) else ()
         except BrokerError as error:

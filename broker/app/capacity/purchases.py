@@ -33,13 +33,12 @@ from broker.store.engine.times import from_micros, to_micros
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
-# A quote of this age is asked for again before it can be bought: prices and blocks change by the hour.
-OLD_QUOTE = timedelta(hours=1)
+OLD_QUOTE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
 
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """Quotes with their numbers, cheapest first, and what the providers that failed said, by name."""
+    """Quotes with their numbers, cheapest first. ``problems``: the errors of the providers that failed, by name."""
 
     quotes: tuple[tuple[int, CapacityQuote], ...]
     asked: tuple[str, ...]
@@ -48,7 +47,8 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class PurchasePreview:
-    """What would happen if a quote were bought: the policies' word, how much is held, how many have to approve."""
+    """What buying a quote would do: the policies' verdict, the amount to be held (``ceiling``, USD), and the number of
+    people who must approve."""
 
     quote: CapacityQuote
     ceiling: Money
@@ -58,9 +58,9 @@ class PurchasePreview:
 
 
 def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> Quoted:
-    """What providers would sell now; kept under numbers for a week. Providers without a login are left out, unless
-    they were named. Raises `InvalidInput` where no provider sells such a thing, `UnknownName`, and what the first
-    provider raised where none answered."""
+    """The present quotes of the providers; stored under numbers for a week. Providers without a login are left out
+    unless named. Raises `InvalidInput` for a named provider that sells no capacity, `UnknownName`, and the first
+    provider's error if none answered."""
     found: list[CapacityQuote] = []
     asked: list[str] = []
     problems: list[tuple[str, BrokerError]] = []
@@ -99,7 +99,8 @@ def preview(
     environment: str | None,
     by: Actor,
 ) -> PurchasePreview:
-    """Judge a purchase without making it. Holds nothing, asks nobody."""
+    """Judge a purchase without making it: holds no money and requests no approval. Raises as `buy`, except
+    `NotAllowed`."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     with broker.store.reading() as look:
         judged = judge_purchase(buying, broker.policy(look), look, broker.clock.now())
@@ -116,9 +117,9 @@ def buy(
     environment: str | None,
     by: Actor,
 ) -> Purchase:
-    """Declare the intent to buy: its ceiling (default: the quote's total) is held from now on, and its approvers are
-    told. Nothing is ordered before they have approved. Raises `NotAllowed` where a rule or a budget objects, and
-    `InvalidInput` for a quote that is too old or a ceiling below its total. Not idempotent: twice is two purchases."""
+    """Start a purchase: hold its ceiling (USD; default: the quote's total) and notify its approvers. Nothing is ordered
+    before they approve. Raises `NotAllowed` if a rule or budget denies it, and `InvalidInput` for a quote that is too
+    old or a ceiling below its total. Not idempotent: each call is a purchase."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     now = from_micros(to_micros(broker.clock.now()))
     if now - quote.quoted_at > OLD_QUOTE:
@@ -149,8 +150,8 @@ def buy(
 
 
 def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -> Purchase:
-    """Approve a purchase as that person. ``binding``: what was shown to the person; another one is refused. Orders
-    nothing by itself (`advance`). Raises `NotAllowed` for somebody who may not approve it."""
+    """Approve a purchase as ``by``. ``binding``: what the person saw; if the purchase has another one, raises
+    `InvalidInput`. Does not order by itself (`advance`). Raises `NotAllowed` if ``by`` may not approve it."""
     with broker.store.writing() as tx:
         purchase = _known(tx.purchase(id), broker, id)
         if purchase.state is not PurchaseState.ASKING:
@@ -165,7 +166,8 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
 
 
 def reject(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
-    """Refuse a purchase as one of its approvers; its money is released."""
+    """Reject a purchase as one of its approvers; its money is released. Raises `InvalidInput` if it does not wait for
+    approval, `NotAllowed` if ``by`` is no approver."""
     purchase = broker.store.purchase(id)
     if purchase.state is not PurchaseState.ASKING:
         raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
@@ -175,9 +177,9 @@ def reject(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase
 
 
 def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False) -> Purchase:
-    """Take a purchase back that was not ordered yet; its money is released. ``nothing_bought``: for an order without an
-    answer, the person has made sure at the provider that it bought nothing. Raises `NotAllowed` for others than the
-    buyer and administrators, and `InvalidInput` where it is too late."""
+    """Withdraw a purchase that was not ordered yet; its money is released. ``nothing_bought``: for an order without an
+    answer, the person has verified at the provider that nothing was bought. Raises `NotAllowed` unless ``by`` is the
+    buyer or an administrator, and `InvalidInput` if it is too late."""
     purchase = broker.store.purchase(id)
     if not by.may_act_for(purchase.user):
         raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot take it back", where=id)
@@ -195,7 +197,7 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
 
 
 def buyer(broker: Broker) -> CapacityBuyer:
-    """What carries out purchases in this process."""
+    """The executor of purchases in this process."""
 
     def seller(name: str) -> SellsCapacity:
         provider = broker.provider(name)

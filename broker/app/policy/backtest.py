@@ -1,18 +1,16 @@
-"""What another policy would have said: recorded decisions, judged again one after the other. Pure but for `backtest`.
+"""Replay of recorded decisions under another policy. Pure except `backtest`.
 
-Every decision keeps all it saw, so under the same policy the recorded verdicts come out exactly. Under another policy
-the first difference changes what the later decisions see: a job that is refused spends nothing and occupies nothing,
-one that is let through does. From then on the budgets are added up anew, from the ledger's entries of the jobs that
-would have run, and for those that never ran from their plans: the hold is taken, and after the expected time the
-expected cost is spent and the rest released. What ran, and would have run elsewhere, is reckoned there for the time
-that was metered of it: the answer is what the time that is looked at would have cost under this policy.
+Every decision keeps its inputs, so the same policy reproduces the recorded verdicts exactly. Under another policy, the
+first difference changes what later decisions see: a refused job spends and occupies nothing, an allowed one does. From
+then on budgets are computed from the ledger entries of the jobs that would have run. For a job that never ran, its plan
+is used: the hold is taken, and after the expected time the expected cost is spent and the rest released. A job that
+would have run on another offer is charged there for its metered time.
 
-What cannot be known is left as it was: jobs that the market or a switch of the policy (reference prices, stale ones)
-left nothing for are not on record, no market is asked anew (only the placements that the plan ranked next are tried),
-what ran is not judged anew while it ran, a job that would be refused more money or time comes to what it came to, and
-what is asked for counts as granted, but for what nobody granted then.
-Where no rule counted what runs, it was not kept: a new rule that counts sees the jobs that hold money, with what their
-bills say they occupied.
+What cannot be known stays as recorded. Jobs without any feasible offer have no record. The market is not asked again;
+only the alternatives of the recorded plan are tried. Running jobs are not judged again while they ran. A job that would
+be refused more money or time keeps its cost. Requests count as approved, except those that nobody approved then. If no
+rule counted running jobs, they were not recorded; a new rule that counts them sees the jobs that hold money, with the
+capacity that their entries show.
 """
 
 from __future__ import annotations
@@ -42,11 +40,11 @@ from broker.reconciler.admission.admission import strictest, switched_off
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:
-    """One decision, as it was and as it would have been.
+    """One decision as recorded and as replayed.
 
-    ``answer`` is None where the question would not have come up: its job was refused before. ``cost``: what the job
-    came to, in USD of ``money``, on its launch only; what it would have come to is of ``money_after``, known by
-    ``basis``. ``late``: whether it was expected to miss its deadline.
+    ``answer``: None if it would not have been made, because its job was refused before. ``cost_before``: the cost of
+    the job in USD of ``money``, only for its launch; ``cost_after``: in USD of ``money_after``, known by ``basis``.
+    ``late_before`` and ``late_after``: whether the job was expected to miss its deadline.
     """
 
     decision: Decision
@@ -63,7 +61,7 @@ class ReplayedDecision:
 
     @property
     def same(self) -> bool:
-        """Whether nothing would have been different about it. Of what is refused, it does not matter where."""
+        """Whether nothing would have been different. The pool of a refused placement does not matter."""
         if self.answer is not self.decision.answer or self.cost_before != self.cost_after:
             return False
         return self.answer is Answer.DENY or self.pool == self.decision.pool
@@ -71,7 +69,7 @@ class ReplayedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a policy came to over the whole time. ``cost``: USD by kind of money."""
+    """The totals of a policy over the whole time. ``cost``: USD by kind of money."""
 
     allowed: int
     asked: int
@@ -82,7 +80,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """``unknown``: decisions that did not keep what they saw."""
+    """``unknown``: the number of decisions without recorded inputs."""
 
     outcomes: tuple[ReplayedDecision, ...]
     unknown: int
@@ -93,7 +91,7 @@ class Backtest:
 
     @property
     def warned(self) -> tuple[ReplayedDecision, ...]:
-        """What rules that only warn are against."""
+        """The decisions that a rule warned about."""
         return tuple(one for one in self.outcomes if any(verdict.warns for verdict in one.verdicts))
 
     @property
@@ -119,16 +117,14 @@ def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Tot
 
 def backtest(broker: Broker, paths: Sequence[Path], start: datetime, end: datetime) -> Backtest:
     """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by these policy files. Changes nothing.
-
-    Raises `InvalidInput` for files that are wrong, and for a record that was altered.
-    """
+    Raises `InvalidInput` for invalid files, an empty period, and a record that was altered."""
     if start >= end:
         raise InvalidInput(f"nothing lies between {start:%Y-%m-%d} and {end:%Y-%m-%d}; expected --from before --to")
     return backtest_of(broker, check(broker, paths), start, end)
 
 
 def backtest_of(broker: Broker, policy: PolicySet, start: datetime, end: datetime) -> Backtest:
-    """As `backtest`, of a policy set that was loaded. Raises `InvalidInput` for a record that was altered."""
+    """As `backtest`, for a loaded policy set. Raises `InvalidInput` for a record that was altered."""
     with broker.store.reading() as look:
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
         entries = look.entries()
@@ -166,7 +162,7 @@ class _Replay:
         recorded: dict[str, list[Entry]] = defaultdict(list)
         for entry in self.entries:
             recorded[entry.tags.job_id].append(entry)
-        # Jobs that were admitted before the time that is looked at have their course, too.
+        # Includes jobs that were admitted before the replayed period.
         self.courses = {job: ReplayedJob(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
         self.recorded = dict(self.courses)
 
@@ -197,7 +193,7 @@ class _Replay:
         return found
 
     def finished(self, found: ReplayedDecision) -> ReplayedDecision:
-        """The outcome with what its job came to in the end: one that was stopped later cost less."""
+        """The outcome with the final cost of its job, which is lower if it was stopped later."""
         key = found.decision.job_id
         if found.decision.action is not ActionKind.LAUNCH or key not in self.courses or found.answer is Answer.DENY:
             return found
@@ -207,8 +203,8 @@ class _Replay:
         return replace(found, cost_after=spent_in(course.until(course.since)))
 
     def _choose(self, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
-        """The first placement that no rule is against, one that nobody need be asked about before others, and what is
-        said to the whole of it; the recorded one if every one of them is refused."""
+        """The placement that the policies allow, preferring one without a request for approval, with the verdicts on
+        it; the recorded placement if all are refused."""
         action = inputs.action
         tried = [action.placement, *inputs.others] if action.kind is not ActionKind.CONTINUE else [action.placement]
         asked: tuple[Action, tuple[Verdict, ...]] | None = None
@@ -225,12 +221,12 @@ class _Replay:
         return asked or (action, self._said(action, facts))
 
     def _said(self, action: Action, facts: Facts) -> tuple[Verdict, ...]:
-        """By the rules, and by the switch that a plan goes by before them."""
+        """The verdicts of the rules, and of the policy's switches, which a plan applies before them."""
         off = switched_off(self.policy, action)
         return (*self.policy.judge(action, facts), *([off] if off else []))
 
     def _follow(self, decision: Decision, was: Action, chosen: Action, answer: Answer, key: str) -> Money:
-        """What becomes of the job, and what it comes to."""
+        """Update the course of the job; returns its cost."""
         denied, was_denied = answer is Answer.DENY, decision.answer is Answer.DENY
         if denied and not was_denied:
             if decision.action is ActionKind.LAUNCH:
@@ -242,7 +238,7 @@ class _Replay:
                 self.gone.add(key)
         moved = chosen.placement is not None and chosen.placement.offer.pool != decision.pool
         never_ran = key not in self.recorded or not spent_in(self.recorded[key].entries)
-        # What nobody said yes to then is refused again; everything else that is asked for counts as granted.
+        # A request that nobody approved then is refused again; all other requests count as approved.
         newly = was_denied or (decision.answer is Answer.ASK and never_ran and answer is Answer.ALLOW)
         launched = decision.action is ActionKind.LAUNCH and not denied
         if launched and chosen.placement and newly:
@@ -254,7 +250,7 @@ class _Replay:
         return spent_in(course.entries) if course and not denied else Money.ZERO
 
     def _facts(self, inputs: Inputs, decision: Decision, key: str) -> Facts:
-        """As recorded until something is different; then as it would have been."""
+        """The recorded facts until the first difference; after it the replayed ones."""
         if not self.diverged:
             return inputs.facts
         now, action = inputs.facts.now, inputs.action
@@ -275,14 +271,14 @@ class _Replay:
     def _use(
         self, budget: BudgetSpec, window: Window, now: datetime, key: str, decision: Decision
     ) -> tuple[BudgetUse, ...]:
-        """The state of a budget, from the entries of the jobs that are in the replay."""
+        """The state of a budget, from the entries of the replayed jobs."""
         spends: list[Entry] = []
         holds: list[Burn] = []
         for job, course in self.courses.items():
             if job == key and decision.action is ActionKind.LAUNCH:
                 continue
             mine = [e for e in course.until(now) if e.money in budget.counts and _counts(budget, e.tags)]
-            if job == key:  # what was given after this very question was not there yet
+            if job == key:  # without a top-up that this decision caused
                 mine = [e for e in mine if e.movement is not Movement.TOP_UP or e.at < now]
             spends += [e for e in mine if e.account is Account.SPENT]
             left = [e for e in mine if e.account is Account.HELD]

@@ -1,4 +1,4 @@
-"""Policy files: read them, check them, make them the active set, see what is active."""
+"""Policy files: read, check, test and activate them, and explain what they say to a job."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ _MAX_BYTES = 1_000_000
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, str]:
-    """The texts of policy files by name; folders stand for the YAML files in them, sorted. Files of cases
-    (``*.test.yaml``) are left out, in folders and beside others (`cases_among`).
-
-    Raises `InvalidInput` for what cannot be read, for an empty folder, and for files of cases alone.
-    """
+    """The texts of policy files by name. A folder stands for its YAML files, sorted. Files of test cases
+    (``*.test.yaml``) are left out (`cases_among`). Raises `InvalidInput` for an unreadable file, an empty folder, and
+    if all files are test cases."""
     texts: dict[str, str] = {}
     named = list(paths)
     cases = cases_among(named)
     if cases and len(cases) == len(named):
-        hint = f"`gpubroker policy test {' '.join(map(str, cases))}` tries them"
-        raise InvalidInput("holds cases, not rules", where=str(cases[0]), hint=hint)
+        hint = f"to run them: `gpubroker policy test {' '.join(map(str, cases))}`"
+        raise InvalidInput("holds test cases, not rules", where=str(cases[0]), hint=hint)
     for path in named:
         if path in cases:
             continue
@@ -53,7 +51,7 @@ def read_files(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def cases_among(paths: Iterable[Path]) -> list[Path]:
-    """Which of these are files of cases, and hold no rules."""
+    """The files of test cases among ``paths``."""
     return [path for path in paths if _is_cases(path) and path.is_file()]
 
 
@@ -66,7 +64,7 @@ def _text(file: Path) -> str:
         raise InvalidInput("not a text file in UTF-8", where=str(file)) from error
     except FileNotFoundError as error:
         meant = did_you_mean(file.name, _beside(file)).removeprefix("; ")
-        raise InvalidInput("there is no such file", where=str(file), hint=meant) from error
+        raise InvalidInput("the file does not exist", where=str(file), hint=meant) from error
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
 
@@ -81,17 +79,17 @@ def _beside(file: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A file of policy cases and what came of each."""
+    """A file of test cases and the result of each."""
 
     file: str
     results: Sequence[CaseResult]
 
 
 def try_cases(broker: Broker, paths: Sequence[Path]) -> list[Tried]:
-    """Judge the cases of these files (``*.test.yaml``), or of all such files in these folders.
+    """Run the test cases of these files (``*.test.yaml``), or of all such files in these folders.
 
-    Each file names its policy files in ``policies:``, beside it; without that, ``x.test.yaml`` is about ``x.yaml``.
-    Nothing of the store is read. Raises `InvalidInput` for what cannot be read or understood.
+    A file names its policy files in ``policies:``, relative to itself; by default ``x.test.yaml`` tests ``x.yaml``.
+    Does not read the store. Raises `InvalidInput` for an unreadable or invalid file.
     """
     found: list[Path] = []
     for path in paths:
@@ -119,12 +117,12 @@ def _is_cases(path: Path) -> bool:
 
 
 def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
-    """The set that the files make. Raises `InvalidInput` with every finding. Changes nothing."""
+    """The policy set of the files. Raises `InvalidInput` with every finding. Changes nothing."""
     return loaded(broker, read_files(paths))
 
 
 def loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
-    """The set that the files make, once their rules of thumb make sense, too. Raises `InvalidInput`."""
+    """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
     found = broker.registries.load_policies(files)
     if any("rules_of_thumb" in text for text in files.values()):
         from broker.app.advise.rules_of_thumb import of_files  # only where a file has some
@@ -134,16 +132,14 @@ def loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
 
 
 def apply(broker: Broker, paths: Sequence[Path], note: str = "", *, by: Actor) -> tuple[PolicyVersion, str]:
-    """Make the files the active set; the new version and the difference from the one before, as a unified diff.
-
-    A set that does not load is not activated, and the last good one goes on. The same set again changes nothing.
-    """
+    """Activate the files. Returns the version, and the difference from the one before as a unified diff. Idempotent.
+    Raises `InvalidInput` for an invalid set; the active one then stays in force."""
     return activate(broker, read_files(paths), note, by=by)
 
 
 def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
-    """The version of that number, or without one the last that differs from the active one. Raises `InvalidInput` where
-    there is none."""
+    """The version with that number; None: the last one that differs from the active one. Raises `InvalidInput` if there
+    is none."""
     history = broker.store.policy_history()
     if number is None:
         found = next((one for one in history if one.sha256 != history[0].sha256), None)
@@ -158,7 +154,7 @@ def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
 
 
 def activate(broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor) -> tuple[PolicyVersion, str]:
-    """As `apply`, of files that were read."""
+    """As `apply`, for texts by name."""
     loaded(broker, files)
     before = broker.store.active_policy()
     version = broker.store.activate_policy(files, by=by.identity, note=note)
@@ -166,15 +162,15 @@ def activate(broker: Broker, files: Mapping[str, str], note: str = "", *, by: Ac
 
 
 def likely_mistakes(broker: Broker, policy: PolicySet) -> list[str]:
-    """Warnings about valid files: rules that overlap, names that nobody has used."""
+    """Warnings about valid files: rules that overlap, unknown names."""
     from broker.app.policy.unknown_names import unseen
 
     return [*policy.warnings, *map(str, unseen(broker, policy))]
 
 
 def adopt(broker: Broker, *, by: Actor) -> PolicyVersion | None:
-    """An empty personal store takes up the policy files that ``GPUBROKER_POLICY`` names; None if there is nothing to
-    adopt. A store that has (or ever had) an active set is changed by `apply` alone."""
+    """Activate the policy files that ``GPUBROKER_POLICY`` names, if no set was ever activated; None if there is nothing
+    to do. Raises `InvalidInput` for invalid files."""
     if not broker.settings.policy or broker.store.active_policy() is not None:
         return None
     paths = [Path(part).expanduser() for part in broker.settings.policy.split(":") if part]
@@ -183,7 +179,7 @@ def adopt(broker: Broker, *, by: Actor) -> PolicyVersion | None:
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What changed between two sets of files, as one unified diff."""
+    """The changes between two sets of files as one unified diff."""
     lines: list[str] = []
     for name in sorted({*before, *after}):
         old, new = before.get(name, "").splitlines(), after.get(name, "").splitlines()
@@ -192,8 +188,8 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
-    """Every decision about a job that was submitted, oldest first. ``reference``: as `broker.app.jobs.jobs.find` takes
-    it. Raises `UnknownName`."""
+    """Every decision about a submitted job, oldest first. ``reference``: as in `broker.app.jobs.jobs.find`. Raises
+    `UnknownName`."""
     from broker.app.jobs.jobs import find
 
     view = find(broker, reference)
@@ -203,8 +199,8 @@ def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What every rule says to a placement, and what it saw. ``planned``: it is the one that the plan takes; otherwise
-    the policies leave the plan none, and it is the best of those that they turn down."""
+    """Every rule's verdict on a placement, and the facts that it saw. ``planned``: whether it is the placement of the
+    plan; otherwise the policies leave the plan none, and it is the best of those that they reject."""
 
     admission: Admission
     facts: Facts
@@ -212,16 +208,14 @@ class Explained:
 
     @property
     def answer(self) -> Answer:
-        """What the policies say to the job: what a plan of it says."""
+        """The policies' verdict on the job, as a plan of it shows."""
         return self.admission.answer if self.planned else Answer.DENY
 
 
 def explain(broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor) -> Explained | None:
-    """Every rule's verdict on the placement that a plan of the job takes, with all its money; where the policies leave
-    it none, on the one that would be best if they turned none down.
-
-    None when the market alone leaves nothing. ``policy``: for what-if questions; the active set otherwise.
-    """
+    """Every rule's verdict on the placement of the job's plan, with all the money to be held; if the policies leave
+    none, on the best one that they reject. None if no offer can serve the job. ``policy``: for what-if questions;
+    default: the active set."""
     from broker.app.jobs.preview import preview
 
     seen, chosen = preview(broker, job, policy, by=by), policy or broker.policy()

@@ -1,5 +1,5 @@
-"""What a change of policies would do, before anybody makes it: to jobs, requests and budgets now, and to what was
-decided lately. By the controllers of the next look (`broker.app.policy.rehearsal`) and by replaying what is on record
+"""The effects of a change of policies before it is made: on jobs, requests and budgets now, found by running the
+reconciler's controllers (`broker.app.policy.rehearsal`), and on recent decisions, found by replaying them
 (`broker.app.policy.backtest`)."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAST_MONTH = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """One budget before and after; None: there is none of that name."""
+    """One budget before and after; None if there is none of that name."""
 
     before: BudgetLine | None
     after: BudgetLine | None
@@ -32,7 +32,7 @@ class BudgetChange:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What would have been decided otherwise from ``since`` to ``until`` (UTC)."""
+    """The decisions from ``since`` to ``until`` (UTC), judged again."""
 
     since: datetime
     until: datetime
@@ -41,10 +41,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPreview:
-    """What these files would do if they were applied now. ``changed``: whether they are other ones than those in force
-    (``before``: their version, 0 without any). ``jobs``: those to which something else would happen at the next look
-    than under the policies in force; ``looked_at``: how many open jobs were, and ``left_out`` how many were not, the
-    last in line. ``past``: None where it was not asked for."""
+    """The effects of these files if they were applied now. ``before``: the version in force, 0 without any;
+    ``changed``: whether the files differ from it. ``jobs``: those with another outcome in the reconciler's next pass
+    than under the policies in force. ``looked_at``: the number of open jobs that were checked; ``left_out``: of those
+    that were not, the last in the queue. ``past``: None if not requested."""
 
     before: int
     changed: bool
@@ -57,8 +57,8 @@ class PolicyPreview:
 
 
 def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = LAST_MONTH) -> PolicyPreview:
-    """What would happen if these files (text by name) were applied now. Changes nothing. ``back``: how far back the
-    recorded decisions are judged again; None: not at all. Raises `InvalidInput` for files that are wrong."""
+    """The effects of these files (text by name) if they were applied now. Changes nothing. ``back``: how far back
+    recorded decisions are judged again; None: not at all. Raises `InvalidInput` for invalid files."""
     policy, active = loaded(broker, files), broker.store.active_policy()
     now_ = active.files if active else {}
     would, does = rehearse(broker, files), _as_it_is(broker)
@@ -81,7 +81,7 @@ def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = L
 
 
 def _as_it_is(broker: Broker) -> Rehearsed | None:
-    """What the next look does under the policies in force; None where they cannot be read: then nothing is judged."""
+    """The outcomes of the next pass under the policies in force; None if they cannot be read."""
     try:
         broker.policy()
     except InvalidInput:
@@ -90,7 +90,7 @@ def _as_it_is(broker: Broker) -> Rehearsed | None:
 
 
 def changed_outcomes(before: Mapping[str, JobOutcome], after: Mapping[str, JobOutcome]) -> Iterable[JobOutcome]:
-    """What happens to jobs after, where it is not what happens anyhow; in the order of the next look."""
+    """The outcomes after the change that differ from those before, in the order of the next pass."""
     for job_id, outcome in after.items():
         known = before.get(job_id)
         if known is None or known.same_as != outcome.same_as:

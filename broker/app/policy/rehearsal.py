@@ -1,8 +1,7 @@
-"""What the reconciler's next look would do to jobs, found by doing it: its own controllers judge every open job in one
-transaction that is undone, under the policies in force or under others.
+"""A rehearsal of the reconciler's next pass: its controllers judge every open job in a transaction that is rolled back,
+under the policies in force or under others.
 
-Nothing is launched, stopped or asked of an engine: only what is decided is seen. So whatever the gate and the judges of
-what runs do, a rehearsal does.
+No engine is called; only the decisions are recorded. The same code decides as in the reconciler.
 """
 
 from __future__ import annotations
@@ -39,16 +38,15 @@ from broker.reconciler.progress import billed_time
 from broker.reconciler.visit_order import in_turn, waits
 from broker.store import Store
 
-# Placing a job takes a plan, and nobody else can write while a rehearsal lasts: jobs that wait are looked at up to this
-# number, in their turn. What runs or is asked takes no plan, and is looked at in full.
+# Placing a job needs a plan, and other processes cannot write during a rehearsal, so only this many waiting jobs are
+# checked, in queue order. Running jobs and requests need no plan, and all of them are checked.
 MOST_WAITING = 200
-# A look ends after so many seconds of the wall clock, wherever it is: others give up writing after 15.
-LONGEST = 5.0
-_MOST_STEPS = 4  # of one job: asked, granted, placed, and once more
+LONGEST = 5.0  # seconds of the wall clock after which a rehearsal ends; other writers give up after 15
+_MOST_STEPS = 4  # of one job: request, approval, placement, and one more
 
 
 class Effect(StrEnum):
-    """What happens to a job at the next look."""
+    """The outcome of the next pass for a job."""
 
     STOPS = "stops"  # checkpoint first
     STOPS_LATER = "stops_later"  # after the grace of an exceeded budget
@@ -67,8 +65,8 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What happens to one job. ``rules``: whose doing it is, each with its place; ``where``: the pool of a start;
-    ``asks``: who may approve; ``at``: when (UTC), where it is not at once."""
+    """The outcome for one job. ``rules``: the rules that cause it; ``where``: the pool of a start; ``asks``: who may
+    approve; ``at``: when (UTC), if not at once."""
 
     job_id: str
     name: str
@@ -82,14 +80,14 @@ class JobOutcome:
 
     @property
     def same_as(self) -> tuple[object, ...]:
-        """What two outcomes have in common that are the same thing."""
+        """The key by which two outcomes count as equal."""
         return self.effect, self.where, self.asks, frozenset((one.name, one.code) for one in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What would happen to which job, by its id. ``looked_at``: the open jobs that were; ``left_out``: how many were
-    not. ``budgets``: how each budget stands then."""
+    """The outcomes by job id. ``looked_at``: the open jobs that were checked; ``left_out``: how many were not.
+    ``budgets``: each budget after the pass."""
 
     outcomes: Mapping[str, JobOutcome]
     looked_at: frozenset[str]
@@ -98,18 +96,18 @@ class Rehearsed:
 
 
 def rehearse(broker: Broker, files: Mapping[str, str] | None = None, longest: float = LONGEST) -> Rehearsed:
-    """What the next look does, under these policy files (None: those in force) as if they were applied now. Changes
-    nothing. ``longest``: jobs whose turn comes after so many seconds are left out. Raises
-    `StoreProblem`, and `InvalidInput` for files that are wrong."""
+    """The outcomes of the next pass if these policy files were applied now (None: the policies in force). Changes
+    nothing. ``longest``: jobs not reached within this many seconds are left out. Raises `StoreProblem`, and
+    `InvalidInput` for invalid files."""
     with broker.store.reading() as look:
         jobs = [view.job for view in look.unclosed()]
     for sandbox in {wants_sandbox(job) for job in jobs}:
-        freshen(broker, sandbox=sandbox)  # what is polled is not undone
+        freshen(broker, sandbox=sandbox)  # before the transaction, so that polled prices are not rolled back
     with broker.store.rehearsal() as store:
         if files is not None:
             store.activate_policy(files, by="", note="")
         tried = broker.over(store)
-        budgets.check(tried)  # a budget that is exceeded is known to be so from now on
+        budgets.check(tried)  # records which budgets are exceeded
         return _look(tried, store, longest)
 
 
@@ -137,14 +135,14 @@ def _look(broker: Broker, store: Store, longest: float) -> Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class _JobRehearsal:
-    """One look at one job after the other, as the reconciler takes it, but for what concerns machines."""
+    """The steps of the reconciler for one job after another, without those that concern machines."""
 
     store: Store
     judging: Judging
     now: datetime
 
     def outcome(self, view: JobView) -> JobOutcome | None:
-        """What happens to the job; None where nothing does."""
+        """The outcome for the job; None if nothing happens."""
         found: JobOutcome | None = None
         for _ in range(_MOST_STEPS):
             given_up = self._step(view)
@@ -166,7 +164,7 @@ class _JobRehearsal:
         return _outcome(view, Effect.WARNS, said) if said else None
 
     def _step(self, view: JobView) -> bool:
-        """Take the next steps; whether a launch was given up for what the policies say."""
+        """Take the next steps; whether the policies made a launch be given up."""
         about = self._about(view)
         holds = any(balance.held for balance in about.money.values())
         for step in decide.next_steps(view, self.now, billed=billed_time(view, self.now), holds=holds):
@@ -184,7 +182,7 @@ class _JobRehearsal:
         return False
 
     def _taken(self, view: JobView, step: decide.Step) -> None:
-        """Take a step by which a job gives back money, so that others find it."""
+        """Take a step that releases money, so that it is free for other jobs."""
         with self.store.writing() as tx:
             match step:
                 case decide.Pause(reason):
@@ -203,10 +201,10 @@ class _JobRehearsal:
             if controller.goes_by(about) is not None:
                 controller.reconcile(about)
         except (BrokerError, NoLongerCurrent):
-            return  # the next look tries it again
+            return  # the reconciler tries again in its next pass
 
     def _checked(self, view: JobView, attempt: AttemptView) -> bool:
-        """Have a requested launch judged again; whether the policies deny it by now: then the job is placed anew."""
+        """Judge a requested launch again; whether the policies deny it now, so that the job is placed again."""
         try:
             found = self.judging.check(view, attempt)
         except (BrokerError, NoLongerCurrent):
@@ -226,14 +224,14 @@ class _JobRehearsal:
             return look.job(view.id)
 
     def _told(self, before: JobView, view: JobView) -> JobOutcome | None:
-        """What the newest events of the job come to; None where they are on the way to something."""
+        """The outcome that the newest events of the job show; None for intermediate events."""
         with self.store.reading() as look:
             fresh = [event.body for event in look.events(view.id) if event.seq > before.seq]
         found = [outcome for body in fresh if (outcome := _of_event(view, body)) is not None]
         return found[0] if found else None
 
     def _denied_request(self, view: JobView) -> JobOutcome | None:
-        """What waits for an approval that by now nobody can give, or that others are asked for."""
+        """The outcome for an open request that nobody can approve any more, or that has other approvers now."""
         if view.asked is None:
             return None
         newest = self._newest(view)
@@ -247,7 +245,7 @@ class _JobRehearsal:
         return None if whom == before else replace(_outcome(view, Effect.ASKS, said), asks=tuple(sorted(whom)))
 
     def _newest(self, view: JobView) -> Decision | None:
-        """What was said to the job just now, if anything was."""
+        """The job's decision of this pass, if any."""
         with self.store.reading() as look:
             newest = next(iter(look.decisions(job_id=view.id, limit=1)), None)
         return newest if newest is not None and newest.at >= self.now else None
@@ -288,7 +286,7 @@ def _objections(verdicts: Iterable[Verdict], answer: Answer) -> tuple[RuleObject
 
 
 def _stops_later(store: Store, policy: PolicySet, view: JobView, now: datetime) -> JobOutcome | None:
-    """Whether the job stops once the grace of a budget is over that is exceeded already."""
+    """The outcome for a job that stops once the grace of an exceeded budget is over."""
     attempt = view.latest
     stopping = [rule for rule in budgets.rules_of(policy) if rule.config.action == "stop"]
     if not stopping or attempt is None or attempt.over or attempt.stop_requested is not None:

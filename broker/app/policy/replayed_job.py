@@ -1,10 +1,9 @@
-"""What becomes of a job in the replay of decisions under another policy, and what that comes to. Pure.
+"""The course and cost of a job when decisions are replayed under another policy. Pure.
 
-Like is compared with like. A job that ran elsewhere than it would have run is reckoned for the time that was metered of
-it, not for the time that was expected of it: at the other offer's rate and in its billing steps, and where the job says
-how much work there is, for that time times what the one does in an hour over what the other does. What was lost to
-interruptions stays in that time. Of what never ran nothing was metered: it comes to what its plan expects, which is all
-of the time it may take where the work is not known.
+A job that would have run on another offer is charged for its metered time, not its expected time: at the other offer's
+rate and billing steps; if the job states its work, the time is scaled by the ratio of the throughputs. Time lost to
+interruptions is included. A job that never ran costs what its plan expects: if its work is unknown, its whole maximum
+duration.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Window = tuple[datetime, datetime]
 
 
 class ReplayBasis(StrEnum):
-    """How it is known what a job would have come to."""
+    """How the cost of a replayed job is known."""
 
     RECORD = "record"
     METERED_TIME = "metered_time"
@@ -35,8 +34,8 @@ class ReplayBasis(StrEnum):
 
 @dataclass(slots=True)
 class ReplayedJob:
-    """What becomes of a job in the replay: its entries, from ``since`` on none (it was stopped), and what it occupies
-    where that is not on record."""
+    """A job in the replay: its ledger entries, until it was stopped (``since``, UTC), and what it occupies if that is
+    not recorded."""
 
     entries: Sequence[Entry]
     since: datetime | None = None
@@ -44,12 +43,12 @@ class ReplayedJob:
     basis: ReplayBasis = ReplayBasis.RECORD
 
     def until(self, now: datetime) -> Iterable[Entry]:
-        """What was posted up to now."""
+        """The entries posted up to ``now``."""
         return (e for e in self.entries if e.at <= now and (self.since is None or e.at <= self.since))
 
     def holding(self, job: str, now: datetime) -> LiveAttempt | None:
-        """What the job occupies while it holds money, as its bill tells (sooner or later); None for one that holds
-        nothing, and for capacity that costs nothing."""
+        """What the job occupies while it holds money, from the tags of its entries; None if it holds nothing, or if the
+        capacity is free of charge."""
         held = sum((e.amount for e in self.until(now) if e.account is Account.HELD), Money.ZERO)
         placed = next((e for e in self.entries if e.tags.provider), None)
         if held <= Money.ZERO or placed is None or (self.since is not None and self.since <= now):
@@ -62,12 +61,12 @@ class ReplayedJob:
 
 
 def spent(entries: Iterable[Entry]) -> Money:
-    """What these entries come to, in USD of all kinds of money."""
+    """The spending of these entries in USD, of all kinds of money."""
     return sum((e.amount for e in entries if e.account is Account.SPENT), Money.ZERO)
 
 
 def planned(key: str, action: Action, placement: Placement, at: datetime) -> ReplayedJob:
-    """The course of a job that never ran like this, as its plan expects it."""
+    """The course of a job that never ran, as its plan expects it."""
     window = action.window or (at, at)
     lasts = min(placement.duration or (window[1] - window[0]), window[1] - window[0])
     cost = placement.expected_cost if placement.duration else placement.rate.for_duration(lasts)
@@ -77,15 +76,15 @@ def planned(key: str, action: Action, placement: Placement, at: datetime) -> Rep
 def elsewhere(
     key: str, recorded: Sequence[Entry], was: Placement | None, action: Action, placement: Placement, at: datetime
 ) -> ReplayedJob:
-    """The course of a job that ran, had it run on ``placement`` instead of where it ``was``; as it is planned there
-    where nothing was metered of what ran because it cost nothing."""
+    """The course of a job that ran, if it had run on ``placement`` instead of ``was``; by its plan if nothing was
+    metered because it ran free of charge."""
     metered: dict[int | None, list[Entry]] = defaultdict(list)
     for entry in recorded:
         if entry.account is Account.SPENT:
             metered[entry.tags.attempt].append(entry)
     if not metered:
         free = was is None or not ledger_rate(was.offer)
-        # What had a price and still came to nothing never had a machine: nor would it have had one elsewhere.
+        # A job on priced capacity without metered cost never got a machine; assume the same on other capacity.
         return planned(key, action, placement, at) if free or not recorded else ReplayedJob(recorded)
     lasted = sum(
         (max(e.covers_to for e in mine) - min(e.covers_from for e in mine) for mine in metered.values()), timedelta(0)
@@ -103,7 +102,7 @@ def elsewhere(
 
 
 def _given(recorded: Sequence[Entry]) -> Money:
-    """What a job was given beyond its first hold."""
+    """The money that a job got in addition to its first hold."""
     given = (e.amount for e in recorded if e.movement is Movement.TOP_UP and e.account is Account.HELD)
     return sum(given, Money.ZERO)
 
@@ -112,7 +111,7 @@ def _course(
     key: str, action: Action, placement: Placement, at: datetime, ran: Window, cost: Money, basis: ReplayBasis,
     given: Money = Money.ZERO,
 ) -> ReplayedJob:  # fmt: skip
-    """A job that holds its money from ``at`` on and, when it ran, has spent of it what it cost, at most all of it."""
+    """A job that holds its money from ``at`` on and spends its cost, at most the hold, at the end of its run."""
     job, kind = action.job, placement.money
     held = (action.hold or {}).get(kind, Money.ZERO) + given
     dated = next(iter(action.dated([kind])), None)

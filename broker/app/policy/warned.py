@@ -1,4 +1,4 @@
-"""What rules with ``action: warn`` would have stopped or refused, from the decisions on record."""
+"""What rules with ``action: warn`` would have stopped or refused, from recorded decisions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from broker.core.policy.policy import ActionKind, Verdict
 
 @dataclass(frozen=True, slots=True)
 class WarnedRule:
-    """One rule that only warns. ``stopped`` and ``refused``: the jobs that it would have stopped while they ran, and to
-    which it would have refused a start or money, by id or, where none was submitted, by name. ``first`` and ``last``:
-    when (UTC). ``newest``: its newest verdict."""
+    """One rule that only warns. ``stopped``: running jobs that it would have stopped; ``refused``: jobs that it would
+    have refused a start or money; by id, or by name if the job was not submitted. ``first`` and ``last``: of its
+    warnings (UTC). ``newest``: its newest verdict."""
 
     name: str
     newest: Verdict
@@ -27,14 +27,14 @@ class WarnedRule:
 
 
 def warned(broker: Broker, since: datetime) -> list[WarnedRule]:
-    """What the rules said since then (UTC) that only warned, by their names."""
+    """The rules that have warned since ``since`` (UTC), by name."""
     with broker.store.reading() as look:
         decisions = look.decisions(since=since)
     return of_decisions(decisions)
 
 
 def of_decisions(decisions: Sequence[Decision]) -> list[WarnedRule]:
-    """As `warned`, of decisions in any order. Pure."""
+    """As `warned`, from decisions in any order. Pure."""
     found: dict[str, list[tuple[Decision, Verdict]]] = defaultdict(list)
     for one in sorted(decisions, key=lambda decision: decision.at):
         for verdict in one.verdicts:

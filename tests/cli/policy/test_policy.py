@@ -212,8 +212,8 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
         assert gpubroker("policy", command, policy, cases, "--json").json["left_out"] == [str(cases)]
         alone = gpubroker("policy", command, cases)
         assert alone.code == 2
-        assert f"{cases}: holds cases, not rules" in alone.err
-        assert f"hint: `gpubroker policy test {cases}` tries them" in alone.err
+        assert f"{cases}: holds test cases, not rules" in alone.err
+        assert f"hint: to run them: `gpubroker policy test {cases}`" in alone.err
     assert gpubroker("policy", "check", policy, "--json").json["left_out"] == []
     done = gpubroker("policy", "test", policy)
     assert done.code == 2
@@ -288,7 +288,7 @@ def test_explain_says_whom_the_policy_asks(gpubroker: Any, sandbox_job: Path, wr
 def test_a_file_that_is_not_there_is_said_with_the_one_that_was_meant(gpubroker: Any, policy: Path) -> None:
     done = gpubroker("policy", "check", policy.with_name(f"x{policy.name}"))
     assert done.code == 2
-    assert "there is no such file" in done.err
+    assert "the file does not exist" in done.err
     assert f"did you mean '{policy.name}'?" in done.err
 
 
