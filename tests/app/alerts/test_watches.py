@@ -183,7 +183,7 @@ def test_names_are_checked_and_made(broker: Broker, clock: ManualClock) -> None:
     poll(broker, offer("15", clock.now()))
     assert watches.name_for(broker, below()) == "h100-8-below-2.00"
     watches.add(broker, below())
-    with pytest.raises(InvalidInput, match="there is a watch"):
+    with pytest.raises(InvalidInput, match="exists already"):
         watches.add(broker, below())
     with pytest.raises(UnknownName, match="did you mean 'aws'"):
         watches.add(broker, replace(below(providers=("awss",)), name="other"))

@@ -211,7 +211,7 @@ def test_nothing_is_written_where_there_is_no_difference(broker: Broker, monkeyp
 def test_a_provider_that_does_not_tell_is_named_with_the_way_out(broker: Broker) -> None:
     ran(broker, "train", "mute")
     assert fetch(broker).changed == {}
-    with pytest.raises(InvalidInput, match="does not tell") as refused:
+    with pytest.raises(InvalidInput, match="does not report its charges") as refused:
         fetch(broker, "mute")
     assert "charges import" in refused.value.hint
 

@@ -127,9 +127,9 @@ def test_periods_and_moments_that_are_none(broker: Broker) -> None:
         over(broker, OfferQuery(), NOW - HOUR, NOW - 2 * HOUR, every)
     with pytest.raises(InvalidInput, match="future"):
         over(broker, OfferQuery(), NOW + HOUR, NOW + 2 * HOUR, every)
-    with pytest.raises(InvalidInput, match="not come yet"):
+    with pytest.raises(InvalidInput, match="is in the future"):
         at(broker, OfferQuery(), NOW + HOUR, every)
-    with pytest.raises(InvalidInput, match="not come yet"):
+    with pytest.raises(InvalidInput, match="is in the future"):
         at(broker, OfferQuery(), NOW, every, NOW + HOUR)
     assert over(broker, OfferQuery(), NOW - HOUR, NOW + HOUR, every).end == NOW
 

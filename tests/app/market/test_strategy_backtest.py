@@ -153,7 +153,7 @@ def test_what_cannot_be_replayed(broker: Broker, tmp_path: Path) -> None:
         job_backtest(broker, JOB.model_copy(update={"work": None}), request, days=3, deadline=None)
     with pytest.raises(InvalidInput, match="names a deadline"):
         job_backtest(broker, JOB.model_copy(update={"deadline": None}), request, days=3, deadline=None)
-    with pytest.raises(InvalidInput, match=r"the store knows 120\.0 h"):
+    with pytest.raises(InvalidInput, match=r"the store has 120\.0 h"):
         job_backtest(broker, JOB, request, days=3, deadline=200 * 3600)
     with pytest.raises(
         InvalidInput, match=r"j: 4\.5 h until the deadline, and aws.*/on_demand takes 4\.4 h .* 0\.2 h to"

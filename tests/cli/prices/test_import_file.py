@@ -100,7 +100,7 @@ def test_of_rows_with_dates_of_their_own_the_newest_counts_and_the_others_are_to
     file = write("quotes.csv", table(OURS_COLUMNS, [row("20", 2), row("22", 1), row("20", 3)]))
     done = gpubroker("prices", "import", file, "--provider", "acme", "--json").json
     assert (done["offers_seen"], done["rows_skipped"]) == (1, {"older_row": 2})
-    assert "import a file for each moment, with --dated" in done["samples"]["older_row"]
+    assert "import one file for each moment, with --dated" in done["samples"]["older_row"]
     (offer,) = of(gpubroker, "acme")
     assert offer["price_per_hour"] == "22.00"
 
@@ -110,7 +110,7 @@ def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path)
     done = gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=3))
     assert done.code == 2
     assert "were imported before" in done.err
-    assert "the oldest first" in done.err
+    assert "import the oldest file first" in done.err
     assert "--dated" in done.err
 
 
