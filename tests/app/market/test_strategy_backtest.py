@@ -156,7 +156,7 @@ def test_what_cannot_be_replayed(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"the store has 120\.0 h"):
         job_backtest(broker, JOB, request, days=3, deadline=200 * 3600)
     with pytest.raises(
-        InvalidInput, match=r"j: 4\.5 h until the deadline, and aws.*/on_demand takes 4\.4 h .* 0\.2 h to"
+        InvalidInput, match=r"j: 4\.5 h until the deadline, but aws.*/on_demand takes 4\.4 h .* 0\.2 h to"
     ):
         job_backtest(broker, JOB, request, days=3, deadline=4.5 * 3600)
     other = (MachineRequest(accelerator="A100", count=8),)
