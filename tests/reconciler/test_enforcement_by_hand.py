@@ -98,7 +98,9 @@ class OneJobJournal:
     def writing(self) -> Iterator[Any]:
         self.times += 1
         yield SimpleNamespace(
-            decisions=lambda job_id: [one for one in self.recorded if one.job_id == job_id],
+            decisions=lambda job_id, action: [
+                one for one in self.recorded if (one.job_id, one.action) == (job_id, action)
+            ],
             job=lambda job_id: self.job_now if job_id == "train" else None,
             record=self.recorded.append,
             append=lambda *what: self.appended.append(what),
