@@ -148,6 +148,9 @@ def _jobs_and_policies(
     prints("policy-findings", "policy", "findings")
     prints("report-billed", "report", "billed")
     prints("report-focus", "report", "focus", "--month", "2026-01", "--out", policy.with_name("focus.csv"))
+    prints("report-showback", "report", "showback", "--month", f"{datetime.now(UTC):%Y-%m}")
+    prints("report-chargeback", "report", "chargeback", "--month", "2026-01", "--freeze")
+    assert prints("report-chargeback-list", "report", "chargeback")["statements"]
     prints("report-review", "report", "review", "--month", f"{datetime.now(UTC):%Y-%m}")
     charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
     assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]

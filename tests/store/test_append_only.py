@@ -14,6 +14,8 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.finops.showback import SharingRules
+from broker.finops.statements import Statement
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store
 
@@ -23,6 +25,7 @@ SAME = {
     "team, project, workload, environment, attempt, provider, region, capacity_type, accelerator, gpus, note",
     "decision": "id, at, action, user_name, job_name, job_id, attempt, pool, answer, policy_version, facts_hash, body",
     "policy_set": "number, activated_at, activated_by, sha256, files, note",
+    "statement": "month, frozen_at, frozen_by, body",
     "audit_log": "number, at, person, origin, token, action, subject, outcome, before, after, reason",
 }
 
@@ -45,6 +48,7 @@ def filled(store: Store, clock: ManualClock) -> Store:
                 tags=tags,
             )
         )
+        journal.add_statement(Statement("2026-10", now, "ada", SharingRules(), (), (), Money.ZERO))
         journal.record(Decision(now, ActionKind.LAUNCH, "ada", "llama", Answer.ALLOW, "1", "x"))
     store.activate_policy({"a.yaml": "x"}, by="ada")
     with store.access.writing() as tx:

@@ -41,6 +41,7 @@ from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.service import DemoReport, DoctorReport, ReconcileReport, ServiceReport, SweepReport
+from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.spending_backtests import AnomalyBacktest, ForecastBacktest
 from broker.app.results.trials import PolicyBacktest, PolicyTestResult, RecordedDecisions
@@ -116,8 +117,11 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "prices-status": PriceStatus,
     "reconcile": ReconcileReport,
     "report-billed": BilledReport,
+    "report-chargeback": ChargebackStatement,  # with a month
+    "report-chargeback-list": ChargebackList,
     "report-focus": FocusExportResult,
     "report-review": ReviewReport,
+    "report-showback": ShowbackReport,
     "report-spend": SpendReport,
     "serve": ServiceReport,  # once it is stopped
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`

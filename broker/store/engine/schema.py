@@ -29,6 +29,7 @@ REVISIONS = (
     "0017",
     "0018",
     "0019",
+    "0020",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
     from broker.finops.focus.charges import SpentEntry
     from broker.finops.focus.months import BillingMonth
+    from broker.finops.statements import Statement
     from broker.store.ledger.month_use import UseOfTime
+    from broker.store.ledger.team_spending import TeamSpending
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +170,36 @@ class StoreReading:
         from broker.store.ledger import month_use  # most commands do without
 
         return month_use.used_in(self._connection, start, end, now)
+
+    def team_spending(self, start: datetime, end: datetime, posted_before: datetime) -> TeamSpending:
+        """What each team's own use cost in a time (UTC, half-open), as far as it was posted before then."""
+        from broker.store.ledger import team_spending  # most commands do without
+
+        return team_spending.team_spending(self._connection, start, end, posted_before)
+
+    def corrections_billed_in(self, month: BillingMonth) -> Mapping[tuple[str, str], Money]:
+        """What was posted while the month was open about earlier ones, by month and team."""
+        from broker.store.ledger import team_spending  # most commands do without
+
+        return team_spending.corrections_billed_in(self._connection, month)
+
+    def corrections_of(self, month: BillingMonth) -> Mapping[tuple[str, str], Money]:
+        """What was posted about the month since it was closed, by the month in which that is billed, and by team."""
+        from broker.store.ledger import team_spending  # most commands do without
+
+        return team_spending.corrections_of(self._connection, month)
+
+    def statement(self, month: str) -> Statement | None:
+        """The frozen statement of a month (``2026-10``); None where there is none."""
+        from broker.store.ledger import statements  # most commands do without
+
+        return statements.read(self._connection, month)
+
+    def statements(self) -> Sequence[Statement]:
+        """All frozen statements, newest month first."""
+        from broker.store.ledger import statements  # most commands do without
+
+        return statements.listed(self._connection)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which `spent_by` counts these jobs."""
@@ -370,6 +402,12 @@ class StoreWriting(StoreReading):
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""
         ledger.post(self._connection, entries)
+
+    def add_statement(self, statement: Statement) -> None:
+        """Freeze one. Raises ValueError where the month has one."""
+        from broker.store.ledger import statements  # most commands do without
+
+        statements.add(self._connection, statement)
 
     def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
         """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""

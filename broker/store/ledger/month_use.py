@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, not_, or_, select
 
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -61,51 +61,70 @@ def used_in(connection: Connection, start: datetime, end: datetime, now: datetim
     ``now``."""
     left, right, seen = to_micros(start), to_micros(end), to_micros(now)
     found = UseOfTime()
-    _add_money(connection, found, left, right)
+    for paid in paid_in(connection, _OF_ENTRY, start, end):
+        _add(found, paid)
     _add_machines(connection, found, left, right, seen)
     losses = {(loss.job_id, loss.attempt): loss for loss in _losses(connection, left, right, seen)}
     for loss in losses.values():
         found.cells.setdefault(loss.cell, Used()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
     for some in _at_once(sorted({job_id for job_id, _ in losses})):
-        paid = select(_C.job_id, _C.attempt, _C.micros, _C.covers_from, _C.covers_to, *_OF_ENTRY).where(
+        lost_money = select(_C.job_id, _C.attempt, _C.micros, _C.covers_from, _C.covers_to, *_OF_ENTRY).where(
             _C.job_id.in_(some), _C.account == Account.SPENT.value, _C.covers_to >= left, _C.covers_from < right
         )
-        for job_id, attempt, micros, since, until, *tags in connection.execute(paid):
+        for job_id, attempt, micros, since, until, *tags in connection.execute(lost_money):
             if lost := losses.get((job_id, attempt)):
                 part = _part(micros, since, until, lost.start, lost.end)
                 found.cells.setdefault(Cell(*tags), Used()).wasted += Money(part)
     return found
 
 
-def _add_money(connection: Connection, found: UseOfTime, left: int, right: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """An amount (USD) with its tags. ``in_advance``: for capacity that is used later, if at all."""
+
+    tags: Sequence[str | None]
+    kind: MoneyKind
+    in_advance: bool
+    amount: Money
+
+
+def paid_in(
+    connection: Connection,
+    columns: Sequence[ColumnElement[Any]],
+    start: datetime,
+    end: datetime,
+    *conditions: ColumnElement[bool],
+) -> Iterator[Paid]:
+    """What was spent in the half-open time (UTC) under some conditions, by columns of the ledger, in any order; several
+    amounts may have the same tags."""
+    left, right = to_micros(start), to_micros(end)
     within = and_(_C.covers_from >= left, _C.covers_to < right)
     mine = (
         _C.account == Account.SPENT.value,
         _C.money != MoneyKind.SANDBOX.value,
         _C.covers_to >= left,
         _C.covers_from < right,
+        *conditions,
     )
-    bought = case((and_(_C.attempt.is_(None), _C.capacity_type == CapacityType.RESERVED.value), 1), else_=0)
-    sums = select(*_OF_ENTRY, _C.money, bought, func.sum(_C.micros)).where(*mine, within)
-    for *tags, kind, prepaid, micros in connection.execute(sums.group_by(*_OF_ENTRY, _C.money, bought)):
-        _add(found, Cell(*tags), MoneyKind(kind), bool(prepaid), int(micros))
-    edges = select(*_OF_ENTRY, _C.money, bought, _C.micros, _C.covers_from, _C.covers_to).where(*mine, not_(within))
-    for *tags, kind, prepaid, micros, since, until in connection.execute(edges):
-        part = _part(micros, since, until, left, right)
-        _add(found, Cell(*tags), MoneyKind(kind), bool(prepaid), part)
+    reserved = _C.capacity_type == CapacityType.RESERVED.value
+    advance = case((and_(_C.attempt.is_(None), reserved, _C.money == MoneyKind.CASH.value), 1), else_=0)
+    sums = select(*columns, _C.money, advance, func.sum(_C.micros)).where(*mine, within)
+    for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, _C.money, advance)):
+        yield Paid(tags, MoneyKind(kind), bool(ahead), Money(int(micros)))
+    edges = select(*columns, _C.money, advance, _C.micros, _C.covers_from, _C.covers_to).where(*mine, not_(within))
+    for *tags, kind, ahead, micros, since, until in connection.execute(edges):
+        yield Paid(tags, MoneyKind(kind), bool(ahead), Money(_part(micros, since, until, left, right)))
 
 
-def _add(found: UseOfTime, cell: Cell, kind: MoneyKind, prepaid: bool, micros: int) -> None:
-    amount = Money(micros)
-    if kind is MoneyKind.AMORTISED:
-        found.amortised += amount
+def _add(found: UseOfTime, paid: Paid) -> None:
+    if paid.kind is MoneyKind.AMORTISED:
+        found.amortised += paid.amount
     else:
-        found.cash += amount
-        if prepaid:
-            found.bought += amount
-            return
-    used = found.cells.setdefault(cell, Used())
-    used.spent += amount
+        found.cash += paid.amount
+    if paid.in_advance:
+        found.bought += paid.amount
+    else:
+        found.cells.setdefault(Cell(*paid.tags), Used()).spent += paid.amount
 
 
 def _part(micros: int, since: int, until: int, left: int, right: int) -> int:

@@ -109,9 +109,22 @@ class ChargeRow(Row, table=True):
     read_at: int = Field(sa_type=BigInteger)
 
 
+class StatementRow(Row, table=True):
+    """What each team is charged for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
+    Append-only."""
+
+    __tablename__: ClassVar[str] = "statement"
+
+    month: str = Field(primary_key=True)
+    frozen_at: int = Field(sa_type=BigInteger)
+    frozen_by: str
+    body: str
+
+
 GROUP = table_of(SpendGroupRow)
 SUM = table_of(SpendSumRow)
 MOVED = table_of(MovementSumRow)
 METERING = table_of(MeteringRow)
 MARK = table_of(BudgetMarkRow)
 CHARGE = table_of(ChargeRow)
+STATEMENT = table_of(StatementRow)

@@ -1,0 +1,175 @@
+"""`gpubroker report showback` and `chargeback`: what each team's use cost, and what it is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.results.showback import CorrectionResult, TeamCostResult
+    from broker.finops.showback import SharingRules
+
+SHOWBACK_EXAMPLES = examples(
+    "gpubroker report showback --month 2026-11",
+    "gpubroker report showback --month 2026-11 --idle proportional",
+    "gpubroker report showback --month 2026-11 --shared even --shared-team platform",
+    "gpubroker report showback --month 2026-11 --idle fixed --fixed nlp=60,web=40 --json",
+)
+CHARGEBACK_EXAMPLES = examples(
+    "gpubroker report chargeback",
+    "gpubroker report chargeback --month 2026-10 --freeze --idle proportional",
+    "gpubroker report chargeback --month 2026-10",
+    "gpubroker report chargeback --month 2026-10 --json",
+)
+_RULES = "separate, proportional, even or fixed."
+
+IdleRule = Annotated[str, typer.Option("--idle", metavar="RULE", help=f"How idle capacity is divided: {_RULES}")]
+SharedRule = Annotated[
+    str, typer.Option("--shared", metavar="RULE", help=f"How the cost of shared teams is divided: {_RULES}")
+]
+SharedTeams = Annotated[
+    list[str] | None,
+    typer.Option("--shared-team", metavar="TEAM", help="A team whose cost is for everybody. Repeatable."),
+]
+Fixed = Annotated[
+    str | None, typer.Option("--fixed", metavar="TEAM=N,…", help="Weights of a fixed rule, whole numbers.")
+]
+
+
+def showback(
+    context: typer.Context,
+    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC.")],
+    idle: IdleRule = "separate",
+    shared: SharedRule = "separate",
+    shared_team: SharedTeams = None,
+    fixed: Fixed = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each team's use of a month cost: in cash, of what was paid before, and its share of idle and shared
+    cost.
+
+    In proportion, idle capacity follows the use of owned and reserved capacity, and shared cost what each team spent.
+    An amount that nobody can bear stays in a row of its own, as does what no team is tagged with. The rows add up to
+    all of it, to the micro-dollar.
+    """
+    from broker.app.billing.showback import shown
+    from broker.app.results.showback import ShowbackReport
+    from broker.cli.render import formats
+
+    terminal = Terminal.of(context)
+    found = ShowbackReport.of(shown(terminal.broker(), month, _rules(idle, shared, shared_team, fixed)))
+    if as_json:
+        terminal.answer(found)
+        return
+    terminal.show(*_table(terminal, found.rows, found.total))
+    for team, amount in found.held.items():
+        terminal.show(f"{team} holds {formats.money(amount)} more for jobs")
+    if found.bought:
+        terminal.show(f"bought in advance, charged to nobody: {formats.money(found.bought)}")
+    if not found.over:
+        terminal.show(f"{found.month} is not over: this is what is known so far")
+
+
+def chargeback(
+    context: typer.Context,
+    month: Annotated[
+        str | None, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC. Without: list statements.")
+    ] = None,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Make the statement of a closed month, for good.")] = False,
+    idle: IdleRule = "separate",
+    shared: SharedRule = "separate",
+    shared_team: SharedTeams = None,
+    fixed: Fixed = None,
+    as_json: AsJson = False,
+) -> None:
+    """Freeze what each team is charged for a closed month, or show it.
+
+    A month closes three days after its end. Its statement stays as it is; what is posted later about the month is
+    charged as a correction with the month that is open then, to the team itself. So all statements together are the
+    ledger. The rules are those of `report showback`, and are given when the statement is frozen.
+    """
+    from broker.app.billing.showback import charged, statements
+    from broker.app.billing.showback import freeze as frozen
+    from broker.app.results.showback import ChargebackList, ChargebackStatement
+    from broker.cli.render import formats
+
+    terminal = Terminal.of(context)
+    broker, rules = terminal.broker(), _rules(idle, shared, shared_team, fixed)
+    if not freeze and (idle, shared, shared_team, fixed) != ("separate", "separate", None, None):
+        raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
+    if month is None:
+        if freeze:
+            raise InvalidInput("which month?", where="--month", hint="--month 2026-10")
+        listed = ChargebackList.of(statements(broker))
+        if as_json:
+            terminal.answer(listed)
+            return
+        lines = [
+            f"{one.month}: {formats.money(one.charged)}, frozen {formats.moment(one.frozen_at)} by {one.frozen_by}"
+            for one in listed.statements
+        ]
+        terminal.show(*(lines or ["no month is frozen yet: gpubroker report chargeback --month YYYY-MM --freeze"]))
+        return
+    done = frozen(broker, month, rules, by=terminal.actor) if freeze else charged(broker, month)
+    found = ChargebackStatement.of(done)
+    if as_json:
+        terminal.answer(found)
+        return
+    terminal.show(*_table(terminal, found.rows, found.total))
+    terminal.show(*(_correction(one, f"for {one.month}") for one in found.corrections))
+    terminal.show(
+        f"charged for {found.month}: {formats.money(found.charged)}, frozen {formats.moment(found.frozen_at)} by"
+        f" {found.frozen_by}"
+    )
+    terminal.show(*(_correction(one, f"charged with {one.billed_in}") for one in found.corrected_since))
+
+
+def _correction(one: CorrectionResult, about: str) -> str:
+    from broker.cli.render import formats
+
+    return f"correction {about}: {one.team} {formats.money(one.amount)}"
+
+
+def _rules(idle: str, shared: str, teams: Sequence[str] | None, fixed: str | None) -> SharingRules:
+    from broker.finops.showback import SharingRules
+
+    weights: dict[str, int] = {}
+    for pair in filter(None, (fixed or "").split(",")):
+        team, _, weight = (part.strip() for part in pair.partition("="))
+        if not team or not weight.isdecimal() or team in weights:
+            raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
+        weights[team] = int(weight)
+    return SharingRules(_rule("--idle", idle), _rule("--shared", shared), tuple(dict.fromkeys(teams or ())), weights)
+
+
+def _rule(option: str, name: str) -> Any:
+    from broker.core.errors import UnknownName
+    from broker.finops.showback import SharingRule
+
+    if name not in list(SharingRule):
+        raise UnknownName("rule", name, list(SharingRule), where=option)
+    return SharingRule(name)
+
+
+def _table(terminal: Terminal, rows: Sequence[TeamCostResult], total: TeamCostResult) -> list[Any]:
+    from broker.cli.render import formats
+    from broker.cli.render.tables import Column, fitted
+
+    if not rows:
+        return ["nothing was spent in this month"]
+    columns = (
+        Column("team"),
+        *(Column(name, align="right") for name in ("cash", "amortised", "idle", "shared", "total")),
+    )
+
+    def cells(row: TeamCostResult) -> list[Any]:
+        amounts = (row.cash, row.amortised, row.idle, row.shared, row.total)
+        return [row.team, *(formats.money(amount) for amount in amounts)]
+
+    return fitted(terminal.out, columns, [cells(row) for row in rows], f"total {formats.money(total.total)}")

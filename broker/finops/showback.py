@@ -1,0 +1,116 @@
+"""What each team's use cost, with its share of what lay idle and of what is for everybody. Pure; money in USD.
+
+A rule says how idle capacity and the cost of shared teams are divided. ``separate`` leaves them where they are;
+``proportional`` divides idle capacity by the use of what was paid in advance, and shared cost by what each team spent;
+``even`` divides among all teams that spent anything; ``fixed`` by given weights, also among teams that spent nothing.
+Where a rule finds nobody, the amount stays in a row of its own. What no team is tagged with is a row of its own, and
+bears nothing of others. All rows add up to what was spent and lay idle, to the micro-dollar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from broker.core.values.money import Money
+from broker.finops.change import NOBODY
+from broker.finops.division import shared
+
+IDLE = "(idle)"
+
+
+class SharingRule(StrEnum):
+    """How an amount is divided among teams."""
+
+    SEPARATE = "separate"
+    PROPORTIONAL = "proportional"
+    EVEN = "even"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRules:
+    """``teams``: those whose cost is for everybody; ``weights``: of the teams that a fixed rule divides among."""
+
+    idle: SharingRule = SharingRule.SEPARATE
+    shared: SharingRule = SharingRule.SEPARATE
+    teams: tuple[str, ...] = ()
+    weights: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamCost:
+    """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``idle`` and
+    ``shared``: its share, negative where it gives its cost away."""
+
+    team: str
+    cash: Money = Money.ZERO
+    amortised: Money = Money.ZERO
+    idle: Money = Money.ZERO
+    shared: Money = Money.ZERO
+
+    @property
+    def own(self) -> Money:
+        return self.cash + self.amortised
+
+    @property
+    def total(self) -> Money:
+        return self.own + self.idle + self.shared
+
+
+def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> list[TeamCost]:
+    """The rows by cost, dearest first, from what teams spent themselves and what lay idle in all."""
+    rows = {one.team: one for one in costs}
+    for team in rules.weights if SharingRule.FIXED in (rules.idle, rules.shared) else ():
+        rows.setdefault(team, TeamCost(team))
+    bearers = [row for team, row in rows.items() if team != NOBODY and team not in rules.teams]
+    by_use = {row.team: max(row.amortised.micros, 0) for row in bearers}
+    for team, amount in _divided(idle, rules.idle, by_use, bearers, rules.weights, IDLE).items():
+        rows[team] = replace(rows.get(team, TeamCost(team)), idle=amount)
+    by_cost = {row.team: max(row.own.micros, 0) for row in bearers}
+    for giver in [rows[team] for team in rules.teams if team in rows]:
+        given = _divided(giver.own, rules.shared, by_cost, bearers, rules.weights, giver.team)
+        if giver.team in given:
+            continue  # there is nobody to bear it, or it is to stay
+        for team, amount in {giver.team: -giver.own, **given}.items():
+            rows[team] = replace(rows[team], shared=rows[team].shared + amount)
+    return sorted(rows.values(), key=lambda row: (-row.total.micros, row.team))
+
+
+def total(rows: Iterable[TeamCost]) -> TeamCost:
+    """All of them in one."""
+    all_of = TeamCost("")
+    for row in rows:
+        all_of = TeamCost(
+            "",
+            all_of.cash + row.cash,
+            all_of.amortised + row.amortised,
+            all_of.idle + row.idle,
+            all_of.shared + row.shared,
+        )
+    return all_of
+
+
+def _divided(
+    amount: Money,
+    rule: SharingRule,
+    proportions: Mapping[str, int],
+    bearers: Iterable[TeamCost],
+    weights: Mapping[str, int],
+    otherwise: str,
+) -> Mapping[str, Money]:
+    """The shares by team; all of it ``otherwise``, where the rule is to keep it apart or finds nobody."""
+    of_rule = {
+        SharingRule.SEPARATE: {},
+        SharingRule.PROPORTIONAL: proportions,
+        SharingRule.EVEN: {row.team: 1 for row in bearers if row.own},
+        SharingRule.FIXED: {row.team: weights.get(row.team, 0) for row in bearers},
+    }[rule]
+    by_team = {team: weight for team, weight in sorted(of_rule.items()) if weight}
+    if not amount:
+        return {}
+    if not by_team:
+        return {otherwise: amount}
+    parts = shared(amount.micros, list(by_team.values()))
+    return {team: Money(part) for team, part in zip(by_team, parts, strict=True)}

@@ -1,0 +1,39 @@
+"""Statements of closed months, written once. Inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, select
+
+from broker.finops.statements import Statement
+from broker.store.engine.times import to_micros
+from broker.store.ledger.tables import STATEMENT
+
+
+def read(connection: Connection, month: str) -> Statement | None:
+    """The statement of a month (``2026-10``); None where none was frozen."""
+    body = connection.scalar(select(STATEMENT.c.body).where(STATEMENT.c.month == month))
+    return None if body is None else _adapter().validate_json(body)
+
+
+def listed(connection: Connection) -> Sequence[Statement]:
+    """All of them, newest month first."""
+    bodies = connection.scalars(select(STATEMENT.c.body).order_by(STATEMENT.c.month.desc()))
+    return [_adapter().validate_json(body) for body in bodies]
+
+
+def add(connection: Connection, statement: Statement) -> None:
+    """Keep one for good. Raises ValueError where the month has one."""
+    if read(connection, statement.month) is not None:
+        raise ValueError(f"the statement of {statement.month} is frozen")
+    body = _adapter().dump_json(statement).decode()
+    values = {"month": statement.month, "frozen_at": to_micros(statement.frozen_at), "frozen_by": statement.frozen_by}
+    connection.execute(STATEMENT.insert().values(**values, body=body))
+
+
+@cache
+def _adapter() -> TypeAdapter[Statement]:
+    return TypeAdapter(Statement)

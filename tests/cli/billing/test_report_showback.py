@@ -1,0 +1,64 @@
+"""`gpubroker report showback` and `chargeback` as people run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.core.values.clock import SystemClock
+from broker.store import open_store
+from tests.cli.conftest import Gpubroker
+from tests.focus_ledger import post_two_months
+
+
+@pytest.fixture
+def ran(home: Path) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    post_two_months(store)
+    store.close()
+
+
+@pytest.mark.usefixtures("ran")
+def test_shared_cost_is_divided_by_weights(gpubroker: Gpubroker) -> None:
+    how = ("--shared", "fixed", "--shared-team", "nlp", "--fixed", "web=2,vision=1")
+    found = gpubroker("report", "showback", "--month", "2026-09", *how, "--json").json
+    assert {row["team"]: row["shared"] for row in found["rows"]} == {
+        "nlp": "-29.00",
+        "web": "19.333333",
+        "vision": "9.666667",
+    }
+    assert found["total"]["total"] == "36.25"
+    shown = gpubroker("report", "showback", "--month", "2026-09", *how).out
+    assert "total $36.25" in shown
+    assert "bought in advance, charged to nobody: $700.00" in shown
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_statement_is_made_shown_and_listed(gpubroker: Gpubroker) -> None:
+    assert "no month is frozen" in gpubroker("report", "chargeback").out
+    assert "no statement of 2026-09" in gpubroker("report", "chargeback", "--month", "2026-09").err
+    made = gpubroker("report", "chargeback", "--month", "2026-09", "--freeze", "--json").json
+    assert made["charged"] == "31.25"
+    shown = gpubroker("report", "chargeback", "--month", "2026-09").out
+    assert "charged for 2026-09: $31.25" in shown
+    assert "correction charged with 2026-10: nlp $5.00" in shown
+    (listed,) = gpubroker("report", "chargeback", "--json").json["statements"]
+    assert (listed["month"], listed["charged"]) == ("2026-09", "31.25")
+    again = gpubroker("report", "chargeback", "--month", "2026-09", "--freeze")
+    assert again.code == 2
+    assert "it stays as it is" in again.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("showback", "--month", "2026-09", "--idle", "fairly"),
+        ("showback", "--month", "2026-09", "--idle", "fixed", "--fixed", "nlp=most"),
+        ("showback", "--month", "2026-09", "--idle", "fixed", "--fixed", "nlp=1,nlp=2"),
+        ("chargeback", "--freeze"),
+        ("chargeback", "--month", "2026-09", "--idle", "even"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(gpubroker: Gpubroker, arguments: tuple[str, ...]) -> None:
+    assert gpubroker("report", *arguments).code == 2
