@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from datetime import timedelta
+from datetime import time, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import platformdirs
 from pydantic import (
@@ -27,6 +28,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from broker.core.errors import did_you_mean
+from broker.core.notices import Severity
 from broker.core.values.money import Money
 from broker.core.values.units import parse_duration, parse_size, print_duration, print_size
 
@@ -94,6 +96,39 @@ class ServeSettings(BaseModel):
     token: SecretStr | None = None
 
 
+class QuietHours(BaseModel):
+    """From ``start`` until ``end`` (``22:00``, ``07:00``) by the clocks of the time zone; over midnight where the end
+    is not later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: time
+    end: time
+    timezone: str = "UTC"
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ValueError(f"{name!r} is no time zone; expected a name such as Europe/Berlin") from error
+        return name
+
+
+class RouteSettings(BaseModel):
+    """What one recipient of alerts is told, and when. ``teams``: only what is about one of these, or of their patterns;
+    none: all. ``at_least``: the least severity (``info``, ``warning``, ``failure``). ``quiet``: hours in which nothing
+    is sent. ``digest``: alerts are gathered for so long, and sent as one. Failures are always sent at once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    teams: tuple[str, ...] = ()
+    at_least: Severity = Severity.INFO
+    quiet: QuietHours | None = None
+    digest: Duration | None = None
+
+
 class ChargeSettings(BaseModel):
     """When a difference between charged and metered cost raises an alert: if it exceeds both the share ``alert_over``
     of the metered amount (0.05: 5 %) and the amount ``alert_above`` (USD)."""
@@ -119,6 +154,7 @@ class Settings(BaseSettings):
     ``prices``: how each provider is polled, by provider name.
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
+    ``routes``: what each recipient is told, and when, by its name in ``notify``; without a route: everything at once.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
     """
 
@@ -134,6 +170,7 @@ class Settings(BaseSettings):
     prices: dict[str, PollSettings] = Field(default_factory=dict)
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notify: dict[str, SecretStr] = Field(default_factory=dict)
+    routes: dict[str, RouteSettings] = Field(default_factory=dict)
     serve: ServeSettings = ServeSettings()
     charges: ChargeSettings = ChargeSettings()
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
@@ -202,7 +239,12 @@ def _told(key: tuple[int | str, ...], kind: str, message: str) -> str:
 
     if kind != "extra_forbidden":
         return message.removeprefix("Value error, ")
-    sections: dict[str, type[BaseModel]] = {"prices": PollSettings, "serve": ServeSettings, "charges": ChargeSettings}
+    sections: dict[str, type[BaseModel]] = {
+        "prices": PollSettings,
+        "routes": QuietHours if "quiet" in key else RouteSettings,
+        "serve": ServeSettings,
+        "charges": ChargeSettings,
+    }
     return not_a_setting(key, sections[str(key[0])].model_fields if key[1:] else Settings.model_fields)
 
 
@@ -237,6 +279,7 @@ def check_names(settings: Settings, providers: Collection[str], engines: Collect
             ("provider", "providers", settings.providers, providers),
             ("provider", "prices", settings.prices, providers),
             ("engine", "engines", settings.engines, engines),
+            ("recipient", "routes", settings.routes, settings.notify),
         )
         for name in names
         if name not in known
@@ -249,6 +292,7 @@ def check_names(settings: Settings, providers: Collection[str], engines: Collect
 
 def as_environment(settings: Settings) -> dict[str, str]:
     """The environment variables that give another process the same settings, whatever its working directory."""
+    routes = {name: route.model_dump(mode="json", exclude_none=True) for name, route in settings.routes.items()}
     values = {
         "home": str(settings.home.absolute()),
         "store": settings.store_url,
@@ -260,6 +304,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),
         "engines": json.dumps(settings.engines),
         "notify": json.dumps({name: address.get_secret_value() for name, address in settings.notify.items()}),
+        "routes": json.dumps(routes),
         "reconcile_every": str(settings.reconcile_every),
         "settle_every": str(settings.settle_every),
     }

@@ -44,6 +44,7 @@ COMMANDS = {
     "people": "broker.cli.access.people:app",
     "tokens": "broker.cli.access.tokens:app",
     "audit": "broker.cli.access.audit:audit",
+    "notices": "broker.cli.service.notices:app",
     "doctor": "broker.cli.service.doctor:doctor",
     "schema": "broker.cli.service.schema:schema",
     "serve": "broker.cli.service.serve:serve",

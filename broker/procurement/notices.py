@@ -41,4 +41,5 @@ def notice_of(purchase: Purchase) -> Notice | None:
             severity = Severity.WARNING
         case _:
             return None
-    return Notice(f"purchase/{purchase.id}/{purchase.state}/{purchase.seq}", title, body, severity)
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    return Notice(f"{thread}/{purchase.state}/{purchase.seq}", title, body, severity, thread, teams)

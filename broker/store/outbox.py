@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, and_, not_, select, update
 
 from broker.core.notices import Notice, Severity
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables import NOTICE
+
+_MOST_TOGETHER = 50  # notices in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,38 @@ class Outbox:
         with self._database.writing() as connection:
             return add(connection, notice, targets, at)
 
-    def claim(self, targets: Sequence[str], now: datetime, hold: timedelta) -> Dispatch | None:
-        """Claim the longest-due notice to one of the targets for sending; None if none is due. It is not claimed again
-        before ``hold`` has passed, unless `failed` schedules it earlier; so a notice claimed by a process that died is
-        sent again."""
+    def claim(
+        self, targets: Sequence[str], now: datetime, hold: timedelta, waits: Mapping[str, datetime] | None = None
+    ) -> Dispatch | None:
+        """The notice to one of the targets that has been due longest, for the caller to send; None when nothing is due.
+        Nobody else gets it for so long, nor after `delivered` or `failed`; a caller that dies leaves it to be sent
+        again. ``waits``: targets for which only notices made before then are due, and failures."""
         with self._database.writing() as connection:
-            due = select(NOTICE).where(NOTICE.c.next_try <= to_micros(now), NOTICE.c.target.in_(targets))
+            due = select(NOTICE).where(*_due(targets, now, waits or {}))
             row = connection.execute(due.order_by(NOTICE.c.next_try, NOTICE.c.key).limit(1)).first()
-            if row is None:
-                return None
-            claimed = {"tries": row.tries + 1, "next_try": to_micros(now + hold)}
-            connection.execute(update(NOTICE).where(*_is(row.key, row.target)).values(**claimed))
-            return _dispatch({**row._mapping, **claimed})
+            return None if row is None else _claimed(connection, row, now, hold)
+
+    def claim_with(
+        self, first: Dispatch, now: datetime, hold: timedelta, waits: Mapping[str, datetime], *, every: bool
+    ) -> list[Dispatch]:
+        """What else is due to the same target, oldest first, to be sent in one message with the ``first``: of the same
+        thread, or ``every`` notice. Claimed as by `claim`."""
+        thread = first.notice.thread
+        if not every and not thread:
+            return []
+        with self._database.writing() as connection:
+            due = select(NOTICE).where(*_due([first.target], now, waits))
+            if not every:
+                due = due.where(NOTICE.c.thread == thread)
+            rows = connection.execute(due.order_by(NOTICE.c.made_at, NOTICE.c.key).limit(_MOST_TOGETHER)).all()
+            return [_claimed(connection, row, now, hold) for row in rows]
+
+    def retry(self, at: datetime, targets: Sequence[str]) -> int:
+        """Have everything to those targets that could not be delivered tried again now, what was given up included;
+        returns how much that is."""
+        with self._database.writing() as connection:
+            failed = and_(NOTICE.c.delivered_at.is_(None), NOTICE.c.error != "", NOTICE.c.target.in_(targets))
+            return connection.execute(update(NOTICE).where(failed).values(next_try=to_micros(at))).rowcount
 
     def delivered(self, dispatch: Dispatch, at: datetime) -> None:
         """It has been sent."""
@@ -72,6 +94,14 @@ class Outbox:
             mine = (*_is(dispatch.notice.key, dispatch.target), NOTICE.c.delivered_at.is_(None))
             connection.execute(update(NOTICE).where(*mine).values(**values))
 
+    def newest(self, limit: int, *, failed: bool) -> list[Dispatch]:
+        """The newest notices, newest first; with ``failed`` those alone whose last try failed."""
+        query = select(NOTICE).order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target).limit(limit)
+        if failed:
+            query = query.where(NOTICE.c.delivered_at.is_(None), NOTICE.c.error != "")
+        with self._database.reading() as connection:
+            return [_dispatch(row._mapping) for row in connection.execute(query)]
+
     def under(self, prefix: str) -> list[Dispatch]:
         """The notices whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
@@ -84,7 +114,7 @@ def add(connection: Connection, notice: Notice, targets: Iterable[str], at: date
     """`Outbox.add` within the caller's transaction, so that a notice and its cause are stored together."""
     there = set(connection.scalars(select(NOTICE.c.target).where(NOTICE.c.key == notice.key)))
     new = sorted(set(targets) - there)
-    row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body}
+    row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body, "thread": notice.thread}
     row |= {
         "severity": notice.severity.value,
         "made_at": to_micros(at),
@@ -98,6 +128,21 @@ def add(connection: Connection, notice: Notice, targets: Iterable[str], at: date
     return len(new)
 
 
+def _due(targets: Sequence[str], now: datetime, waits: Mapping[str, datetime]) -> list[ColumnElement[bool]]:
+    c = NOTICE.c
+    held = [
+        and_(c.target == target, c.made_at >= to_micros(since), c.severity != Severity.FAILURE.value)
+        for target, since in waits.items()
+    ]
+    return [c.next_try <= to_micros(now), c.target.in_(targets), *map(not_, held)]
+
+
+def _claimed(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:
+    claimed = {"tries": row.tries + 1, "next_try": to_micros(now + hold)}
+    connection.execute(update(NOTICE).where(*_is(row.key, row.target)).values(**claimed))
+    return _dispatch({**row._mapping, **claimed})
+
+
 def _is(key: str, target: str) -> tuple[Any, Any]:
     return NOTICE.c.key == key, NOTICE.c.target == target
 
@@ -107,7 +152,7 @@ def _dispatch(row: Any) -> Dispatch:
         return None if row[name] is None else from_micros(row[name])
 
     return Dispatch(
-        notice=Notice(row["key"], row["title"], row["body"], Severity(row["severity"])),
+        notice=Notice(row["key"], row["title"], row["body"], Severity(row["severity"]), row["thread"]),
         target=row["target"],
         made_at=from_micros(row["made_at"]),
         tries=row["tries"],

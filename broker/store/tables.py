@@ -395,7 +395,7 @@ class WatchRow(Row, table=True):
 
 class NoticeRow(Row, table=True):
     """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
-    ``tries``: the number of tries, including a present one."""
+    ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to."""
 
     __tablename__: ClassVar[str] = "notice"
     __table_args__ = (
@@ -416,6 +416,7 @@ class NoticeRow(Row, table=True):
     next_try: int | None = Field(sa_type=BigInteger)
     delivered_at: int | None = Field(sa_type=BigInteger)
     error: str
+    thread: str = Field(default="", sa_column_kwargs={"server_default": ""})
 
 
 class StandingGrantRow(Row, table=True):

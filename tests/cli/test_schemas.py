@@ -165,6 +165,8 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     prints("watch-add", "prices", "watch", "add", "--gpu", "L4", "--below", "$1", "--name", "cheap")
     assert prints("watch-check", "prices", "watch", "check")["watches"]
     assert prints("watch-list", "prices", "watch", "list")["watches"]
+    prints("notices-list", "notices", "list", "--failed")
+    prints("notices-retry", "notices", "retry")
     prints("watch-remove", "prices", "watch", "remove", "cheap")
     hourly = "".join(f"{4 + hour % 24 // 6}\n" for hour in range(24 * 20))
     demand = write("demand.csv", hourly)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC
 
 from broker.app.alerts import notify
+from broker.app.alerts.routes import recipients
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import JobState
@@ -26,11 +27,12 @@ def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
     Never raises a `BrokerError`, so that no request fails because of a mail server. A notice that could not be
     delivered is kept, and the reconciler tries again. Idempotent: a delivered notice is not sent again.
     """
-    notice, targets = _notice(view), broker.settings.notify
-    if notice is None or not targets:
+    notice, settings = _notice(view), broker.settings
+    if notice is None or not settings.notify:
         return []
     try:
-        sent = notify.notify(broker.store, broker.clock, notice, targets)
+        targets = {name: settings.notify[name] for name in recipients(settings, notice)}
+        sent = notify.notify(broker.store, broker.clock, notice, targets, settings.routes)
     except BrokerError as error:
         log.warning("the notice that %s waits for approval could not be sent: %s (%s)", view.id, error, error.hint)
         return []
@@ -40,13 +42,14 @@ def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
 def check(broker: Broker) -> list[Notice]:
     """Queue the notices of new requests, of waiting and of running jobs; returns them. Sends nothing: see
     `notify.deliver`. Idempotent, also from several processes at once. Raises `StoreProblem`."""
-    targets = tuple(broker.settings.notify)
-    if not targets:
+    settings = broker.settings
+    if not settings.notify:
         return []
     with broker.store.reading() as look:
         asking = [*look.jobs(states=(JobState.AWAITING_APPROVAL.value,)), *look.views(look.asked_about(_MOST_JOBS))]
     notices = [notice for view in {view.id: view for view in asking}.values() if (notice := _notice(view))]
-    return [one for one in notices if broker.store.outbox.add(one, targets, broker.clock.now())]
+    outbox, now = broker.store.outbox, broker.clock.now()
+    return [one for one in notices if outbox.add(one, recipients(settings, one), now)]
 
 
 def told_of(broker: Broker, view: JobView) -> Sequence[Dispatch]:
@@ -69,4 +72,5 @@ def _notice(view: JobView) -> Notice | None:
     title = f"{wants} {asked.total} for {what}: {who} may approve"
     how = f"To approve{until}: gpubroker approvals grant {view.id}; to refuse: gpubroker approvals refuse {view.id}."
     body = f"{because}. An approval covers: {covered(asked)}. {how}"
-    return Notice(key, title, body, Severity.WARNING)
+    teams = (view.job.team,) if view.job.team else ()
+    return Notice(key, title, body, Severity.WARNING, f"approval/{view.id}", teams)

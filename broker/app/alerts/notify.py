@@ -10,8 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from broker.app.alerts.routes import as_one, gathers, waits
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice
 from broker.core.values.clock import Clock
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from apprise import Apprise
     from pydantic import SecretStr
 
+    from broker.app.alerts.routes import Routes
     from broker.store import Store
     from broker.store.outbox import Dispatch
 
@@ -31,7 +35,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
 _GIVE_UP_AFTER = timedelta(days=3)
 _MOST_AT_ONCE = 200
 _NOWHERE = logging.NullHandler()
-# Schemes in which a host follows; in others it may be a token.
+_MAIL = frozenset({"mailto", "mailtos"})
+# Schemes in which what follows is a host; in others it may be a token.
 _WITH_HOST = frozenset({"json", "jsons", "xml", "xmls", "form", "forms", "mailto", "mailtos"})
 
 
@@ -51,30 +56,38 @@ class Delivery:
         return not self.error
 
 
-def notify(store: Store, clock: Clock, notice: Notice, targets: Targets) -> list[Delivery]:
-    """Send the notice to every target that has not got one with this key, and whatever else is due to them.
+def notify(
+    store: Store, clock: Clock, notice: Notice, targets: Targets, routes: Routes | None = None
+) -> list[Delivery]:
+    """Tell every target of it, unless it was told under this key before, and send what else is due to them.
 
     A notice that cannot be delivered now is kept and tried again by a later `deliver` or `notify`. Raises
     `StoreProblem`, and `MissingExtra` without Apprise; the notice is kept then, too. Not for use in a transaction.
     """
     store.outbox.add(notice, targets, clock.now())
-    return deliver(store, clock, targets)
+    return deliver(store, clock, targets, routes)
 
 
-def deliver(store: Store, clock: Clock, targets: Targets) -> list[Delivery]:
-    """Send the notices that are due to these targets, at most 200; no two processes send the same one at a time. Raises
-    as `notify`.
+def deliver(store: Store, clock: Clock, targets: Targets, routes: Routes | None = None) -> list[Delivery]:
+    """Send what is due to these targets by their ``routes``, each to each by one process alone. Raises as `notify`.
 
-    If a process dies between sending a notice and recording that, the notice is sent again. A failed delivery is
-    repeated after 30 s, then after twice as long each time up to an hour, for three days.
+    What is due to a target about one incident, and all that had to wait for the end of quiet hours or of a digest, is
+    one message. A process that dies between sending and noting it down leaves the notice to be sent again: at least
+    once. What fails is tried again after 30 s, then twice as long each time up to an hour, for three days.
     """
     done: list[Delivery] = []
+    routes, hold = routes or {}, _HOLD * clock.scale
     while len(done) < _MOST_AT_ONCE:
-        dispatch = store.outbox.claim(tuple(targets), clock.now(), _HOLD * clock.scale)
-        if dispatch is None:
+        now = clock.now()
+        waiting = waits(routes, now)
+        first = store.outbox.claim(tuple(targets), now, hold, waiting)
+        if first is None:
             break
-        error = _send(dispatch.notice, targets[dispatch.target].get_secret_value())
-        done.append(_note_down(store, clock, dispatch, error))
+        every = gathers(routes, first.target)
+        together = [first, *store.outbox.claim_with(first, now, hold, waiting, every=every)]
+        message = as_one([one.notice for one in together])
+        error = _send(message, targets[first.target].get_secret_value())
+        done += [_note_down(store, clock, one, error) for one in together]
     return done
 
 
@@ -154,7 +167,7 @@ def _send(notice: Notice, address: str) -> str:
     log = logging.getLogger("apprise")
     log.addHandler(heard)
     try:
-        service = apprise.instantiate(address, suppress_exceptions=True)
+        service = apprise.instantiate(_in_thread(address, notice.thread), suppress_exceptions=True)
         if not service:
             return "Apprise does not accept this address"
         sent = service.notify(title=notice.title, body=notice.body, notify_type=notice.severity.value)
@@ -163,6 +176,16 @@ def _send(notice: Notice, address: str) -> str:
     finally:
         log.removeHandler(heard)
     return "" if sent else heard.reason
+
+
+def _in_thread(address: str, thread: str) -> str:
+    """The address of mail with the headers by which mail programs show the messages of one incident as one thread
+    (RFC 5322, 3.6.4); others as they are."""
+    scheme, _, rest = address.partition("://")
+    if not thread or scheme.lower() not in _MAIL:
+        return address
+    root = quote(f"<{sha256(thread.encode()).hexdigest()[:32]}@gpubroker>", safe="")
+    return f"{address}{'&' if '?' in rest else '?'}+References={root}&+In-Reply-To={root}"
 
 
 class _AppriseLog(logging.Handler):

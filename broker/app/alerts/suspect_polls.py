@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.app.alerts.routes import recipients
 from broker.app.wiring import Broker
 from broker.core.notices import Notice, Severity
 from broker.market.poller import PollResult
@@ -19,5 +20,6 @@ def queue(broker: Broker, result: PollResult) -> bool:
         title=f"gpubroker: the prices of {result.provider} are suspect",
         body="\n".join([result.error, "", result.hint]),
         severity=Severity.WARNING,
+        thread=f"suspect/{result.provider}",
     )
-    return bool(broker.store.outbox.add(notice, tuple(broker.settings.notify), broker.clock.now()))
+    return bool(broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now()))

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.alerts import notify
+from broker.app.alerts.routes import recipients
 from broker.app.market.place_names import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
@@ -99,7 +100,11 @@ def check(broker: Broker) -> WatchCheck:
     processes may do this at any time: each change causes one notice. Raises `StoreProblem`, and `MissingExtra` if a
     notice is due and Apprise is not installed; the notice is kept then."""
     looked = tuple(_check(broker, watch, state) for watch, state in broker.store.watches.all())
-    return WatchCheck(looked, tuple(notify.deliver(broker.store, broker.clock, broker.settings.notify)))
+    return WatchCheck(looked, tuple(_delivered(broker)))
+
+
+def _delivered(broker: Broker) -> list[notify.Delivery]:
+    return notify.deliver(broker.store, broker.clock, broker.settings.notify, broker.settings.routes)
 
 
 def _check(broker: Broker, watch: Watch, state: WatchState) -> Looked:
@@ -107,7 +112,8 @@ def _check(broker: Broker, watch: Watch, state: WatchState) -> Looked:
         now = broker.clock.now()
         seen = _look(broker, watch, now)
         after, notice = step(watch, state, seen, now)
-        targets = watch.targets or tuple(broker.settings.notify)
+        everybody = () if notice is None else recipients(broker.settings, notice)
+        targets = watch.targets or everybody
         if broker.store.watches.move(watch, state, after, notice=notice, targets=targets, at=now):
             return Looked(watch, after, seen, notice)
         current = next((s for other, s in broker.store.watches.all() if other == watch), None)

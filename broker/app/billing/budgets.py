@@ -12,6 +12,7 @@ from math import ceil
 from typing import Protocol, cast
 
 from broker.app.alerts import approvers, notify
+from broker.app.alerts.routes import recipients
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.notices import Notice, Severity
@@ -217,7 +218,13 @@ def check(broker: Broker) -> list[Notice]:
         if fresh:
             quiet = set(fresh) - _worth_telling(fresh)
             new = broker.store.budget_marks.passed(
-                line.spec.id, line.use.period_start, line.limit, fresh, quiet, tuple(broker.settings.notify), now
+                line.spec.id,
+                line.use.period_start,
+                line.limit,
+                fresh,
+                quiet,
+                {mark: recipients(broker.settings, notice) for mark, notice in fresh.items()},
+                now,
             )
             told += [fresh[mark] for mark in new if mark not in quiet]
     return told
@@ -235,7 +242,8 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
     name, when, limit, use = line.spec.id, line.period_name, line.limit, line.use
     spent, all_of_it, held = alike(use.spent, limit, use.held)
     state = f"{spent} of {all_of_it} is spent; running and waiting jobs hold {held}"
-    key = f"budget/{name}/{use.period_start:%Y-%m-%dT%H:%MZ}/{limit.as_json()}/{mark}"
+    thread = f"budget/{name}/{use.period_start:%Y-%m-%dT%H:%MZ}"
+    key, teams = f"{thread}/{limit.as_json()}/{mark}", tuple(line.spec.teams)
     written = f"The budget is written in {line.source}."
     kind, share = threshold(mark)
     if kind == FORECAST:
@@ -244,7 +252,7 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
         reached = "" if share is None else f", {share:g}% or more of it"
         title = f"Budget {name}: {expected} expected for {when}, the limit is {most}{reached}"
         body = f"By forecast, not by spending: {state}.{end} {written}"
-        return Notice(key, title, body, Severity.WARNING)
+        return Notice(key, title, body, Severity.WARNING, thread, teams)
     if mark == EXCEEDED:
         title = f"Budget {name} is exceeded by {use.spent - limit} for {when}"
         what = {
@@ -253,10 +261,10 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
             "deny": "No new job is admitted until there is room; what runs goes on within its hold.",
             "stop": "No new job is admitted; once more is spent than there is, what runs is stopped, checkpoint first.",
         }[line.action]
-        return Notice(key, title, f"{state}. {what} {written}", Severity.FAILURE)
+        return Notice(key, title, f"{state}. {what} {written}", Severity.FAILURE, thread, teams)
     title = f"Budget {name}: {mark} of {limit} is spent in {when}"
     (left,) = alike(limit - use.spent)
-    return Notice(key, title, f"{state}; {left} is not spent. {written}", Severity.WARNING)
+    return Notice(key, title, f"{state}; {left} is not spent. {written}", Severity.WARNING, thread, teams)
 
 
 class OverBudgets:
@@ -320,7 +328,8 @@ class Alerting:
 
     def _send(self) -> None:
         try:
-            for one in notify.deliver(self._broker.store, self._broker.clock, self._broker.settings.notify):
+            settings = self._broker.settings
+            for one in notify.deliver(self._broker.store, self._broker.clock, settings.notify, settings.routes):
                 if one.error:
                     log.warning("%s could not be told of %s: %s", one.target, one.title, one.error)
         except BrokerError as error:

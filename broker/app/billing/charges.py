@@ -9,6 +9,7 @@ from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.app.alerts.routes import recipients
 from broker.app.billing.charges_file import read_charges
 from broker.app.billing.focus_charges import read_focus_charges
 from broker.app.wiring import Broker
@@ -184,11 +185,10 @@ def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Compa
         compared.append(found)
         if wanted:
             adjusted.append(found)
-    targets = tuple(broker.settings.notify)
     over = Threshold(broker.settings.charges.alert_over, broker.settings.charges.alert_above)
     notices = [*(n for one in compared if (n := _about_attempt(one, over))), *_about_providers(compared, over)]
     for notice in notices:
-        broker.store.outbox.add(notice, targets, now)
+        broker.store.outbox.add(notice, recipients(broker.settings, notice), now)
     return adjusted, notices
 
 

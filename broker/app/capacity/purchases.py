@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from broker.app.alerts.routes import recipients
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import SkippedRow
@@ -206,7 +207,7 @@ def buyer(broker: Broker) -> CapacityBuyer:
         return provider
 
     def tell(notice: Notice) -> None:
-        broker.store.outbox.add(notice, tuple(broker.settings.notify), broker.clock.now())
+        broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
 
     return CapacityBuyer(broker.store, seller, broker.policy, broker.clock, tell)
 

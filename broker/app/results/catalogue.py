@@ -23,6 +23,7 @@ from broker.app.results.kept_files import (
     JobOutputs,
     JobSources,
 )
+from broker.app.results.notices import NoticeList, RetriedNotices
 from broker.app.results.offers import OfferGroupList, OfferList
 from broker.app.results.plans import PlanResult, RefusedSubmission
 from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
@@ -91,6 +92,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "jobs-queue": QueueResult,
     "jobs-show": JobHistory,
     "jobs-show-files": JobSources,  # with --files
+    "notices-list": NoticeList,
+    "notices-retry": RetriedNotices,
     "offers": OfferList,
     "offers-groups": OfferGroupList,  # with --group-by
     "offers-risk": OfferRiskList,  # with --risk

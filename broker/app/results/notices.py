@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
+from broker.app.alerts.sent import Retried
 from broker.app.results.values import Moment, Result
 from broker.store.outbox import Dispatch
 
@@ -22,3 +24,30 @@ class NoticeResult(Result):
     @classmethod
     def of(cls, one: Dispatch) -> Self:
         return cls.from_parts(one, title=one.notice.title)
+
+
+class NoticeList(Result):
+    """What people were told, or are to be told, newest first."""
+
+    notices: list[NoticeResult]
+
+    @classmethod
+    def of(cls, found: Sequence[Dispatch]) -> Self:
+        return cls(notices=[NoticeResult.of(one) for one in found])
+
+
+class RetriedNotices(Result):
+    """How many notices were to be tried again, how many were sent just now, and why others could not be, by
+    recipient."""
+
+    retried: int
+    sent: int
+    errors: dict[str, str]
+
+    @classmethod
+    def of(cls, done: Retried) -> Self:
+        return cls(
+            retried=done.count,
+            sent=sum(one.ok for one in done.deliveries),
+            errors={one.target: one.error for one in done.deliveries if not one.ok},
+        )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from broker.app.alerts.routes import recipients
 from broker.app.capacity.check import CapacityCheck, check
 from broker.app.capacity.purchases import buyer
 from broker.app.service.periodic_duty import Rounds
@@ -63,7 +64,7 @@ class CheckingCapacity:
         found = check(broker)
         said = {f"{name} could not be asked what it holds: {why}" for name, why in found.problems}
         for one in found.differences:
-            broker.store.outbox.add(one.notice, tuple(broker.settings.notify), broker.clock.now())
+            broker.store.outbox.add(one.notice, recipients(broker.settings, one.notice), broker.clock.now())
             said.add(f"{one.notice.title}: {one.told}")
         self._rounds.tell(said)
         return found

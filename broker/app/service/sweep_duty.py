@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from broker.app.alerts.routes import recipients
 from broker.app.service.periodic_duty import Rounds
 from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
 from broker.app.wiring import Broker
@@ -34,13 +35,12 @@ class Sweeping:
         after = broker.policy().defaults.end_orphans_after
         swept = sweep(broker, GRACE if after is None else after)
         done = {one.leftover.id: one for one in end(broker, swept)} if after is not None else {}
-        targets = tuple(broker.settings.notify)
         said = {f"{name} could not be swept: {why}" for name, why in swept.trouble.items()}
         for one in swept.found:
             if one.standing is LeftoverState.ORPHAN:
                 result = done.get(one.id)
                 notice = notice_of(one, ended=result is not None and not result.error)
-                broker.store.outbox.add(notice, targets, broker.clock.now())
+                broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
                 said.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
         self._rounds.tell(said)
         return swept

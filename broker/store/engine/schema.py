@@ -30,6 +30,7 @@ REVISIONS = (
     "0018",
     "0019",
     "0020",
+    "0021",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

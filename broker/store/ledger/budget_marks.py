@@ -36,12 +36,12 @@ class BudgetMarks:
         amount: Money,
         notices: Mapping[str, Notice],
         quiet: Collection[str],
-        targets: Iterable[str],
+        targets: Mapping[str, Iterable[str]],
         at: datetime,
     ) -> Sequence[str]:
-        """Record marks and queue their notices, except for ``quiet`` ones, in one transaction; returns the new marks.
-        Idempotent: several processes cause one notice."""
-        told = tuple(targets)
+        """Put marks on record, and their notices on their way in the same transaction, to the ``targets`` of
+        each, but for the ``quiet`` ones;
+        returns the marks that are new. However many processes see it: it is told once."""
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:
             mine = and_(*(MARK.c[name] == value for name, value in row.items()))
@@ -50,5 +50,5 @@ class BudgetMarks:
             for mark in new:
                 connection.execute(MARK.insert().values(**row, mark=mark, at=to_micros(at)))
                 if mark not in quiet:
-                    outbox.add(connection, notices[mark], told, at)
+                    outbox.add(connection, notices[mark], targets[mark], at)
         return new

@@ -1,0 +1,31 @@
+"""What people were told of, and what could not be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.app.alerts import notify
+from broker.app.wiring import Broker
+from broker.store.outbox import Dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """How many notices were made due again, and what was sent then."""
+
+    count: int
+    deliveries: Sequence[notify.Delivery]
+
+
+def sent(broker: Broker, *, failed: bool = False, limit: int = 100) -> Sequence[Dispatch]:
+    """Notices to people, newest first; with ``failed`` those alone that could not be delivered yet, or ever."""
+    return broker.store.outbox.newest(limit, failed=failed)
+
+
+def retry(broker: Broker) -> Retried:
+    """Try again now whatever could not be delivered, what was given up included. Raises `StoreProblem`, `MissingExtra`
+    without Apprise."""
+    settings = broker.settings
+    count = broker.store.outbox.retry(broker.clock.now(), tuple(settings.notify))
+    return Retried(count, notify.deliver(broker.store, broker.clock, settings.notify, settings.routes))

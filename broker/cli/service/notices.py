@@ -1,0 +1,65 @@
+"""`gpubroker notices`: what people were told, and what could not be delivered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+app = typer.Typer(no_args_is_help=True, help="List alerts and their delivery, and retry what failed.")
+
+
+@app.callback()
+def notices() -> None:
+    """List alerts and their delivery, and retry what failed.
+
+    Recipients are `GPUBROKER_NOTIFY__NAME`; `[routes.NAME]` in gpubroker.toml says what each is told, and when:
+    `teams`, `at_least`, `quiet`, `digest`.
+    """
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "gpubroker notices list", "gpubroker notices list --failed", "gpubroker notices list --limit 20 --json"
+    ),
+)
+def list_(
+    context: typer.Context,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what could not be delivered, yet or ever.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many, newest first.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List alerts by recipient: sent, waiting, or failed and why."""
+    from broker.app.alerts.sent import sent
+    from broker.app.results.notices import NoticeList
+    from broker.cli.service.notices_view import dispatch
+
+    terminal = Terminal.of(context)
+    found = sent(terminal.broker(), failed=failed, limit=limit)
+    if as_json:
+        terminal.answer(NoticeList.of(found))
+    else:
+        nothing = "everything was delivered" if failed else "nobody was told anything yet"
+        terminal.show(*([dispatch(one) for one in found] or [nothing]))
+
+
+@app.command(epilog=examples("gpubroker notices retry", "gpubroker notices retry --json"))
+def retry(context: typer.Context, as_json: AsJson = False) -> None:
+    """Send again what could not be delivered, what was given up included. Exits with 5 if a delivery failed."""
+    from broker.app.alerts.sent import retry as retried
+    from broker.app.results.notices import RetriedNotices
+    from broker.cli.render import formats
+    from broker.cli.service.notices_view import deliveries
+
+    terminal = Terminal.of(context)
+    done = retried(terminal.broker())
+    if as_json:
+        terminal.answer(RetriedNotices.of(done))
+    else:
+        terminal.show(f"{formats.plural(done.count, 'alert')} to try again", deliveries(done.deliveries))
+    if not all(one.ok for one in done.deliveries):
+        raise typer.Exit(5)

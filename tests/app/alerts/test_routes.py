@@ -1,0 +1,182 @@
+"""Who is told of what, and when; and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.app.alerts import notify
+from broker.app.alerts.routes import as_one, recipients, waits
+from broker.core.notices import Notice, Severity
+from broker.core.values.clock import ManualClock
+from broker.settings import QuietHours, RouteSettings, Settings
+from broker.store import Store, open_store
+from tests.empty_store import empty_store
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+NIGHT = QuietHours.model_validate({"start": "22:00", "end": "07:00", "timezone": "Europe/Berlin"})
+
+
+def about(*teams: str, severity: Severity = Severity.WARNING, key: str = "k", thread: str = "") -> Notice:
+    return Notice(key, f"title of {key}", f"body of {key}", severity, thread, teams)
+
+
+def settings(tmp_path: Path, **routes: dict[str, Any]) -> Settings:
+    targets = {name: f"json://127.0.0.1:9/{name}" for name in ("ops", "nlp", "pager")}
+    return Settings.model_validate({"home": tmp_path, "notify": targets, "routes": routes})
+
+
+def test_without_routes_everybody_hears_everything(tmp_path: Path) -> None:
+    assert recipients(settings(tmp_path), about("web")) == ("ops", "nlp", "pager")
+
+
+def test_a_route_names_teams_and_a_severity(tmp_path: Path) -> None:
+    found = settings(tmp_path, nlp={"teams": ["nlp", "speech-*"]}, pager={"at_least": "failure"})
+    assert recipients(found, about("speech-eu")) == ("ops", "nlp")
+    assert recipients(found, about("web")) == ("ops",)
+    assert recipients(found, about()) == ("ops",)
+    assert recipients(found, about("nlp", severity=Severity.FAILURE)) == ("ops", "nlp", "pager")
+
+
+def test_what_no_route_is_about_is_told_to_everybody(tmp_path: Path) -> None:
+    found = settings(tmp_path, **{name: {"teams": ["nlp"]} for name in ("ops", "nlp", "pager")})
+    assert recipients(found, about("web")) == ("ops", "nlp", "pager")
+
+
+@pytest.mark.parametrize(
+    ("now", "quiet"),
+    [
+        (datetime(2026, 11, 21, 20, 59, tzinfo=UTC), False),  # 21:59 in Berlin
+        (datetime(2026, 11, 21, 21, tzinfo=UTC), True),
+        (datetime(2026, 11, 22, 5, 59, tzinfo=UTC), True),
+        (datetime(2026, 11, 22, 6, tzinfo=UTC), False),
+        (datetime(2026, 7, 21, 20, tzinfo=UTC), True),  # summer time
+        (datetime(2026, 7, 21, 5, tzinfo=UTC), False),
+    ],
+)
+def test_quiet_hours_are_those_of_their_time_zone(now: datetime, quiet: bool) -> None:
+    assert ("ops" in waits({"ops": RouteSettings(quiet=NIGHT)}, now)) is quiet
+
+
+@given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)))
+def test_a_digest_waits_for_its_hour_and_no_longer(now: datetime) -> None:
+    (until,) = waits({"ops": RouteSettings(digest=HOUR)}, now).values()
+    assert until <= now < until + HOUR
+    assert (until.minute, until.second) == (0, 0)
+
+
+def test_one_message_of_several_begins_with_the_gravest_and_has_all() -> None:
+    notices = [about(key="a"), about(key="b", severity=Severity.FAILURE), about(key="c", severity=Severity.INFO)]
+    found = as_one(notices)
+    assert found.title == "gpubroker: 3 notices: title of b, and 2 more"
+    assert all(one.body in found.body and one.title in found.body for one in notices)
+    assert found.severity is Severity.FAILURE
+    assert as_one(notices[:1]) == notices[0]
+
+
+class Post:
+    """What was sent, in place of Apprise; fails while ``down``."""
+
+    def __init__(self) -> None:
+        self.sent: list[Notice] = []
+        self.down = ""
+
+    def __call__(self, notice: Notice, address: str) -> str:
+        if not self.down:
+            self.sent.append(notice)
+        return self.down
+
+
+@pytest.fixture
+def post(monkeypatch: pytest.MonkeyPatch) -> Post:
+    made = Post()
+    monkeypatch.setattr(notify, "_send", made)
+    return made
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOON)
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
+    made = open_store(empty_store(tmp_path / "store.db"), clock=clock)
+    yield made
+    made.close()
+
+
+def test_a_digest_is_one_message_and_failures_do_not_wait(
+    store: Store, clock: ManualClock, post: Post, tmp_path: Path
+) -> None:
+    found = settings(tmp_path, ops={"digest": "1h"})
+    ops = {"ops": found.notify["ops"]}
+    clock.advance(timedelta(minutes=5))
+    for key in "abc":
+        assert notify.notify(store, clock, about(key=key), ops, found.routes) == []
+    grave = about(key="d", severity=Severity.FAILURE)
+    assert [one.key for one in notify.notify(store, clock, grave, ops, found.routes)] == ["d"]
+    clock.advance(HOUR)
+    assert sorted(one.key for one in notify.deliver(store, clock, ops, found.routes)) == ["a", "b", "c"]
+    assert [one.title for one in post.sent] == ["title of d", "gpubroker: 3 notices: title of a, and 2 more"]
+
+
+def test_a_night_is_told_in_the_morning(store: Store, clock: ManualClock, post: Post, tmp_path: Path) -> None:
+    found = settings(tmp_path, ops={"quiet": {"start": "22:00", "end": "07:00"}})
+    ops = {"ops": found.notify["ops"]}
+    clock.advance(11 * HOUR)
+    for key in "ab":
+        notify.notify(store, clock, about(key=key), ops, found.routes)
+    assert post.sent == []
+    clock.advance(8 * HOUR)
+    notify.deliver(store, clock, ops, found.routes)
+    assert [one.title for one in post.sent] == ["gpubroker: 2 notices: title of a, and 1 more"]
+
+
+def test_an_incident_is_one_message_and_what_fails_is_kept_whole(
+    store: Store, clock: ManualClock, post: Post, tmp_path: Path
+) -> None:
+    ops = {"ops": settings(tmp_path).notify["ops"]}
+    post.down = "the service answered 503"
+    for key, thread in (("a", "budget/nlp"), ("b", "budget/nlp"), ("c", "")):
+        store.outbox.add(about(key=key, thread=thread), ops, clock.now())
+    assert [one.ok for one in notify.deliver(store, clock, ops)] == [False] * 3
+    assert {one.notice.key for one in store.outbox.newest(9, failed=True)} == {"a", "b", "c"}
+    post.down = ""
+    clock.advance(timedelta(minutes=1))
+    notify.deliver(store, clock, ops)
+    assert [one.thread for one in post.sent] == ["budget/nlp", ""]
+    assert store.outbox.newest(9, failed=True) == []
+
+
+def test_what_was_given_up_can_be_tried_again(store: Store, clock: ManualClock, post: Post, tmp_path: Path) -> None:
+    ops = {"ops": settings(tmp_path).notify["ops"]}
+    post.down = "the service cannot be reached"
+    notify.notify(store, clock, about(), ops)
+    clock.advance(timedelta(days=4))
+    notify.deliver(store, clock, ops)
+    assert store.outbox.newest(9, failed=True)[0].given_up
+    post.down = ""
+    assert notify.deliver(store, clock, ops) == []
+    assert store.outbox.retry(clock.now(), ["ops"]) == 1
+    assert [one.ok for one in notify.deliver(store, clock, ops)] == [True]
+
+
+def test_mail_of_one_incident_is_one_thread() -> None:
+    from apprise import Apprise
+
+    def references(thread: str) -> str | None:
+        address = notify._in_thread("mailto://me:secret@example.com?to=a@example.com", thread)
+        headers: dict[str, str] = getattr(Apprise.instantiate(address), "headers", {})
+        return headers.get("References")
+
+    assert references("budget/nlp") == references("budget/nlp") != references("budget/web")
+    assert references("") is None
+    assert notify._in_thread("slack://a/b/c", "budget/nlp") == "slack://a/b/c"
