@@ -18,7 +18,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Action, Answer, Facts, Source, Verdict
-from broker.core.ports import BudgetSpec, PolicyDefaults
+from broker.core.ports import PolicyDefaults
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
@@ -31,6 +31,7 @@ from broker.reconciler.controllers.placement import (
     launch_request,
 )
 from broker.store import Store
+from tests.reconciler.rehearsal import OpenPolicy
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -58,7 +59,7 @@ class StoredJob:
 
 
 @dataclass
-class Says:
+class Says(OpenPolicy):
     """A policy set that says what the test wants about each zone, and remembers what it judged."""
 
     says: dict[str, Answer] = field(default_factory=dict)
@@ -66,12 +67,8 @@ class Says:
     judged: list[Action] = field(default_factory=list)
     version: str = "v1"
     defaults: PolicyDefaults = field(default_factory=PolicyDefaults)
-    counts_live: bool = True
     asks: bool = False
     whole_only: bool = True
-
-    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
-        return ()
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if action.placement is None or (self.whole_only and action.hold is None):

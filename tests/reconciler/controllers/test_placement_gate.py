@@ -34,7 +34,7 @@ from tests.reconciler.controllers.placing_scene import (
 
 
 def test_where_it_asks_the_money_is_held_and_people_are_asked(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
     scene.submit(hold="30")
     assert scene.place() == ANEW
     (asked,) = scene.said()
@@ -48,7 +48,7 @@ def test_where_it_asks_the_money_is_held_and_people_are_asked(scene: Scene) -> N
 
 @pytest.mark.parametrize("rule", ["budget", "budget_required"])
 def test_refused_money_pauses_the_job(scene: Scene, rule: str) -> None:
-    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY}, rule)
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, rule=rule)
     scene.submit(hold="30")
     assert scene.place() == ANEW
     (paused,) = scene.said()
@@ -61,7 +61,7 @@ def test_refused_money_pauses_the_job(scene: Scene, rule: str) -> None:
 
 
 def test_money_that_is_there_already_may_be_refused_too(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY}, "budget")
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, rule="budget")
     scene.submit(hold="200")
     scene.place()
     (paused,) = scene.said()
@@ -71,7 +71,7 @@ def test_money_that_is_there_already_may_be_refused_too(scene: Scene) -> None:
 
 
 def test_what_other_rules_refuse_is_waited_out_and_recorded_once(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.DENY, "b": Answer.DENY})
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY})
     scene.submit()
     objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
     waits_once(scene, PolicyDenies(objections=(objection,)))
@@ -98,7 +98,7 @@ def test_policies_that_changed_meanwhile_are_asked_anew(scene: Scene) -> None:
 
 
 def test_nobody_is_asked_twice(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
     scene.submit()
     scene.append((None, ev.ApprovalAsked(extension=True)))
     assert scene.place() == LATER
@@ -106,7 +106,7 @@ def test_nobody_is_asked_twice(scene: Scene) -> None:
 
 
 def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.ASK, "b": Answer.ASK}, asks=True)
+    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
     limit = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("0.50"))
     scene.submit(job=limit)
     assert scene.place() == LATER
@@ -129,7 +129,7 @@ def test_what_a_standing_grant_lets_through_is_given_before_the_launch_and_count
 
 def test_a_rule_about_money_that_refuses_what_costs_nothing_is_waited_out(scene: Scene) -> None:
     scene.offers = [sold("own", "0", capacity=CapacityType.OWNED)]
-    scene.policy = Says({"own": Answer.DENY}, "budget")
+    scene.policy = Says(says={"own": Answer.DENY}, rule="budget")
     scene.submit()
     assert scene.place() == LATER
     (note,) = scene.said()

@@ -109,7 +109,7 @@ def test_where_nothing_fits_it_is_said_why_not(scene: Scene) -> None:
 
 
 def test_what_single_places_are_denied_by_is_said_in_the_rules_words(scene: Scene) -> None:
-    scene.policy = Says({"a": Answer.DENY}, whole_only=False)
+    scene.policy = Says(says={"a": Answer.DENY}, whole_only=False)
     scene.offers = scene.offers[:1]
     scene.submit()
     objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection

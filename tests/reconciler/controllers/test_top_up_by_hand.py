@@ -36,7 +36,7 @@ def needed(
     funds: Funds,
     *,
     left: float = 360,
-    committed: float = 50,
+    committed: int = 50,
     max_cost: int | str | None = None,
     held: Money | None = None,
 ) -> Need | None:
