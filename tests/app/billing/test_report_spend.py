@@ -110,7 +110,7 @@ def test_files_have_every_row(broker: Broker, tmp_path: Path, ending: str) -> No
         found = [(one["team"], one["user"], one["cash"]) for one in pyarrow.parquet.read_table(out).to_pylist()]
     assert found == [(*row.values, row.cash.dollars) for row in rows]
     assert out.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(InvalidInput, match="such a file"):
+    with pytest.raises(InvalidInput, match="the file exists already"):
         write_spend(out, ["team", "user"], rows)
 
 

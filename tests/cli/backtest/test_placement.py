@@ -200,5 +200,5 @@ def test_a_job_on_the_history_in_the_store(gpubroker: Gpubroker, write: Write) -
     gpubroker("plan", job)  # a first look at the market
     done = gpubroker("backtest", "placement", "--job", job)
     assert done.code == 2
-    assert "the store knows" in done.err
+    assert "history of these pools, too little" in done.err
     assert gpubroker("backtest", "placement", "--job", write("endless.yaml", SANDBOX_JOB)).code == 2

@@ -132,7 +132,7 @@ def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, m
         (("--from", "yesterday"), "expected a date"),
         (("--from", "0001-01-01"), "--since"),
         (("--to", "2026-13-01"), "expected a date"),
-        (("--at", "2126-01-01"), "not come yet"),
+        (("--at", "2126-01-01"), "in the future"),
         (("--at", "2026-01-01", "--chart"), "needs a period"),
         (("--known-at", "2026-01-01"), "needs --at"),
         (("--last", "0d"), "greater than zero"),
