@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import time, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -24,6 +24,7 @@ from pydantic import (
     SecretStr,
     ValidationError,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
@@ -105,6 +106,20 @@ class QuietHours(BaseModel):
     start: time
     end: time
     timezone: str = "UTC"
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _of_a_clock(cls, value: object) -> object:
+        """TOML's own times are times already; a number would be read as seconds."""
+        if isinstance(value, int | float) or (isinstance(value, str) and not re.fullmatch(r"\d\d:\d\d", value)):
+            raise ValueError(f"expected a time of day such as 22:00; got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _not_always(self) -> Self:
+        if self.start == self.end:
+            raise ValueError(f"quiet hours from {self.start:%H:%M} to {self.end:%H:%M} never end")
+        return self
 
     @field_validator("timezone")
     @classmethod

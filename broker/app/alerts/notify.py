@@ -85,9 +85,11 @@ def deliver(store: Store, clock: Clock, targets: Targets, routes: Routes | None 
             break
         every = gathers(routes, first.target)
         together = [first, *store.outbox.claim_with(first, now, hold, waiting, every=every)]
-        message = as_one([one.notice for one in together])
-        error = _send(message, targets[first.target].get_secret_value())
-        done += [_note_down(store, clock, one, error) for one in together]
+        address = targets[first.target].get_secret_value()
+        error = _send(as_one([one.notice for one in together]), address)
+        # They may be too long for one message, or the service may refuse one of them: the next time each is sent alone.
+        alone = bool(error) and len(together) > 1 and first.tries > 1
+        done += [_note_down(store, clock, one, _send(one.notice, address) if alone else error) for one in together]
     return done
 
 

@@ -27,10 +27,14 @@ _ORDER = list(Severity)
 def recipients(settings: Settings, notice: Notice) -> tuple[str, ...]:
     """The names of those who are told of it."""
     routes = settings.routes
-    grave = [name for name in settings.notify if name not in routes or _grave_enough(routes[name], notice)]
-    of_teams = [name for name in grave if name in routes and _of_its_teams(routes[name], notice)]
-    of_all = [name for name in grave if name not in routes or not routes[name].teams]
-    return tuple(name for name in grave if name in of_teams or name in of_all) if of_teams or of_all else tuple(grave)
+    of_all = {name for name in settings.notify if name not in routes or not routes[name].teams}
+    of_teams = {name for name in settings.notify if name in routes and _of_its_teams(routes[name], notice)}
+    concerned = of_all | of_teams or set(settings.notify)
+    return tuple(
+        name
+        for name in settings.notify
+        if name in concerned and (name not in routes or _grave_enough(routes[name], notice))
+    )
 
 
 def waits(routes: Routes, now: datetime) -> Mapping[str, datetime]:

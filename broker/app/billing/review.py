@@ -13,11 +13,13 @@ from broker.app.capacity.findings import capacity_findings
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
+from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.finops.advice import MonthAdvice, advice
 from broker.finops.change import NOBODY, Change, Month, Part, changes, total
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
+from broker.ledger.budgets import period_containing
 
 if TYPE_CHECKING:
     from broker.economics.reserve.capacity_findings import CapacityFinding
@@ -113,7 +115,9 @@ def review(broker: Broker, month: str) -> MonthReview:
     with broker.store.reading() as look:
         old = look.used_in(earlier.start, until, now)
         new = look.used_in(wanted.start, end, now)
-        budgets = [BudgetOfMonth(spec.id, limit, look.spent(spec, wanted.start, end)) for spec, limit in specs]
+        budgets = [
+            BudgetOfMonth(spec.id, limit, look.spent(spec, *_period(spec, wanted, now))) for spec, limit in specs
+        ]
     held = [recorded.holding for recorded in broker.store.holdings()]
     said = advice(new.cells, idle_in(held, new.cells, wanted.start, end))
     said_before = advice(old.cells, idle_in(held, old.cells, earlier.start, until))
@@ -132,6 +136,12 @@ def review(broker: Broker, month: str) -> MonthReview:
         followed=[FollowedAdvice(one, _cost_now(one, said)) for one in said_before],
         capacity=capacity_findings(broker, wanted.start).findings if wanted.end >= BillingMonth.of(now).start else (),
     )
+
+
+def _period(spec: BudgetSpec, month: BillingMonth, now: datetime) -> tuple[datetime, datetime]:
+    """The budget's own month, by the clocks of its time zone, until now (UTC)."""
+    start, end = period_containing(spec.period, spec.timezone, month.start + (month.end - month.start) / 2)
+    return start, max(min(end, now), start)
 
 
 def _figures(start: datetime, end: datetime, use: UseOfTime) -> MonthFigures:

@@ -180,3 +180,40 @@ def test_mail_of_one_incident_is_one_thread() -> None:
     assert references("budget/nlp") == references("budget/nlp") != references("budget/web")
     assert references("") is None
     assert notify._in_thread("slack://a/b/c", "budget/nlp") == "slack://a/b/c"
+
+
+def test_who_hears_of_other_teams_hears_nothing_of_these_because_it_is_too_slight(tmp_path: Path) -> None:
+    found = settings(tmp_path, ops={"at_least": "warning"}, pager={"at_least": "failure"}, nlp={"teams": ["nlp"]})
+    assert recipients(found, about("web", severity=Severity.INFO)) == ()
+
+
+@pytest.mark.parametrize(
+    ("quiet", "says"),
+    [
+        ({"start": 22, "end": 7}, "expected a time of day such as 22:00; got 22"),
+        ({"start": "22:00Z", "end": "07:00Z"}, "expected a time of day such as 22:00; got '22:00Z'"),
+        ({"start": "22:00", "end": "22:00"}, "never end"),
+    ],
+)
+def test_quiet_hours_that_are_none(quiet: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        QuietHours.model_validate(quiet)
+
+
+def test_one_notice_that_the_service_refuses_keeps_no_other_from_its_recipient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(message: Notice, address: str) -> str:
+        return "the service answered 400" if "poison" in message.body else ""
+
+    monkeypatch.setattr(notify, "_send", refuse)
+    found, clock = settings(tmp_path, ops={"digest": "1h"}), ManualClock(NOON)
+    ops = {"ops": found.notify["ops"]}
+    store = open_store(empty_store(tmp_path / "store.db"), clock=clock)
+    for key in ("a", "b", "poison"):
+        store.outbox.add(about(key=key), ops, clock.now())
+    for _ in range(3):
+        clock.advance(HOUR)
+        notify.deliver(store, clock, ops, found.routes)
+    assert {one.notice.key for one in store.outbox.newest(9, failed=True)} == {"poison"}
+    store.close()
