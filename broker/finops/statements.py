@@ -12,18 +12,20 @@ from broker.finops.showback import SharingRules, TeamCost
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """An amount (USD) that a team is charged late: for ``month``, billed in ``billed_in`` (``2026-11``)."""
+    """An amount (USD) that a team is charged late: for ``month``, billed in ``billed_in`` (``2026-11``); None: with the
+    statement that is frozen next."""
 
     month: str
-    billed_in: str
+    billed_in: str | None
     team: str
     amount: Money
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The rows of a month by ``rules``, and the corrections of earlier months that are billed with it, which go to the
-    teams themselves. ``bought``: paid in advance in the month, charged to nobody (USD)."""
+    """The rows of a month by ``rules``, and the corrections of months frozen before that are billed with it, which go
+    to the teams themselves. ``bought``: paid in advance, charged to nobody (USD). ``entries``: the number of the last
+    ledger entry that was counted; what is recorded after it is in a later statement."""
 
     month: str
     frozen_at: datetime
@@ -32,6 +34,7 @@ class Statement:
     rows: Sequence[TeamCost]
     corrections: Sequence[Correction]
     bought: Money
+    entries: int
 
     @property
     def total(self) -> Money:

@@ -48,7 +48,7 @@ def filled(store: Store, clock: ManualClock) -> Store:
                 tags=tags,
             )
         )
-        journal.add_statement(Statement("2026-10", now, "ada", SharingRules(), (), (), Money.ZERO))
+        journal.add_statement(Statement("2026-10", now, "ada", SharingRules(), (), (), Money.ZERO, 2))
         journal.record(Decision(now, ActionKind.LAUNCH, "ada", "llama", Answer.ALLOW, "1", "x"))
     store.activate_policy({"a.yaml": "x"}, by="ada")
     with store.access.writing() as tx:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from broker.app.billing.report import spend
 from broker.app.wiring import Broker
@@ -17,7 +18,9 @@ from broker.finops.idle import idle_in
 from broker.finops.showback import SharingRule, SharingRules, TeamCost, showback
 from broker.finops.statements import Correction, Statement
 
-_MOMENT = timedelta(microseconds=1)
+if TYPE_CHECKING:
+    from broker.economics.reserve.holdings import Holding
+    from broker.store.jobs.journal import StoreReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Showback:
 
 @dataclass(frozen=True, slots=True)
 class Chargeback:
-    """A frozen statement, and what was corrected of its month since, billed with later ones."""
+    """A frozen statement, and what was corrected of its month since, billed with those frozen later."""
 
     statement: Statement
     since: Sequence[Correction]
@@ -60,14 +63,16 @@ def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:
         present = BillingMonth.of(now).name
         raise InvalidInput(f"{wanted.name} has not begun", where="--month", hint=f"the month now is {present}")
     end = min(wanted.end, now)
-    rows, bought = _rows(broker, wanted.start, end, now + _MOMENT, rules)
+    holdings = _holdings(broker)
+    with broker.store.reading() as look:
+        rows, bought = _rows(look, holdings, wanted.start, end, rules)
     held = {row.group: row.held for row in spend(broker, "team", since=wanted.start)} if wanted.end > now else {}
     return Showback(wanted, wanted.start, end, now >= wanted.end, rules, rows, held, bought)
 
 
 def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Chargeback:
-    """Make the statement of a closed month, for good: what was posted until it closed, and the corrections of earlier
-    months that were posted while it was open.
+    """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
+    frozen before that no statement has.
 
     Raises `InvalidInput` for a month that is open or has a statement, and for rules that say nothing.
     """
@@ -79,20 +84,33 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
             where="--month",
             hint=f"until then: gpubroker report showback --month {wanted.name}",
         )
-    rows, bought = _rows(broker, wanted.start, wanted.end, wanted.closes, rules)
+    while (statement := _frozen(broker, wanted, rules, now, by)) is None:
+        pass  # another month was frozen meanwhile, and has the corrections
+    return Chargeback(statement, _since(broker, wanted))
+
+
+def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datetime, by: Actor) -> Statement | None:
+    """The statement, as written; None if another was written since this one was calculated. Calculating it may take
+    seconds at the end of a long month, in which nobody has to wait to write."""
+    holdings = _holdings(broker)
     with broker.store.reading() as look:
-        late = look.corrections_billed_in(wanted)
-    corrections = [Correction(of, wanted.name, team, amount) for (of, team), amount in late.items()]
-    statement = Statement(wanted.name, now, by.identity, rules, rows, corrections, bought)
+        earlier = look.statements()
+        rows, bought = _rows(look, holdings, month.start, month.end, rules)
+        late = look.recorded_after(_counted(earlier), [month_of(one.month) for one in earlier])
+        last = look.last_entry()
+    corrections = [Correction(of, month.name, team, amount) for (of, team), amount in late.costs.items()]
+    made = Statement(month.name, now, by.identity, rules, rows, corrections, bought + late.bought, last)
     with broker.store.writing() as tx:
-        if kept := tx.statement(wanted.name):
+        if kept := tx.statement(month.name):
             raise InvalidInput(
                 f"the statement of {kept.month} was frozen at {kept.frozen_at:%Y-%m-%d %H:%M} UTC by {kept.frozen_by}",
                 where="--freeze",
-                hint="it stays as it is; corrections are charged with later months",
+                hint="it stays as it is; corrections are charged with the statement frozen next",
             )
-        tx.add_statement(statement)
-    return Chargeback(statement, _since(broker, wanted))
+        if len(tx.statements()) != len(earlier):
+            return None
+        tx.add_statement(made)
+    return made
 
 
 def charged(broker: Broker, month: str) -> Chargeback:
@@ -116,20 +134,30 @@ def statements(broker: Broker) -> Sequence[Statement]:
 
 
 def _rows(
-    broker: Broker, start: datetime, end: datetime, posted_before: datetime, rules: SharingRules
+    look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime, rules: SharingRules
 ) -> tuple[Sequence[TeamCost], Money]:
-    with broker.store.reading() as look:
-        spending = look.team_spending(start, end, posted_before)
-        used = look.used_in(start, end, end).cells
-    held = [recorded.holding for recorded in broker.store.holdings()]
-    idle = sum((one.cost for one in idle_in(held, used, start, end)), Money.ZERO)
+    spending = look.team_spending(start, end)
+    used = look.used_in(start, end, end).cells
+    idle = sum((one.cost for one in idle_in(holdings, used, start, end)), Money.ZERO)
     return showback(spending.costs, idle, rules), spending.bought
+
+
+def _holdings(broker: Broker) -> Sequence[Holding]:
+    return [recorded.holding for recorded in broker.store.holdings()]
+
+
+def _counted(frozen: Sequence[Statement]) -> int:
+    """The number of the last entry that is in one of them, or in none because it is about no frozen month."""
+    return max((one.entries for one in frozen), default=0)
 
 
 def _since(broker: Broker, month: BillingMonth) -> Sequence[Correction]:
     with broker.store.reading() as look:
-        late = look.corrections_of(month)
-    return [Correction(month.name, billed, team, amount) for (billed, team), amount in late.items()]
+        frozen = look.statements()
+        late = look.recorded_after(_counted(frozen), [month])
+    in_order = sorted(frozen, key=lambda one: one.entries)
+    billed = [correction for one in in_order for correction in one.corrections if correction.month == month.name]
+    return [*billed, *(Correction(month.name, None, team, amount) for (_, team), amount in late.costs.items())]
 
 
 def _check(rules: SharingRules) -> None:

@@ -38,10 +38,11 @@ class TeamCostResult(Result):
 
 
 class CorrectionResult(Result):
-    """An amount (USD) charged to a team late: for ``month``, with the statement of ``billed_in``."""
+    """An amount (USD) charged to a team late: for ``month``, with the statement of ``billed_in``; null: with the
+    statement that is frozen next."""
 
     month: str
-    billed_in: str
+    billed_in: str | None
     team: str
     amount: Money
 
@@ -76,8 +77,8 @@ class ShowbackReport(Result):
 
 
 class ChargebackStatement(Result):
-    """The statement of a month, as it was frozen. ``corrections`` of earlier months are billed with it, and part of
-    ``charged``; ``corrected_since`` are those of this month, billed with later ones (USD)."""
+    """The statement of a month, as it was frozen. ``corrections`` of months frozen before are billed with it, and part
+    of ``charged``; ``corrected_since`` are those of this month, billed with statements frozen later (USD)."""
 
     month: str
     frozen_at: Moment

@@ -90,9 +90,9 @@ def chargeback(
 ) -> None:
     """Freeze what each team is charged for a closed month, or show it.
 
-    A month closes three days after its end. Its statement stays as it is; what is posted later about the month is
-    charged as a correction with the month that is open then, to the team itself. So all statements together are the
-    ledger. The rules are those of `report showback`, and are given when the statement is frozen.
+    A month closes three days after its end. Its statement stays as it is; what is recorded later about the month is
+    charged as a correction with the statement that is frozen next, to the team itself. So all statements together are
+    the ledger. The rules are those of `report showback`, and are given when the statement is frozen.
     """
     from broker.app.billing.showback import charged, statements
     from broker.app.billing.showback import freeze as frozen
@@ -127,7 +127,9 @@ def chargeback(
         f"charged for {found.month}: {formats.money(found.charged)}, frozen {formats.moment(found.frozen_at)} by"
         f" {found.frozen_by}"
     )
-    terminal.show(*(_correction(one, f"charged with {one.billed_in}") for one in found.corrected_since))
+    terminal.show(
+        *(_correction(one, f"charged with {one.billed_in or 'the next statement'}") for one in found.corrected_since)
+    )
 
 
 def _correction(one: CorrectionResult, about: str) -> str:

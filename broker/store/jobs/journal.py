@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from broker.finops.focus.months import BillingMonth
     from broker.finops.statements import Statement
     from broker.store.ledger.month_use import UseOfTime
-    from broker.store.ledger.team_spending import TeamSpending
+    from broker.store.ledger.team_spending import LateSpending, TeamSpending
 
 log = logging.getLogger(__name__)
 
@@ -171,23 +171,23 @@ class StoreReading:
 
         return month_use.used_in(self._connection, start, end, now)
 
-    def team_spending(self, start: datetime, end: datetime, posted_before: datetime) -> TeamSpending:
-        """What each team's own use cost in a time (UTC, half-open), as far as it was posted before then."""
+    def team_spending(self, start: datetime, end: datetime) -> TeamSpending:
+        """What each team's own use cost in a time (UTC, half-open)."""
         from broker.store.ledger import team_spending  # most commands do without
 
-        return team_spending.team_spending(self._connection, start, end, posted_before)
+        return team_spending.team_spending(self._connection, start, end)
 
-    def corrections_billed_in(self, month: BillingMonth) -> Mapping[tuple[str, str], Money]:
-        """What was posted while the month was open about earlier ones, by month and team."""
+    def last_entry(self) -> int:
+        """The number of the newest ledger entry; 0 without any."""
         from broker.store.ledger import team_spending  # most commands do without
 
-        return team_spending.corrections_billed_in(self._connection, month)
+        return team_spending.last_entry(self._connection)
 
-    def corrections_of(self, month: BillingMonth) -> Mapping[tuple[str, str], Money]:
-        """What was posted about the month since it was closed, by the month in which that is billed, and by team."""
+    def recorded_after(self, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
+        """What was recorded about those months after the ledger entry of that number, by month and team."""
         from broker.store.ledger import team_spending  # most commands do without
 
-        return team_spending.corrections_of(self._connection, month)
+        return team_spending.recorded_after(self._connection, entry, months)
 
     def statement(self, month: str) -> Statement | None:
         """The frozen statement of a month (``2026-10``); None where there is none."""

@@ -29,6 +29,9 @@ _MILLI = 1_000
 _C, _T = ENTRY.c, MACHINE_TIME.c
 _OF_ENTRY = (_C.team, _C.project, _C.provider, _C.region, _C.accelerator, _C.capacity_type)
 _OF_MACHINES = (_T.team, _T.project, _T.provider, _T.region, _T.accelerator, _T.capacity_type)
+_RESERVED = _C.capacity_type == CapacityType.RESERVED.value
+# 1: paid for capacity that is used later, if at all.
+IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
 # After these the job does not do its work again: it is done, or nobody wants it any more.
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in (Next.SUCCEED, Next.CANCEL))
 
@@ -93,10 +96,9 @@ def paid_in(
     columns: Sequence[ColumnElement[Any]],
     start: datetime,
     end: datetime,
-    *conditions: ColumnElement[bool],
 ) -> Iterator[Paid]:
-    """What was spent in the half-open time (UTC) under some conditions, by columns of the ledger, in any order; several
-    amounts may have the same tags."""
+    """What was spent in the half-open time (UTC), by columns of the ledger, in any order; several amounts may have the
+    same tags."""
     left, right = to_micros(start), to_micros(end)
     within = and_(_C.covers_from >= left, _C.covers_to < right)
     mine = (
@@ -104,14 +106,11 @@ def paid_in(
         _C.money != MoneyKind.SANDBOX.value,
         _C.covers_to >= left,
         _C.covers_from < right,
-        *conditions,
     )
-    reserved = _C.capacity_type == CapacityType.RESERVED.value
-    advance = case((and_(_C.attempt.is_(None), reserved, _C.money == MoneyKind.CASH.value), 1), else_=0)
-    sums = select(*columns, _C.money, advance, func.sum(_C.micros)).where(*mine, within)
-    for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, _C.money, advance)):
+    sums = select(*columns, _C.money, IN_ADVANCE, func.sum(_C.micros)).where(*mine, within)
+    for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, _C.money, IN_ADVANCE)):
         yield Paid(tags, MoneyKind(kind), bool(ahead), Money(int(micros)))
-    edges = select(*columns, _C.money, advance, _C.micros, _C.covers_from, _C.covers_to).where(*mine, not_(within))
+    edges = select(*columns, _C.money, IN_ADVANCE, _C.micros, _C.covers_from, _C.covers_to).where(*mine, not_(within))
     for *tags, kind, ahead, micros, since, until in connection.execute(edges):
         yield Paid(tags, MoneyKind(kind), bool(ahead), Money(_part(micros, since, until, left, right)))
 

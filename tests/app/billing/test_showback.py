@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.app.billing.showback import charged, freeze, shown, statements
@@ -17,10 +18,14 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.finops.change import NOBODY
-from broker.finops.focus.months import OPEN_FOR, BillingMonth
-from broker.finops.showback import IDLE, SharingRule, SharingRules
+from broker.finops.focus.months import BillingMonth
+from broker.finops.showback import IDLE, SharingRule, SharingRules, total
 from broker.ledger.entries import Account, Movement
-from tests.actors import ANN, OLGA
+from broker.settings import Settings
+from broker.store.jobs.journal import StoreWriting
+from cli import registries
+from tests.actors import ANN, EVERYBODYS, OLGA
+from tests.empty_store import empty_store
 from tests.focus_ledger import HOUR, OCTOBER, RUN, SEPTEMBER, post_two_months, spent
 
 DAY = timedelta(days=1)
@@ -54,8 +59,9 @@ def test_idle_capacity_follows_its_rule(broker: Broker) -> None:
 def test_a_statement_stays_and_what_comes_later_is_a_correction(broker: Broker) -> None:
     post_two_months(broker.store)
     made = freeze(broker, "2026-09", APART, by=ANN).statement
-    # The five dollars of September that were posted on 10 October are not in it, but with October.
-    assert (made.total, made.frozen_by) == (Money.usd("31.25"), ANN.identity)
+    assert (made.total, made.frozen_by) == (Money.usd("36.25"), ANN.identity)
+    with broker.store.writing() as tx:
+        tx.post(spent(8, "5", SEPTEMBER, SEPTEMBER + HOUR, OCTOBER + 9 * DAY, movement=Movement.ADJUST))
     (correction,) = freeze(broker, "2026-10", APART, by=ANN).statement.corrections
     assert (correction.month, correction.team, correction.amount) == ("2026-09", "nlp", Money.usd("5"))
     with broker.store.writing() as tx:
@@ -65,11 +71,53 @@ def test_a_statement_stays_and_what_comes_later_is_a_correction(broker: Broker) 
     assert again.statement == made
     assert [(one.billed_in, one.team, str(one.amount)) for one in again.since] == [
         ("2026-10", "nlp", "$5.00"),
-        ("2026-11", NOBODY, "-$1.00"),
+        (None, NOBODY, "-$1.00"),
     ]
     with pytest.raises(InvalidInput, match=f"frozen at .* by {ANN.identity}"):
         freeze(broker, "2026-09", SharingRules(SharingRule.EVEN), by=OLGA)
     assert [one.month for one in statements(broker)] == ["2026-10", "2026-09"]
+
+
+def test_what_is_recorded_after_the_freeze_with_a_time_before_the_close_is_a_correction(broker: Broker) -> None:
+    freeze(broker, "2026-09", APART, by=ANN)
+    just_before = BillingMonth.of(SEPTEMBER).closes - timedelta(seconds=1)
+    with broker.store.writing() as tx:
+        tx.post(spent(1, "7", SEPTEMBER, SEPTEMBER + HOUR, just_before))
+    assert [(one.billed_in, one.amount) for one in charged(broker, "2026-09").since] == [(None, Money.usd("7"))]
+    assert freeze(broker, "2026-10", APART, by=ANN).statement.total == Money.usd("7")
+
+
+def test_capacity_bought_in_advance_is_charged_to_nobody_however_late_it_is_recorded(broker: Broker) -> None:
+    freeze(broker, "2026-09", APART, by=ANN)
+    bought = replace(RUN, attempt=None, capacity_type=CapacityType.RESERVED)
+    with broker.store.writing() as tx:
+        tx.post(spent(1, "700", SEPTEMBER, SEPTEMBER, OCTOBER + 9 * DAY, tags=bought))
+    later = freeze(broker, "2026-10", APART, by=ANN).statement
+    assert (later.total, later.bought) == (Money.ZERO, Money.usd("700"))
+
+
+def test_of_two_months_frozen_at_once_one_has_the_corrections(
+    new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, other = new_broker(), new_broker()
+    freeze(broker, "2026-08", APART, by=ANN)
+    with broker.store.writing() as tx:
+        august = SEPTEMBER - DAY
+        tx.post(spent(1, "3", august, august + HOUR, august + HOUR))
+    writing = broker.store.writing
+
+    def after_the_other() -> AbstractContextManager[StoreWriting]:
+        monkeypatch.setattr(broker.store, "writing", writing)
+        freeze(other, "2026-10", APART, by=OLGA)
+        return writing()
+
+    monkeypatch.setattr(broker.store, "writing", after_the_other)
+    freeze(broker, "2026-09", APART, by=ANN)
+    assert {one.month: one.total for one in statements(broker)} == {
+        "2026-10": Money.usd("3"),
+        "2026-09": Money.ZERO,
+        "2026-08": Money.ZERO,
+    }
 
 
 def test_an_open_month_has_no_statement(broker: Broker) -> None:
@@ -99,7 +147,8 @@ def test_rules_that_say_nothing_are_refused(broker: Broker, rules: SharingRules)
 
 @dataclass(frozen=True)
 class LatePosting:
-    """An entry: ``hour`` after May began, for ``hours``, posted ``late`` days after its end."""
+    """An entry: ``hour`` after May began, for ``hours``, posted ``late`` days after its end. ``ahead``: for capacity
+    bought in advance."""
 
     team: str | None
     kind: CapacityType
@@ -108,6 +157,7 @@ class LatePosting:
     hour: int
     hours: int
     late: int
+    ahead: bool
 
 
 posted = st.builds(
@@ -118,42 +168,40 @@ posted = st.builds(
     st.integers(-(10**9), 10**9),
     st.integers(0, 40 * 24),
     st.integers(0, 900),
-    st.integers(0, 60),
+    st.integers(-60, 60),
+    st.booleans(),
 )
 MAY = datetime(2026, 5, 1, tzinfo=UTC)
+MONTHS, LAST = ["2026-05", "2026-06", "2026-07"], "2026-08"
 
 
-@given(entries=st.lists(posted, max_size=12))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_all_statements_together_are_the_ledger(new_broker: Callable[[], Broker], entries: list[LatePosting]) -> None:
-    """Months from May to September; nothing is posted after September has closed. Each example adds to the ledger of
-    those before it, so nothing is frozen: the same sums are asked for."""
-    broker = new_broker()
-    with broker.store.reading() as look:
-        number = sum(1 for _ in look.all_entries())
-    with broker.store.writing() as tx:
-        for one in entries:
-            number += 2
-            since = MAY + one.hour * HOUR
-            until = since + one.hours * HOUR
-            tags = replace(RUN, job_id=f"job-{number}", team=one.team, capacity_type=one.kind)
-            amount = str(Money(one.micros).dollars)
-            tx.post(
-                spent(number, amount, since, until, until + one.late * DAY, movement=Movement.ADJUST, money=one.money,
-                      tags=tags)
-            )  # fmt: skip
-    all_of, month = Money.ZERO, BillingMonth.of(MAY)
-    with broker.store.reading() as look:
-        while month.start < OCTOBER:
-            spending = look.team_spending(month.start, month.end, month.closes)
-            all_of += sum((cost.own for cost in spending.costs), Money.ZERO)
-            all_of += sum(look.corrections_billed_in(month).values(), Money.ZERO)
-            month = BillingMonth.of(month.end)
-        assert all_of == sum((one.amount for one in look.all_entries() if one.account == Account.SPENT), Money.ZERO)
-        may = BillingMonth.of(MAY)
-        then = look.team_spending(may.start, may.end, may.closes)
-        now = look.team_spending(may.start, may.end, OCTOBER + OPEN_FOR)
-        since_then = sum(look.corrections_of(may).values(), Money.ZERO)
-        assert sum((cost.own for cost in now.costs), Money.ZERO) == since_then + sum(
-            (cost.own for cost in then.costs), Money.ZERO
-        )
+@given(steps=st.lists(st.one_of(posted, st.sampled_from(MONTHS)), max_size=14))
+@settings(max_examples=15, deadline=None)
+def test_all_statements_together_are_the_ledger(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[LatePosting | str]
+) -> None:
+    """Whatever is recorded when, and in whatever order months are frozen."""
+    home = tmp_path_factory.mktemp("statements")
+    found = Settings(home=home, store=empty_store(home / "store.db"), runs=(home / "runs").as_uri())
+    with closing(Broker(found, registries(), EVERYBODYS)) as broker:
+        for number, step in enumerate([*steps, *MONTHS, LAST]):
+            if isinstance(step, LatePosting):
+                since = MAY + step.hour * HOUR
+                until = since + step.hours * HOUR
+                run = replace(RUN, job_id=f"job-{number}", team=step.team, capacity_type=step.kind)
+                tags = replace(run, attempt=None) if step.ahead else run
+                at = until + step.late * DAY
+                with broker.store.writing() as tx:
+                    amount = str(Money(step.micros).dollars)
+                    adjust = Movement.ADJUST
+                    tx.post(spent(number, amount, since, until, at, movement=adjust, money=step.money, tags=tags))
+            elif step not in {one.month for one in statements(broker)}:
+                freeze(broker, step, APART, by=ANN)
+        with broker.store.reading() as look:
+            paid = sum((one.amount for one in look.all_entries() if one.account == Account.SPENT), Money.ZERO)
+        in_all = statements(broker)
+        assert sum((one.total + one.bought for one in in_all), Money.ZERO) == paid
+        for one in in_all:
+            now, since_then = shown(broker, one.month, APART), charged(broker, one.month).since
+            then = sum((row.total for row in one.rows), Money.ZERO)
+            assert then + sum((late.amount for late in since_then), Money.ZERO) == total(now.rows).total

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from broker.core.values.clock import SystemClock
+from broker.ledger.entries import Movement
 from broker.store import open_store
 from tests.cli.conftest import Gpubroker
-from tests.focus_ledger import post_two_months
+from tests.focus_ledger import SEPTEMBER, post_two_months, spent
 
 
 @pytest.fixture
@@ -35,16 +36,20 @@ def test_shared_cost_is_divided_by_weights(gpubroker: Gpubroker) -> None:
 
 
 @pytest.mark.usefixtures("ran")
-def test_a_statement_is_made_shown_and_listed(gpubroker: Gpubroker) -> None:
+def test_a_statement_is_made_shown_and_listed(gpubroker: Gpubroker, home: Path) -> None:
     assert "no month is frozen" in gpubroker("report", "chargeback").out
     assert "no statement of 2026-09" in gpubroker("report", "chargeback", "--month", "2026-09").err
     made = gpubroker("report", "chargeback", "--month", "2026-09", "--freeze", "--json").json
-    assert made["charged"] == "31.25"
+    assert made["charged"] == "36.25"
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    with store.writing() as tx:
+        tx.post(spent(8, "5", SEPTEMBER, SEPTEMBER, SEPTEMBER, movement=Movement.ADJUST))
+    store.close()
     shown = gpubroker("report", "chargeback", "--month", "2026-09").out
-    assert "charged for 2026-09: $31.25" in shown
-    assert "correction charged with 2026-10: nlp $5.00" in shown
+    assert "charged for 2026-09: $36.25" in shown
+    assert "correction charged with the next statement: nlp $5.00" in shown
     (listed,) = gpubroker("report", "chargeback", "--json").json["statements"]
-    assert (listed["month"], listed["charged"]) == ("2026-09", "31.25")
+    assert (listed["month"], listed["charged"]) == ("2026-09", "36.25")
     again = gpubroker("report", "chargeback", "--month", "2026-09", "--freeze")
     assert again.code == 2
     assert "it stays as it is" in again.err
