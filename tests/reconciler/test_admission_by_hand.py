@@ -36,6 +36,7 @@ from broker.reconciler.admission.admission import (
     still_free,
     strictest,
     switched_off,
+    unused,
     with_occupancy,
 )
 
@@ -468,6 +469,31 @@ def test_machines_that_run_are_taken_off_what_is_free() -> None:
         None,
         5,
     ]
+
+
+def test_parts_that_jobs_have_are_taken_off_what_is_free_of_a_shared_machine() -> None:
+    """Of eight CPUs, and of the six that are left, one job has two and another has one."""
+    shared = sold("own", engine="local", capacity=CapacityType.OWNED, slots=1, cpus=8, memory_gib=32)
+    partly = replace(shared, left=MachineShare(6000, 16 * 1024))
+    parts = [
+        replace(live("elsewhere"), gpus=0, capacity=shared.capacity, milli_cpus=cpus * 1000, mib=1024)
+        for cpus in (2, 1)
+    ]
+    found = with_occupancy([shared, partly, sold("rented")], parts)
+    assert [one.left for one in found] == [
+        MachineShare(5000, 30 * 1024, (("H100", 8),)),
+        MachineShare(3000, 14 * 1024),
+        None,
+    ]
+    assert unused(found) == [shared, shared, sold("rented")]
+
+
+def test_a_move_is_by_the_owner_only_where_it_is_said() -> None:
+    gate = GateByMachine()
+    gate_: Any = gate
+    for options in ({}, {"by_owner": True}):
+        re_place(life(), plan(at(sold())), gate_, no_facts, {}, billed=HOUR, now=NOW, **options)
+    assert [action.by_owner for action in gate.asked] == [False, True]
 
 
 def test_the_strictest_answer_counts() -> None:

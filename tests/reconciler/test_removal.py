@@ -9,16 +9,18 @@ from datetime import datetime, timedelta
 import pytest
 
 from broker.core.errors import RetryLater
-from broker.core.events.outcomes import AttemptState
+from broker.core.events import events as ev
+from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView
 from broker.core.ports import Engine
 from broker.core.values.clock import ManualClock
-from broker.reconciler.controller import Agenda, JobContext
+from broker.reconciler.controller import Agenda, JobContext, NextLook
+from broker.reconciler.engine_calls import EngineCalls, Purpose
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.removal import Removals
 from broker.store import Store
 from tests.reconciler.rehearsal import StageMailbox
-from tests.reconciler.settlement.test_charges import UP, life
+from tests.reconciler.settlement.test_charges import UP, life, placement
 
 SECOND = timedelta(seconds=1)
 VIEW = life(closed=False)
@@ -139,6 +141,7 @@ def test_the_grace_of_a_stop_counts_from_when_its_clock_was_set_back(removals: E
     told, grace = replace(stopping, stop_requested_at=UP + 500_000 * SECOND), 120 * SECOND
     assert not removals.due(told, UP + 500_000 * SECOND, grace)
     assert [removals.due(told, UP + at * SECOND, grace) for at in (600, 720, 721)] == [False, False, True]
+    assert not removals.due(told, UP + 500_000 * SECOND, grace), "its clock is right again"
     assert not removals.due(told, UP + 60 * SECOND, grace), "set back once more"
     assert removals.due(told, UP + 181 * SECOND, grace)
     assert removals.due(replace(told, stop_requested_at=UP), UP + 121 * SECOND, grace)
@@ -151,3 +154,77 @@ def test_a_closed_job_is_forgotten(removals: Ending, cloud: RemovalEngine) -> No
     assert [asks(removals, cloud, at) for at in (0, 5)] == [True, True]
     removals.agenda.forget("train-1")
     assert [asks(removals, cloud, at) for at in (6, 10, 11)] == [True, False, True]
+
+
+def recorded(store: Store, *more: tuple[int | None, ev.EventBody]) -> None:
+    """The job is on the store's record as `VIEW` has it, and what came after."""
+    submitted = ev.Submitted(job=VIEW.job, user="ann", max_duration_seconds=86400)
+    asked = ev.LaunchRequested(key="train-1", engine="x", placement=placement())
+    with store.writing() as tx:
+        tx.append("train", [(None, submitted), (1, asked), (1, ev.Launched(handle="h")), *more], UP)
+
+
+def told(store: Store) -> list[tuple[str, int | None, str, datetime]]:
+    """Of which attempt, why and when a delay is on record."""
+    with store.reading() as look:
+        return [
+            (one.job_id, one.attempt, one.body.because, one.at)
+            for one in look.events("train")
+            if isinstance(one.body, ev.RemovalDelayed)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "because"), [(RetryLater("time-out"), "time-out"), (TypeError("a defect"), "TypeError: a defect")]
+)
+def test_why_a_machine_cannot_be_ended_is_told_once_whoever_asks_again(
+    removals: Ending, cloud: RemovalEngine, store: Store, trouble: Exception, because: str
+) -> None:
+    recorded(store)
+    cloud.trouble = trouble
+    removals.ask(UP + SECOND)
+    assert told(store) == [("train", 1, because, UP + SECOND)]
+    removals.ask(UP + 60 * SECOND)
+    assert len(told(store)) == 1, "though the job was read before the first was told"
+
+
+def test_nothing_is_told_of_what_is_over_nor_of_what_was_told(
+    removals: Ending, cloud: RemovalEngine, store: Store
+) -> None:
+    recorded(store)
+    cloud.trouble = RetryLater("time-out")
+    removals.ask(UP, replace(ATTEMPT, removal_delayed=True))
+    removals.ask(UP, replace(ATTEMPT, number=7, key="train-7"))
+    with store.writing() as tx:
+        over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=UP)
+        tx.append("train", [(1, one) for one in over], UP)
+    removals.ask(UP + 60 * SECOND)
+    assert cloud.asked == 3
+    assert told(store) == []
+
+
+class LaterCalls(EngineCalls):
+    """Calls of which nothing is known yet; what for is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[str, str, Purpose]] = []
+
+    def make(self, lane: str, key: str, purpose: Purpose, call: object) -> None:
+        self.made.append((lane, key, purpose))
+
+
+def test_a_call_that_takes_long_is_waited_for(cloud: RemovalEngine, store: Store, clock: ManualClock) -> None:
+    calls = LaterCalls()
+    controller = Removals(ReconcilerPorts(store, cloud.of, StageMailbox(clock), clock, calls=calls))
+    assert controller.reconcile(JobContext(VIEW, UP, attempt=ATTEMPT)) == NextLook()
+    assert calls.made == [("x", "train-1", Purpose.END)]
+    assert controller.goes_by(JobContext(VIEW, UP)) is None
+
+
+def test_of_a_closed_job_nothing_is_kept_of_how_far_its_clock_was_set_back(removals: Ending) -> None:
+    late = replace(ATTEMPT, state=AttemptState.STOPPING, claimed_at=UP, stop_requested_at=UP + 5000 * SECOND)
+    assert not removals.due(late, UP, 120 * SECOND)
+    removals.removals.forget("train-1")
+    assert not removals.due(late, UP + 600 * SECOND, 120 * SECOND)
+    assert removals.due(late, UP + 721 * SECOND, 120 * SECOND)

@@ -119,6 +119,13 @@ def test_what_single_places_are_denied_by_is_said_in_the_rules_words(scene: Scen
     }
 
 
+def test_what_one_rule_says_of_several_places_is_told_once_without_its_words(scene: Scene) -> None:
+    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, whole_only=False)
+    scene.submit()
+    objection = Verdict(Answer.DENY, "hours", "said", "", Source("t.yaml", 3), "hours").objection
+    waits_once(scene, PolicyDenies(objections=(objection,), everywhere=True))
+
+
 def test_a_job_may_wait_for_machines_that_are_paid_already(scene: Scene) -> None:
     """$12 an hour for two hours and six minutes, in which a machine starts, are saved by waiting for one."""
     own = occupied(scene)
