@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -92,9 +92,23 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _without_waiting_for_disks() -> None:
     """Stores that this process opens do not wait until the disk has what is written: no test cuts the power. Processes
-    that tests start do wait."""
-    from sqlalchemy import event
+    that tests start do wait. A statement is compiled once, not once a store: a process of the broker has but one."""
+    from sqlalchemy import Connection, Engine, event
+    from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+    from sqlalchemy.engine import Compiled
     from sqlalchemy.pool import Pool
+    from sqlalchemy.util import LRUCache
+
+    compiled: LRUCache[Any, Compiled] = LRUCache(2000)
+    patch = pytest.MonkeyPatch()
+    # As keys of what is compiled, all dialects of SQLite are the same.
+    patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
+    patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
+
+    @event.listens_for(Engine, "engine_connect")
+    def shared(connection: Connection) -> None:
+        if isinstance(connection.dialect, SQLiteDialect_pysqlite):
+            connection.engine._compiled_cache = compiled
 
     @event.listens_for(Pool, "checkout")
     def quick(connection: object, *_: object) -> None:
