@@ -14,6 +14,7 @@ from broker.core.events.events import Event, EventBody
 from broker.core.events.lifecycle import ImpossibleSequence, advance
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
+from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
 from broker.core.job.placements import CostTerm, Placement
 from broker.core.job.reasons import RuleObjection
@@ -107,6 +108,8 @@ jobs = st.builds(
     retry=st.builds(Retry, failures=st.integers(0, 3), backoff=spans),
     data=st.builds(Data, location=maybe(st.just("aws/us-east-1")), sensitive=st.booleans()),
     priority=st.sampled_from(Priority),
+    array=maybe(st.builds(JobArray, range=st.integers(1, 20), parallel=st.integers(1, 9))),
+    task=maybe(st.builds(TaskOf, array=WORDS, index=st.integers(0, 9), count=st.just(10))),
 )
 
 submissions = st.builds(
@@ -175,6 +178,7 @@ end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
     st.builds(why.Cancelled),
     st.builds(why.AttemptStopped, cause=st.sampled_from(Cause), evidence=WORDS),
     st.builds(why.ApprovalEnded, by=WORDS, note=WORDS),
+    st.builds(why.TasksEnded, failed=st.integers(1, 9), cancelled=st.integers(0, 9), count=st.just(20)),
     st.builds(why.EarlierWords, text=WORDS),
 )
 
@@ -185,6 +189,7 @@ _OF_JOB: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.ApprovalAsked, approvers=st.lists(NAMES, max_size=2).map(tuple), because=WORDS),
     st.builds(ev.ApprovalGiven, by=NAMES, note=WORDS),
     st.builds(ev.ApprovalRefused, by=NAMES),
+    st.builds(ev.TasksStarted, first=st.integers(0, 99), count=st.integers(1, 9)),
     st.builds(ev.CancelRequested, by=NAMES),
     st.builds(ev.Extended, by=NAMES, max_cost=maybe(positive_money), max_duration_seconds=maybe(seconds)),
     st.builds(ev.NothingFeasible, reason=wait_reasons),

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody
+from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.policy.approvals import StandingGrant
@@ -57,6 +58,20 @@ class Judgement:
     at: datetime
     policy_version: str
     answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """The tasks of an array that were started: ``states``, how many are in each state; ``open``: how many are not
+    closed."""
+
+    states: Mapping[JobState, int]
+    open: int
+
+    @property
+    def started(self) -> int:
+        """How many there are; also the number of the next one."""
+        return sum(self.states.values())
 
 
 class Reading(Protocol):
@@ -172,6 +187,18 @@ class Reading(Protocol):
 
     def undecided(self) -> Sequence[JobView]:
         """Every job with a pending approval request, oldest first."""
+        ...
+
+    def task_counts(self, array: str) -> TaskCounts:
+        """How the tasks of an array stand."""
+        ...
+
+    def open_tasks(self, array: str) -> Sequence[JobView]:
+        """The tasks of an array that are not closed, in any order."""
+        ...
+
+    def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
+        """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""
         ...
 
     def live_attempts(self) -> Sequence[LiveAttempt]:

@@ -68,6 +68,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTasks:
+    """Start tasks of the array where others have ended, and end it with the last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Out of money or time: wait for a person."""
 
@@ -110,7 +115,9 @@ class Expire:
     """The approval request expired: refuse it."""
 
 
-Step = MissDeadline | Expire | Release | Submit | Abandon | Observe | Stop | Place | Pause | End | Close | Wait
+Step = (
+    MissDeadline | Expire | Release | Submit | Abandon | Observe | Stop | Place | RunTasks | Pause | End | Close | Wait
+)
 
 # Fruitless attempts are repeated at growing intervals (2 s, 4 s, … up to 5 minutes), to spare machines that cannot work
 # or that the job itself breaks.
@@ -170,6 +177,8 @@ def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_g
         if view.closed or not all_gone:
             return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
         return Close()
+    if view.job.array is not None:
+        return RunTasks()
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED:
         return End(JobState.SUCCEEDED, Completed())

@@ -84,9 +84,9 @@ class Tick:
 class Reconciler:
     """Runs all jobs of one store. One per store at a time; a second one does no harm but loses races.
 
-    ``place``: places jobs. ``check``: judges requested launches again. ``judges``: run in this order for a job without
-    another step, until one changes something. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
-    for a launch of a job. ``closing``: called before a job is closed.
+    ``place``: places jobs. ``tasks``: starts the tasks of arrays. ``check``: judges requested launches again.
+    ``judges``: run in this order for a job without another step, until one changes something. ``limits``: limits that
+    nodes enforce. ``secrets``: returns the secrets for a launch of a job. ``closing``: called before a job is closed.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Reconciler:
         place: Controller,
         check: LaunchCheck,
         *,
+        tasks: Controller | None = None,
         judges: Sequence[Controller] = (),
         limits: NodeLimits | None = None,
         secrets: Secrets = lambda view: {},
@@ -103,7 +104,7 @@ class Reconciler:
     ) -> None:
         self._journal, self._clock, self._calls = ports.journal, ports.clock, ports.calls
         self._timing = timing or Timing()
-        self._place = place
+        self._place, self._tasks = place, tasks
         self._judges = judges
         self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)
@@ -197,6 +198,8 @@ class Reconciler:
             view = fresh
             self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
+        # An array waits for its tasks, unless it just started some, or could not.
+        people |= not taken and view.waiting is None and any(isinstance(step, decide.RunTasks) for step in steps)
         return taken, people
 
     def _act(self, steps: Sequence[decide.Step], about: JobContext) -> bool:
@@ -234,6 +237,8 @@ class Reconciler:
                 return self._append(view, (attempt.number, ev.StopRequested(cause=cause, reason=reason)))
             case decide.Place():
                 return self._agenda.ask(self._place, about)
+            case decide.RunTasks():
+                return self._tasks is not None and self._agenda.ask(self._tasks, about)
             case decide.Pause(reason):
                 return self._append(view, (None, ev.Paused(reason=reason)))
             case decide.Release():

@@ -42,7 +42,8 @@ class JobRow(Row, table=True):
     """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for queries.
 
     ``live``: its attempts that may still have machines, as JSON; empty without any, None in rows of earlier
-    versions."""
+    versions.
+    ``array_id``: the array that it is a task of."""
 
     __tablename__: ClassVar[str] = "job"
     __table_args__ = (
@@ -53,6 +54,8 @@ class JobRow(Row, table=True):
         Index("job_team", "team", "submitted_at"),
         Index("job_state", "state", "submitted_at"),
         Index("job_project", "project"),
+        Index("job_array", "array_id", "closed", "state", sqlite_where=text("array_id IS NOT NULL")),
+        Index("job_top", "submitted_at", sqlite_where=text("array_id IS NULL")),
         Index("job_environment", "environment"),
         # Only PostgreSQL needs it, for the beginnings of ids; on SQLite it has no rows.
         Index("job_id_begins", "id", postgresql_ops={"id": "text_pattern_ops"}, sqlite_where=text("0")),
@@ -69,6 +72,7 @@ class JobRow(Row, table=True):
     submitted_at: int = Field(sa_type=BigInteger)
     view: str
     live: str | None
+    array_id: str | None = None
 
 
 class EventRow(Row, table=True):

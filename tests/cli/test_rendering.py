@@ -32,6 +32,7 @@ from broker.core.events.wait_reasons import (
     NothingFits,
     RulesDeny,
     StopReason,
+    TasksEnded,
     WaitReason,
 )
 from broker.core.values.money import Money
@@ -163,6 +164,7 @@ def sample(body: type[ev.Body]) -> Any:
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
         "every": 15.0, "files": 3, "rate": Money.usd("2"), "trigger": HoldTrigger.ENDS,
+        "first": 0, "count": 3,
         "reason": Cancelled() if body is ev.StopRequested else AttemptStopped(cause=Cause.PREEMPTED),
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
@@ -246,7 +248,7 @@ def test_every_reason_of_a_stop_is_put_into_words(reason: StopReason | None) -> 
 @given(wait_reasons | end_reasons)
 def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -> None:
     """And none of them is shown by the name of its code."""
-    told = reasons.ended(reason) if isinstance(reason, Completed | Cancelled) else reasons.waits(reason)
+    told = reasons.ended(reason) if isinstance(reason, Completed | Cancelled | TasksEnded) else reasons.waits(reason)
     assert told == "" or reason is not None
     assert "kind=" not in told
 

@@ -43,6 +43,7 @@ JOB: Options = {
     "project": ("", "", "p1"),
     "workload": ("training", "batch", "inference"),
     "environment": ("", "", "prod"),
+    "array": ("", "", "", "", "", "range: 3, parallel: 2", "range: 5, parallel: 5", "range: 4, parallel: 1"),
 }
 POLICY: Options = {
     "amount": AMOUNTS,
@@ -147,6 +148,7 @@ def job_text(name: str, said: Mapping[str, Any]) -> str:
     limits = [f"capacity_types: [{said['capacity']}]"] if said["capacity"] else []
     limits += [f"providers: [{said['providers']}]"] if said["providers"] else []
     lines += [f"constraints: {{{', '.join(limits)}}}"] if limits else []
+    lines += [f"array: {{{said['array']}}}"] if said["array"] else []
     return "\n".join(lines) + "\n"
 
 

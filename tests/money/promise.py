@@ -8,6 +8,8 @@ from datetime import datetime
 from fractions import Fraction
 
 from broker.app.results.reasons import waits
+from broker.core.events.events import JobEnded
+from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
@@ -27,10 +29,11 @@ def broken(world: MoneyWorld) -> list[Violation]:
     if found:
         return found
     with world.store.reading() as look:
-        views, entries = look.jobs(), look.entries()
+        views, entries = look.jobs(with_tasks=True), look.entries()
     oracle = Oracle(world)
     for part in (_over(world, views), _ledger(entries), _held(views, entries), _limits(world, oracle, views)):
         found += part
+    found += _tasks(world, views)
     found += _within_budgets(world, oracle, views, entries)
     found += _agrees(world, oracle, views, entries)
     found += _rebuilt(world)
@@ -74,17 +77,50 @@ def _held(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violat
 
 
 def _limits(world: MoneyWorld, oracle: Oracle, views: Sequence[JobView]) -> Iterator[Violation]:
-    """No job spends more than its own limit."""
+    """No job spends more than its own limit, and no array's tasks more than that of the array."""
     for view in views:
         if view.max_cost is None:
             continue
-        bill = [piece for machine in oracle.machines(view.job.name) for piece in oracle.bill(machine)]
-        slack = [piece for machine in oracle.machines(view.job.name) for piece in oracle.slack(machine)]
+        names = [view.job.name, *(task.job.name for task in _tasks_of(view, views))]
+        machines = [machine for name in names for machine in oracle.machines(name)]
+        bill = [piece for machine in machines for piece in oracle.bill(machine)]
+        slack = [piece for machine in machines for piece in oracle.slack(machine)]
         spent, more = _sum(bill), _sum(slack)
         if spent > view.max_cost.micros + more + ROUNDING:
             yield Violation(
                 "max_cost", f"{view.id} spent {_usd(spent)} of {view.max_cost}, {_usd(more)} of it could not be helped"
             )
+
+
+def _tasks_of(array: JobView, views: Sequence[JobView]) -> list[JobView]:
+    return [view for view in views if view.job.task is not None and view.job.task.array == array.id]
+
+
+def _tasks(world: MoneyWorld, views: Sequence[JobView]) -> Iterator[Violation]:
+    """Each task of an array is done at most once, no more of them at once than it says, and none after its end."""
+    for array in views:
+        if array.job.array is None:
+            continue
+        tasks = _tasks_of(array, views)
+        numbers = sorted(task.job.task.index for task in tasks if task.job.task is not None)
+        if numbers != list(range(len(tasks))) or len(tasks) > array.job.array.count:
+            yield Violation("tasks", f"{array.id} of {array.job.array.count} has the tasks {numbers}")
+        for task in tasks:
+            done = [one.number for one in task.attempts if one.state is AttemptState.SUCCEEDED]
+            if len(done) != (task.state is JobState.SUCCEEDED):
+                yield Violation("tasks", f"{task.id} {task.state.value} after the attempts {done} did well")
+        with world.store.reading() as look:
+            spans = [(stream[0].at, stream[-1].at) for stream in map(look.events, (task.id for task in tasks))]
+            ended = next((one.at for one in look.events(array.id) if isinstance(one.body, JobEnded)), None)
+        if not world.clock_was_wrong:
+            for begin, _ in spans:
+                at_once = sum(since <= begin < until for since, until in spans)
+                if at_once > array.job.array.parallel:
+                    yield Violation("tasks", f"{array.id} had {at_once} tasks at once at {begin}")
+            if ended is not None and any(ended < until for _, until in spans):
+                yield Violation("tasks", f"{array.id} ended before its last task was closed")
+        if array.closed and not array.cancel_requested and len(tasks) < array.job.array.count:
+            yield Violation("tasks", f"{array.id} ended without its last tasks: {numbers}")
 
 
 def _within_budgets(

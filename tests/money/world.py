@@ -81,6 +81,7 @@ class MoneyWorld:
         self._entries = 0
         self._garbled: dict[str, str] = {}
         self._errors = Errors()
+        self.clock_was_wrong = False
         self.did = Counter[str]()  # what came of the moves, by what people call it
         self.restart()
         self.market.tell(store, begins, begins)
@@ -153,9 +154,9 @@ class MoneyWorld:
         return self.in_force[-1][1]
 
     def views(self) -> list[JobView]:
-        """Every job, oldest first."""
+        """Every job, oldest first, tasks of arrays included."""
         with self.store.reading() as look:
-            return list(reversed(look.jobs()))
+            return list(reversed(look.jobs(with_tasks=True)))
 
     def _apply(self, terms: ExpectedPolicy | None) -> None:
         self.note_admitted()
@@ -369,6 +370,7 @@ class MoneyWorld:
 
     def do_wrong_clock(self, by: str, looks: int) -> None:
         self.note_admitted()
+        self.clock_was_wrong = True
         self.clock.wrong_by = -parse_duration(by[1:]) if by.startswith("-") else parse_duration(by)
         for _ in range(looks):
             self.passes(MINUTE)

@@ -46,7 +46,10 @@ def check(broker: Broker) -> list[Notice]:
     if not settings.notify:
         return []
     with broker.store.reading() as look:
-        asking = [*look.jobs(states=(JobState.AWAITING_APPROVAL.value,)), *look.views(look.asked_about(_MOST_JOBS))]
+        asking = [
+            *look.jobs(states=(JobState.AWAITING_APPROVAL.value,), with_tasks=True),
+            *look.views(look.asked_about(_MOST_JOBS)),
+        ]
     notices = [notice for view in {view.id: view for view in asking}.values() if (notice := _notice(view))]
     outbox, now = broker.store.outbox, broker.clock.now()
     return [one for one in notices if outbox.add(one, recipients(settings, one), now)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from broker.app.wiring import Broker
@@ -15,6 +15,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Sum
 from broker.ledger.holds import ledger_rate
+from broker.ledger.journal import TaskCounts
 from broker.ledger.meter import Meter
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.reconciler.progress import machine_time, on_demand_cost
@@ -22,13 +23,14 @@ from broker.reconciler.progress import machine_time, on_demand_cost
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a job has cost, in USD.
+    """What a job has cost, in USD; an array, what its tasks have.
 
     ``spent`` and ``held``: from the ledger, by kind of money. ``so_far``: what was settled, and an estimate of what the
     running machine has used since; final when the job is closed. ``on_demand``: the cost of the work on the cheapest
     on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortised
     money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
     what is held, from now until when it is expected to last; ``budgets``: the budgets that the job counts against.
+    ``tasks``: how the started tasks of an array stand.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -38,6 +40,7 @@ class Bill:
     savings: Money | None
     burns: Mapping[MoneyKind, Burn]
     budgets: Sequence[BudgetSpec]
+    tasks: TaskCounts | None = None
 
     @property
     def shares(self) -> list[BudgetShare]:
@@ -55,10 +58,16 @@ def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
     ids = [view.id for view in views]
     with broker.store.reading() as look:
         balances, sums, meters = look.balances(ids), look.sums(ids), look.meters(ids)
+        arrays = [view.id for view in views if view.job.array is not None]
+        of_tasks, counts = look.money_of_tasks(arrays), look.counts_of(arrays)
+    balances = {**balances, **of_tasks}  # an array has no money of its own
     now = broker.clock.now()
     policy = _policy(broker) if any(one.burn for of_job in balances.values() for one in of_job.values()) else None
     return [
-        _bill(view, balances.get(view.id, {}), sums.get(view.id, ()), meters.get(view.id, {}), policy, now)
+        replace(
+            _bill(view, balances.get(view.id, {}), sums.get(view.id, ()), meters.get(view.id, {}), policy, now),
+            tasks=counts.get(view.id),
+        )
         for view in views
     ]
 

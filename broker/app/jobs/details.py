@@ -21,7 +21,8 @@ def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDeta
 def history(broker: Broker, view: JobView) -> JobHistory:
     """The job with its bill, its progress, and its events up to the state of ``view``."""
     happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
-    return JobHistory.told(view, bill_of(broker, view), jobs.progress(broker, view), broker.clock.now(), happened)
+    bill, progress = bill_of(broker, view), jobs.progress(broker, view)
+    return JobHistory.told(view, bill, progress, broker.clock.now(), happened, jobs.failed_tasks(broker, view))
 
 
 def listing(

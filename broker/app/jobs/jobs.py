@@ -27,6 +27,7 @@ from broker.ledger.entries import Balance, Movement
 from broker.ledger.journal import Reading, Writing
 from broker.reconciler.admission.admission import Admission, facts_of, re_place
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
+from broker.reconciler.controllers.arrays import committed
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.settlement import tags_of
@@ -47,6 +48,9 @@ def find(broker: Broker, reference: str) -> JobView:
         named = look.jobs(name=reference, limit=1)
         if named:
             return named[0]
+        task = look.jobs(name=reference, limit=1, with_tasks=True)
+        if task:
+            return task[0]
         begun = look.jobs_begun(reference, limit=2) if reference else []
         if len(begun) == 1 and not look.unreadable:
             return begun[0]
@@ -57,14 +61,21 @@ def find(broker: Broker, reference: str) -> JobView:
 
 
 def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
-    """Request that the job be stopped after a last checkpoint. Idempotent; a job that has ended stays as it is. Raises
-    `NotAllowed` for another person's job."""
+    """Request that the job, or all tasks of an array, be stopped after a last checkpoint. Idempotent; a job that has
+    ended stays as it is. Raises `NotAllowed` for another person's job."""
     _check_owner(view, by)
     with broker.store.writing() as tx:
         current = tx.job(view.id) or view
         if current.cancel_requested or current.state.final:
             return current
-        return tx.append(view.id, [(None, ev.CancelRequested(by=by.identity))], broker.clock.now())
+        asked, now = ev.CancelRequested(by=by.identity), broker.clock.now()
+        for task in tx.open_tasks(view.id) if view.job.array else ():
+            if not task.cancel_requested and not task.state.final:
+                tx.append(task.id, [(None, asked)], now)
+        return tx.append(view.id, [(None, asked)], now)
+
+
+_FAILED_SHOWN = 20
 
 
 def extend(broker: Broker, view: JobView, more: JobLimits, *, by: Actor) -> JobView:
@@ -154,6 +165,8 @@ def _extended(
     is judged again before money is held for it."""
     current = tx.job(view.id) or view
     _check_extension(current, more, tx.balance(view.id))
+    if more.max_cost is not None and current.job.task is not None:
+        _within_the_array(tx, current, current.job.task.array, more.max_cost)
     body, after = _with_limits(current, more, by, now)
     if after.latest is None:
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
@@ -200,6 +213,19 @@ def _check_owner(view: JobView, by: Actor) -> None:
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
 
 
+def _within_the_array(look: Reading, task: JobView, array: str, max_cost: Money) -> None:
+    """Raises `InvalidInput` for more than is left of what all tasks of the array may cost."""
+    whole = look.job(array)
+    if whole is None or whole.max_cost is None:
+        return
+    left = whole.max_cost - committed(look, array) + (task.max_cost or Money.ZERO)
+    if max_cost > left:
+        raise InvalidInput(
+            f"max_cost of {max_cost} is more than is left of the array's {whole.max_cost}: {left.up_to_cents()}",
+            hint=f"raise that first: `gpubroker jobs extend {array} --max-cost USD`",
+        )
+
+
 def _used(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
     """What a job has spent and holds (USD) of the money that its ``max_cost`` limits."""
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
@@ -239,6 +265,14 @@ def every_attempt(broker: Broker, view: JobView) -> Sequence[AttemptView]:
     if not view.folded:
         return view.attempts
     return lifecycle.every_attempt(events(broker, view))
+
+
+def failed_tasks(broker: Broker, view: JobView) -> Sequence[JobView]:
+    """The first tasks of an array that failed, at most 20; none of any other job."""
+    if view.job.array is None:
+        return []
+    with broker.store.reading() as look:
+        return look.tasks_of(view.id, [JobState.FAILED.value], limit=_FAILED_SHOWN)
 
 
 def waiting_for_people(view: JobView) -> bool:

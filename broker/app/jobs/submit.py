@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
+from broker.app.jobs import arrays
 from broker.app.jobs.disk_space import check_room
 from broker.app.jobs.preview import (
     NoFeasibleCapacity,
@@ -103,12 +104,12 @@ def record_refusal(broker: Broker, seen: Preview) -> None:
             tx.record(record)
 
 
-def new_job_id(name: str) -> str:
-    """A new random id that shows the job's name: at most 31 characters of a–z, 0–9 and dashes, so that every engine
-    accepts it as a name, also with an attempt number appended."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].rstrip("-") or "job"
+def new_job_id(name: str, longest: int = 24) -> str:
+    """A new random id that shows the job's name, ``longest`` characters of it: a–z, 0–9 and dashes, 7 characters more,
+    so that every engine accepts it as a name, also with an attempt number appended."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:longest].rstrip("-") or "job"
     if not slug[0].isalpha():
-        slug = f"j-{slug}"[:24].rstrip("-")
+        slug = f"j-{slug}"[:longest].rstrip("-")
     suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(6))
     return f"{slug}-{suffix}"
 
@@ -157,6 +158,11 @@ def _admit(
     if admission.answer is Answer.DENY:
         tx.record(record)
         return admission
+    if job.array is not None:
+        if admission.answer is Answer.ASK:
+            raise arrays.too_many(0, admission, job)
+        array_id = new_job_id(job.name, arrays.LONGEST_SLUG)
+        return arrays.begin(tx, array_id, submission(seen, now), seen.plan, policy, record, now, waits=seen.waits)
     job_id = new_job_id(job.name)
     tags = Tags(
         job_id=job_id,
@@ -198,14 +204,7 @@ def _first_events(
     given: Sequence[ev.ApprovalGiven],
     now: datetime,
 ) -> list[tuple[int | None, EventBody]]:
-    submitted = ev.Submitted(
-        job=seen.job,
-        user=seen.by.identity,
-        deadline=seen.job.deadline_at(now),
-        max_duration_seconds=seen.max_duration.total_seconds(),
-        work_seconds=seen.plan.remaining.total_seconds() if seen.plan.remaining else None,
-        on_demand=_baseline(seen.plan),
-    )
+    submitted = submission(seen, now)
     first: list[tuple[int | None, EventBody]] = [(None, submitted), *((None, body) for body in given)]
     if admission.answer is Answer.ASK:
         return [*first, (None, ask(admission, now))]
@@ -215,6 +214,18 @@ def _first_events(
     if strategy_decides(seen, policy):
         return first  # the reconciler asks the strategy where and when
     return [*first, (1, launch_request(job_id, 1, admission.placement))]
+
+
+def submission(seen: Preview, now: datetime) -> ev.Submitted:
+    """The first event of the job that a preview shows."""
+    return ev.Submitted(
+        job=seen.job,
+        user=seen.by.identity,
+        deadline=seen.job.deadline_at(now),
+        max_duration_seconds=seen.max_duration.total_seconds(),
+        work_seconds=seen.plan.remaining.total_seconds() if seen.plan.remaining else None,
+        on_demand=_baseline(seen.plan),
+    )
 
 
 def _baseline(plan: Plan) -> ev.Baseline | None:

@@ -19,11 +19,13 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.coverage_words import covered
 from broker.core.values.money import Money
+from broker.ledger.journal import TaskCounts
 from broker.reconciler.progress import billed_time, machine_time, steps_redone
 from broker.runfolder.retention import StoredCheckpoint
 
@@ -131,6 +133,49 @@ class PendingApproval(Result):
         )
 
 
+class TaskStates(Result):
+    """How the tasks of an array stand: so many of ``count``. ``paused``: they wait for a person."""
+
+    count: int
+    not_started: int
+    waiting: int
+    running: int
+    paused: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+    @classmethod
+    def of(cls, array: JobArray, counts: TaskCounts) -> Self:
+        def some(*states: JobState) -> int:
+            return sum(counts.states.get(state, 0) for state in states)
+
+        return cls(
+            count=array.count,
+            not_started=array.count - counts.started,
+            waiting=some(JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED),
+            running=some(JobState.LAUNCHING, JobState.RUNNING),
+            paused=some(JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET),
+            succeeded=some(JobState.SUCCEEDED),
+            failed=some(JobState.FAILED),
+            cancelled=some(JobState.CANCELLED),
+        )
+
+
+class FailedTask(Result):
+    """A task of an array that failed, and why; ``parameters``: the variables in which it differs from the others."""
+
+    id: str
+    index: int
+    parameters: dict[str, str]
+    because: str
+
+    @classmethod
+    def of(cls, array: JobArray, task: JobView) -> Self:
+        index = task.job.task.index if task.job.task else 0
+        return cls(id=task.id, index=index, parameters=array.parameters(index), because=reasons.ended(task.ending))
+
+
 class JobDetails(Result):
     """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended."""
 
@@ -173,6 +218,8 @@ class JobDetails(Result):
     on_demand_cost: Money | None
     savings: Money | None
     savings_percent: float | None
+    array: str | None
+    tasks: TaskStates | None
 
     @classmethod
     def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **more: Any) -> Self:
@@ -205,21 +252,32 @@ class JobDetails(Result):
             on_demand_cost=bill.on_demand,
             savings=bill.savings,
             savings_percent=percent,
+            array=view.job.task.array if view.job.task else None,
+            tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
             **more,
         )
 
 
 class JobHistory(JobDetails):
     """A job and everything that happened to it, in order. Each event has ``seq``, ``at``, ``attempt``, ``type`` and
-    the fields of its type."""
+    the fields of its type. ``failed_tasks``: of an array, the first of them."""
 
     events: list[dict[str, JsonValue]]
+    failed_tasks: list[FailedTask]
 
     @classmethod
     def told(
-        cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, events: Iterable[ev.Event]
+        cls,
+        view: JobView,
+        bill: Bill,
+        progress: Progress | None,
+        now: datetime,
+        events: Iterable[ev.Event],
+        failed: Iterable[JobView] = (),
     ) -> Self:
-        return cls.of(view, bill, progress, now, events=[_event(event) for event in events])
+        array = view.job.array
+        failed_tasks = [FailedTask.of(array, task) for task in failed] if array else []
+        return cls.of(view, bill, progress, now, events=[_event(event) for event in events], failed_tasks=failed_tasks)
 
 
 def _event(event: ev.Event) -> dict[str, Any]:

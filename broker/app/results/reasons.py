@@ -86,6 +86,10 @@ def ended(reason: EndReason | None) -> str:
             return f"{by}: {reason.note}" if reason.note else by
         case why.AttemptStopped():
             return f"{reason.cause}: {reason.evidence}" if reason.evidence else str(reason.cause)
+        case why.TasksEnded():
+            counts = {"failed": reason.failed, "cancelled": reason.cancelled}
+            told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+            return f"{told} of {reason.count:,} tasks"
         case why.EarlierWords():
             return reason.text
 

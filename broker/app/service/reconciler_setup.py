@@ -21,6 +21,7 @@ from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
+from broker.reconciler.controllers.arrays import RunningArrays
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.going_on import GoingOn
 from broker.reconciler.controllers.placement import Placing, PlanInputs
@@ -89,6 +90,7 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
         ),
         judges.placing,
         judges.check,
+        tasks=RunningArrays(broker.store, broker.policy, judges.placing.plans),
         judges=judges.what_runs,
         limits=judges.enforcement,
         secrets=partial(passed_on, broker, judges.secrets),

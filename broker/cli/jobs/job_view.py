@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from broker.app.jobs.bills import Bill
     from broker.app.jobs.jobs import Progress
+    from broker.core.job.arrays import JobArray
+    from broker.ledger.journal import TaskCounts
 
 _STATES = {
     JobState.SUCCEEDED: "green",
@@ -118,12 +120,15 @@ def job_table(console: Console, listed: Sequence[tuple[JobView, Bill]], now: dat
 def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
     latest = view.latest
     place = f"{latest.placement.offer.provider} {latest.placement.offer.machine}" if latest else ""
+    state = state_text(view)
+    if view.job.array is not None and bill.tasks is not None:
+        state.append(f" {_done(view.job.array, bill.tasks)}")
     left = ""
     if view.deadline is not None and not view.state.final:
         left = "missed" if view.deadline_missed else f"in {formats.length(view.deadline - now)}"
     return [
         view.id,
-        state_text(view),
+        state,
         view.job.team or "",
         view.user,
         f"{formats.age(now - view.submitted_at)} ago",
@@ -133,6 +138,11 @@ def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
         left,
         reasons.waits(view.waiting),
     ]
+
+
+def _done(array: JobArray, tasks: TaskCounts) -> str:
+    """``12/100``: tasks that are over, of all."""
+    return f"{sum(count for state, count in tasks.states.items() if state.final):,}/{array.count:,}"
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -146,6 +156,10 @@ def story(
     parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view))]
     if latest is not None:
         parts.append(Text(f"  {'runs' if not latest.state.final else 'ran'} on {where(latest.placement)}"))
+    if job.array is not None and bill.tasks is not None:
+        parts.append(Text(f"  tasks {tasks_words(job.array, bill.tasks)}"))
+    if job.task is not None:
+        parts.append(Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}"))
     if steps := step_words(view, progress):
         eta = ""
         if progress is not None and progress.finish is not None and not view.state.final:
@@ -174,6 +188,31 @@ def story(
     parts += lines(happened, view.submitted_at)
     if job.max_cost is None and not view.state.final:
         parts.append(Text(f"\nstops after {formats.length(view.max_duration)} of billed time", style="dim"))
+    return parts
+
+
+def tasks_words(array: JobArray, counts: TaskCounts) -> str:
+    """``40 of 100 over: 39 succeeded, 1 failed; 8 running, 52 to come``."""
+    from broker.app.results.jobs import TaskStates  # brings the use cases along
+
+    tasks = TaskStates.of(array, counts)
+    ended = {"succeeded": tasks.succeeded, "failed": tasks.failed, "cancelled": tasks.cancelled}
+    others = {"running": tasks.running, "waiting": tasks.waiting, "paused": tasks.paused, "to come": tasks.not_started}
+    told = [", ".join(f"{count:,} {what}" for what, count in some.items() if count) for some in (ended, others)]
+    over = f"{sum(ended.values()):,} of {tasks.count:,} over"
+    return "; ".join(filter(None, [": ".join(filter(None, [over, told[0]])), told[1]]))
+
+
+def failed_tasks(view: JobView, failed: Sequence[JobView]) -> list[RenderableType]:
+    """A line for each of these tasks of an array: its number, its parameters, and why it failed."""
+    from broker.app.results.jobs import FailedTask  # brings the use cases along
+
+    if view.job.array is None or not failed:
+        return []
+    parts: list[RenderableType] = [Text("\nTasks that failed (the first ones)", style="bold")]
+    for one in (FailedTask.of(view.job.array, task) for task in failed):
+        given = " ".join(f"{name}={value}" for name, value in one.parameters.items())
+        parts.append(hanging(Text("  ".join(filter(None, [f"  {one.id}", given, one.because]))), 4))
     return parts
 
 

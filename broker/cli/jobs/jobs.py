@@ -136,6 +136,7 @@ def show(
     else:
         watched = background.running(broker)
         terminal.show(*job_view.story(view, bill, progress, happened, now, watched=watched))
+        terminal.show(*job_view.failed_tasks(view, jobs.failed_tasks(broker, view)))
         terminal.show(*job_view.about_time(broker.clock))
     if wait and (code := exit_code(view)):
         raise typer.Exit(code)

@@ -103,6 +103,15 @@ class ApprovalRefused(Body):
     note: str = ""
 
 
+class TasksStarted(Body):
+    """Tasks of the array were started: the first ones, or the first after it had to wait. ``first``: the number of the
+    first of these; ``count``: how many."""
+
+    kind: Literal["tasks_started"] = "tasks_started"
+    first: int
+    count: int
+
+
 class CancelRequested(Body):
     """A request to stop the job for good, checkpoint first."""
 
@@ -365,6 +374,7 @@ EventBody = Annotated[
     | ApprovalAsked
     | ApprovalGiven
     | ApprovalRefused
+    | TasksStarted
     | CancelRequested
     | Extended
     | NothingFeasible

@@ -82,7 +82,7 @@ def advance(view: JobView | None, event: Event) -> JobView:
             id=event.job_id,
             job=body.job,
             user=body.user,
-            state=JobState.QUEUED,
+            state=JobState.RUNNING if body.job.array else JobState.QUEUED,  # an array runs as long as it has tasks
             seq=1,
             submitted_at=event.at,
             deadline=body.deadline,
@@ -125,6 +125,9 @@ def _job_event(view: JobView, event: Event) -> JobView:
             return replace(
                 view, asked=None, state=JobState.PAUSED_BUDGET, waiting=ApprovalEnded(by=body.by, note=body.note)
             )
+        case ev.TasksStarted():
+            only(view.job.array is not None, "it is no array")
+            return replace(view, waiting=None)
         case ev.CancelRequested():
             return replace(view, cancel_requested=True)
         case ev.Extended():

@@ -278,6 +278,16 @@ class Completed(_Reason):
     kind: Literal["completed"] = "completed"
 
 
+class TasksEnded(_Reason):
+    """All tasks of the array are over, and not all of them did well: so many ``failed`` or were ``cancelled``, of
+    ``count``."""
+
+    kind: Literal["tasks_ended"] = "tasks_ended"
+    failed: int
+    cancelled: int
+    count: int
+
+
 WaitReason = Annotated[
     NothingFits
     | PolicyDenies
@@ -302,7 +312,7 @@ WaitReason = Annotated[
 """Why a job waits or is paused."""
 
 EndReason = Annotated[
-    Completed | Cancelled | AttemptStopped | ApprovalEnded | EarlierWords, Field(discriminator="kind")
+    Completed | Cancelled | AttemptStopped | ApprovalEnded | TasksEnded | EarlierWords, Field(discriminator="kind")
 ]
 """Why a job is over."""
 

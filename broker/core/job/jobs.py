@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.core.job.arrays import ARRAY_VARIABLE, COUNT_VARIABLE, INDEX_VARIABLE, JobArray, TaskOf
 from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
@@ -179,6 +180,8 @@ class Job(JobPart):
     ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's settings of the task, for that engine
     only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
     starts; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the working folder.
+    ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all together, everything else to each. ``task``: one
+    of them.
     """
 
     name: str
@@ -213,10 +216,29 @@ class Job(JobPart):
     constraints: Constraints = Constraints.model_construct()
     priority: Priority = Priority.NORMAL
     skypilot_config: dict[str, Any] = Field(default_factory=dict)
+    array: JobArray | None = None
+    task: TaskOf | None = None
 
     def deadline_at(self, submitted_at: datetime) -> datetime | None:
         """The deadline as a time (UTC), for a job submitted then."""
         return submitted_at + self.deadline if isinstance(self.deadline, timedelta) else self.deadline
+
+    def of_task(self, array: str, index: int, *, deadline: datetime | None, max_cost: Money | None) -> Job:
+        """The job of one task of this array, whose id is ``array``. ``deadline``: of the array (UTC); ``max_cost``:
+        the task's share of it."""
+        assert self.array is not None, "only an array has tasks"
+        task = TaskOf(array=array, index=index, count=self.array.count)
+        told = {ARRAY_VARIABLE: array, INDEX_VARIABLE: str(index), COUNT_VARIABLE: str(task.count)}
+        return self.model_copy(
+            update={
+                "name": f"{self.name[: 62 - len(str(index))]}-{index}",
+                "envs": {**self.envs, **self.array.parameters(index), **told},
+                "array": None,
+                "task": task,
+                "deadline": deadline,
+                "max_cost": max_cost,
+            }
+        )
 
     @property
     def needs(self) -> frozenset[str]:

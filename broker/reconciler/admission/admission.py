@@ -272,6 +272,14 @@ def admit(
     return best
 
 
+def whole_hold(plan: Plan, max_duration: timedelta) -> Money:
+    """What `admit` would hold of a job without ``max_cost``, without what was paid before (USD)."""
+    candidates = fallbacks(plan)
+    egress = {kind: max(egress_of(p) for p in candidates if p.money is kind) for kind in {p.money for p in candidates}}
+    held = _to_hold(exposures(candidates, egress=egress), max_duration, None)
+    return sum((amount for kind, amount in held.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+
+
 def re_place(
     view: JobView,
     plan: Plan,

@@ -39,7 +39,15 @@ from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.admission.paid_capacity import wait_for_paid
-from broker.reconciler.controller import Controller, ControllerResult, DecideAnew, JobContext, Trouble, TryLater
+from broker.reconciler.controller import (
+    Controller,
+    ControllerResult,
+    DecideAnew,
+    JobContext,
+    NextLook,
+    Trouble,
+    TryLater,
+)
 from broker.reconciler.pools import left_alone, refused_everywhere, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
@@ -194,15 +202,18 @@ class Placing(Controller):
         Raises `RetryLater` if offers are unavailable for now, `InvalidInput` if no policy can be read,
         `NoLongerCurrent`.
         """
-        return DecideAnew() if self._place(about.view, about.now) else TryLater(Trouble.NO_PLACE)
-
-    def _place(self, view: JobView, now: datetime) -> bool:
-        """Whether to decide the job's next step again at once; a note alone does not require it."""
+        view, now = about.view, about.now
         if missing := self._missing_secrets(view.job):
-            return self._note(view, SecretsMissing(names=tuple(missing)), now)
+            self._note(view, SecretsMissing(names=tuple(missing)), now)
+            return TryLater(Trouble.NO_PLACE)
         policy, lot = self._policy(), self._lot(view, now)
         if lot.wait is not None:
-            return self._note(view, lot.wait, now)
+            self._note(view, lot.wait, now)
+            return TryLater(Trouble.NO_PLACE) if lot.wait.pool else NextLook()  # its turn is found in a moment
+        return DecideAnew() if self._place(view, policy, lot, now) else TryLater(Trouble.NO_PLACE)
+
+    def _place(self, view: JobView, policy: PolicySet, lot: Lot, now: datetime) -> bool:
+        """Whether to decide the job's next step again at once; a note alone does not require it."""
         plans = self.plans(view, policy, now, lot.taken)
         market = plans.market
         advice = _own(lot, plans) or self._advise(view, plans, now)
@@ -215,7 +226,7 @@ class Placing(Controller):
             append_if(self._journal, view, [(None, ev.JobEnded(state=JobState.FAILED, reason=refused))], now)
             return True
         if not plan.placements:
-            return self._note(view, _nothing_fits(plan.rejections), now)
+            return self._note(view, nothing_fits(plan.rejections), now)
         if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
             return self._note(view, waits_for_paid(waiting), now)
         billed = billed_time(view, now)
@@ -239,7 +250,7 @@ class Placing(Controller):
                 tx.append(view.id, [(None, ask(found, now))], now)
                 return True
             if not found.may_launch:
-                body = _refusal(found)
+                body = refusal_of(found)
                 paused = isinstance(body, ev.Paused)
                 if paused or not same_reason(body.reason, view.waiting):
                     tx.record(replace(record, job_id=view.id))
@@ -359,7 +370,7 @@ def waits_for_paid(waiting: WaitForReserved) -> WaitsForPaid:
     )
 
 
-def _nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
+def nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
     """Why no offer is left: the objecting rules, if rules deny all offers that job and market leave, unless the job
     waits for its turn on owned machines; else the counted reasons."""
     denied = {one.objection for one in rejections if one.objection is not None}
@@ -371,7 +382,7 @@ def _nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies
     return PolicyDenies(objections=tuple(objections), everywhere=True)
 
 
-def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
+def refusal_of(found: Admission) -> ev.NothingFeasible | ev.Paused:
     """The event for a refusal: refused or insufficient money pauses the job; after any other refusal it waits."""
     objections = tuple(verdict.objection for verdict in found.objections)
     if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):

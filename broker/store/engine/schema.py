@@ -31,6 +31,7 @@ REVISIONS = (
     "0019",
     "0020",
     "0021",
+    "0022",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -25,11 +25,11 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Sum
-from broker.ledger.journal import Judgement, OpenHold, Posted
+from broker.ledger.journal import Judgement, OpenHold, Posted, TaskCounts
 from broker.ledger.meter import Meter
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine
+from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, tasks
 from broker.store.jobs.machine_time import MachineTime
 from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
@@ -105,6 +105,31 @@ class StoreReading:
         """How far the machine time of those jobs' attempts is settled, by job and number of the attempt."""
         return metering.read(self._connection, job_ids)
 
+    def task_counts(self, array: str) -> TaskCounts:
+        """How the tasks of an array stand."""
+        return tasks.counts(self._connection, [array])[array]
+
+    def counts_of(self, arrays: Sequence[str]) -> Mapping[str, TaskCounts]:
+        """`task_counts` of each of those."""
+        return tasks.counts(self._connection, arrays)
+
+    def open_tasks(self, array: str) -> Sequence[JobView]:
+        """The tasks of an array that are not closed, oldest first."""
+        return self._quarantine.views(tasks.rows(self._connection, array, ~JOB.c.closed))
+
+    def tasks_of(self, array: str, states: Sequence[str] = (), limit: int | None = None) -> Sequence[JobView]:
+        """The tasks of an array that were started, or those in these states, oldest first."""
+        in_states = [JOB.c.state.in_(states)] if states else []
+        return self._quarantine.views(tasks.rows(self._connection, array, *in_states, limit=limit))
+
+    def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
+        """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""
+        return tasks.money(self._connection, [array], closed).get(array, {})
+
+    def money_of_tasks(self, arrays: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`task_money` of each of those that have any."""
+        return tasks.money(self._connection, arrays)
+
     def posted(self, job_id: str, attempt: int) -> Posted:
         """Posted spend of an attempt, from all entries of its job."""
         return metering.posted(self._connection, job_id, attempt)
@@ -117,13 +142,15 @@ class StoreReading:
         user: str | None = None,
         team: str | None = None,
         limit: int | None = None,
+        with_tasks: bool = False,
     ) -> Sequence[JobView]:
-        """The jobs that match all arguments, newest first."""
+        """The jobs that match all arguments, newest first; ``with_tasks``: also tasks of arrays."""
         wanted = {"name": name, "user_name": user, "team": team}
-        return self._quarantine.views(pages.newest(self._connection, wanted, states=states, limit=limit))
+        found = pages.newest(self._connection, wanted, states=states, limit=limit, with_tasks=with_tasks)
+        return self._quarantine.views(found)
 
     def jobs_begun(self, prefix: str, *, limit: int) -> Sequence[JobView]:
-        """Jobs whose ids begin with that, in the order of their ids."""
+        """Jobs, also tasks of arrays, whose ids begin with that, in the order of their ids."""
         return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit))
 
     def job_page(self, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
@@ -488,7 +515,7 @@ class StoreWriting(StoreReading):
 
 
 # Columns that never change are not updated: an update of a column updates its indexes.
-_AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at"})
+_AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at", "array_id"})
 
 
 def _job_row(view: JobView) -> dict[str, object]:
@@ -504,6 +531,7 @@ def _job_row(view: JobView) -> dict[str, object]:
         "submitted_at": to_micros(view.submitted_at),
         "view": quarantine.to_text(view),
         "live": live.to_text(view),
+        "array_id": view.job.task.array if view.job.task else None,
     }
 
 

@@ -48,9 +48,10 @@ class FoundPage:
 
 
 def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
-    """At most ``limit`` jobs after that position, newest first."""
+    """At most ``limit`` jobs after that position, newest first; tasks of arrays are left out."""
     c = JOB.c
     query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
+    query = query.where(c.array_id.is_(None))
     if wanted.teams is not None:
         query = query.where(c.team.in_(sorted(wanted.teams)))
     if wanted.team is not None:
@@ -74,14 +75,17 @@ def newest(
     *,
     states: Sequence[str],
     limit: int | None,
+    with_tasks: bool = False,
 ) -> Sequence[Any]:
     """The rows, for `broker.store.jobs.quarantine`, of the jobs that match, newest first. ``wanted``: values by column;
-    None: any."""
+    None: any. ``with_tasks``: also tasks of arrays."""
     c = JOB.c
     query = select(*quarantine.COLUMNS).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit)
     query = query.where(*(c[column] == value for column, value in wanted.items() if value is not None))
     if states:
         query = query.where(c.state.in_(states))
+    if not with_tasks:
+        query = query.where(c.array_id.is_(None))
     return connection.execute(query).all()
 
 

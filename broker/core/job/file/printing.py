@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker.core.documents import print_document
+from broker.core.job.arrays import JobArray
+from broker.core.job.file.arrays import print_array
 from broker.core.job.file.machines import print_resources
 from broker.core.job.jobs import Job, JobPart, ResumePoint, Work
 from broker.core.values.money import Money
@@ -25,8 +27,8 @@ def print_job(job: Job) -> str:
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
         "file_mounts", "outputs", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "max_unattended", "checkpoint", "retry", "resume_from", "data", "constraints", "priority",
-        "config",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "array", "resume_from", "data", "constraints",
+        "priority", "config",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
     given |= {"config": job.skypilot_config} if job.skypilot_config else {}
@@ -55,6 +57,8 @@ def _written(name: str, value: Any) -> Any:
             return _work(value)
         case ResumePoint():
             return str(value)
+        case JobArray():
+            return print_array(value)
         case JobPart():
             return _fields(value)
         case timedelta():

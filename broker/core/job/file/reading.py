@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.core.documents import Document, Path, read_document
 from broker.core.errors import JOB_FILE, Problem
+from broker.core.job.file.arrays import as_written
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
 from broker.core.job.file.overrides import JobOverrides, with_machines
 from broker.core.job.file.schema import SECTIONS, JobFile, ModelSection, Resources
@@ -56,6 +57,7 @@ def parse_job(
         both = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
         message = "stands under `secrets`, too; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in both]
+        problems += _given_twice(document, parsed)
     if problems or parsed is None:
         document.refuse(problems)
     return _job(parsed, resources, ordered, file)
@@ -70,6 +72,18 @@ def _twice(document: Document, parsed: JobFile) -> list[Problem]:
         at = ("resources", "job_recovery")
         problems.append(document.problem(at, "repeats `retry.failures`; give one of them", at_key=True))
     return problems
+
+
+def _given_twice(document: Document, parsed: JobFile) -> list[Problem]:
+    """Variables of tasks that have a value for all of them, too."""
+    if parsed.array is None:
+        return []
+    names = set(parsed.array.grid).union(*parsed.array.rows)
+    return [
+        document.problem(("array",), f"{name} stands under `{section}`, too; give it in one place", at_key=True)
+        for section, others in (("envs", parsed.envs), ("secrets", parsed.secrets))
+        for name in sorted(names & set(others or {}))
+    ]
 
 
 def _restarts(resources: Resources | None) -> int | None:
@@ -147,6 +161,8 @@ def _prepared(document: Document, overrides: JobOverrides) -> tuple[dict[str, An
         if homes:
             problems.append(document.problem((key,), f"belongs under `{homes[0]}:`, not at the top", at_key=True))
             del data[key]
+    if "array" in data:
+        data["array"] = as_written(document, data["array"], ("array",))
     if isinstance(data.get("resources"), dict):
         data["resources"], found = _sifted_resources(document, data["resources"])
         problems += found

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
+from broker.core.job.file.arrays import ArrayField
 from broker.core.job.file.fields import (
     AcceleratorsField,
     Command,
@@ -167,6 +168,7 @@ class JobFile(Section):
     max_unattended: PositiveDuration | None = None
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
+    array: ArrayField | None = None
     resume_from: ResumeFrom | None = None
     data: DataSection | None = None
     constraints: ConstraintsSection | None = None

@@ -1,0 +1,101 @@
+"""Submitting an array: it begins with the tasks that its `parallel` says, all of them or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.core.errors import NotAllowed
+from broker.core.events import events as ev
+from broker.core.events.views import JobView
+from broker.core.job.arrays import JobArray
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Plan
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import Answer
+from broker.core.ports import PolicySet
+from broker.core.values.money import Money
+from broker.ledger.journal import Writing
+from broker.reconciler.admission.admission import Admission, whole_hold
+from broker.reconciler.controllers.arrays import room_for, start_tasks
+
+LONGEST_SLUG = 22  # of an array's id: its tasks' numbers come behind it
+
+
+def begin(
+    tx: Writing,
+    array_id: str,
+    submitted: ev.Submitted,
+    plan: Plan,
+    policy: PolicySet,
+    record: Decision,
+    now: datetime,
+    *,
+    waits: bool,
+) -> JobView:
+    """Write an array and its first tasks, each judged and held for by itself with what those before it hold.
+
+    ``plan``: for one task; ``waits``: our own jobs occupy what it is for. Raises `NotAllowed` where the gate lets fewer
+    tasks begin than there are to be; then nothing of the transaction may be kept.
+    """
+    tx.record(replace(record, job_id=array_id))
+    view = tx.append(array_id, [(None, submitted)], now)
+    room = 0 if waits or submitted.job.array is None else room_for(plan, submitted.job.array.at_once)
+    started = start_tasks(tx, view, plan, policy, now, room=room)
+    if started.refusal is not None:
+        raise too_many(started.count, started.refusal, submitted.job)
+    return tx.append(array_id, [(None, ev.TasksStarted(first=0, count=started.count))], now)
+
+
+def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
+    """The refusal of an array of which only so many tasks may begin."""
+    wanted = job.array.at_once if job.array else 0
+    why = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in refusal.objections)
+    if refusal.answer is Answer.ASK:
+        return NotAllowed(
+            f"each task of the array would need an approval of its own: {why}",
+            hint="an approver can allow them all in advance: `gpubroker approvals ahead --help`",
+        )
+    hint = f"write `parallel: {allowed}` under `array:`, or lower max_duration" if allowed else ""
+    return NotAllowed(f"of {wanted} tasks at once only {allowed} may begin: {why}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayOutlook:
+    """What an array comes to. ``begin``: tasks that begin at once; ``each``: held for one of them; ``expected``: what
+    all tasks together are expected to cost (None: nobody knows). Amounts in USD, without what was paid before."""
+
+    tasks: int
+    begin: int
+    each: Money
+    expected: Money | None
+
+    @property
+    def held(self) -> Money:
+        return self.each * self.begin
+
+
+def outlook(array: JobArray, job: Job, plan: Plan, admission: Admission, max_duration: timedelta) -> ArrayOutlook:
+    """What is held, and for what. ``plan``: for one task, with placements; ``max_duration``: of a task."""
+    natural = whole_hold(plan, max_duration)
+    begin, each = array.at_once, natural
+    if job.max_cost is not None and natural:
+        begin = max(min(begin, job.max_cost.micros // natural.micros), 1)
+        each = min(natural, job.max_cost.share(1, begin))
+    placement = admission.placement
+    expected = placement.expected_cost * array.count if placement.duration is not None else None
+    return ArrayOutlook(array.count, begin, each, expected)
+
+
+def words(found: ArrayOutlook, job: Job) -> str:
+    """The outlook in a sentence, for a plan's notes."""
+    array = job.array
+    wanted = array.at_once if array else 0
+    text = f"an array of {found.tasks:,} tasks, {found.begin:,} at once: the plan is for one of them"
+    if found.begin < wanted:
+        text += f" (not {wanted:,}, as max_cost pays for no more)"
+    if found.each:
+        text += f"; {found.held} are held for those that begin, {found.each} each"
+    if found.expected:
+        text += f"; all tasks are expected to cost about {found.expected.up_to_cents()}"
+    return text

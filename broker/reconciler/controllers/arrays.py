@@ -1,0 +1,224 @@
+"""Arrays: tasks are started where others have ended, and the array ends with the last of them.
+
+A task is a job like any other: admitted with a hold of its own, placed, launched, settled and closed by what does that
+for all jobs. Its id follows from its array and its number, so none is started twice, whoever is killed when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import Cancelled, Completed, EndReason, TasksEnded, WaitReason, same_reason
+from broker.core.job.placements import Plan
+from broker.core.market.offers import MoneyKind
+from broker.core.ports import PolicySet
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance, Movement
+from broker.ledger.journal import Journal, Reading, TaskCounts, Writing, append_if, writing_if
+from broker.reconciler.admission.admission import Admission, admit, facts_of, unused, whole_hold
+from broker.reconciler.admission.approvals import through_standing
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, Trouble, TryLater
+from broker.reconciler.controllers.placement import Plans, decision_of, hold_entries, nothing_fits, refusal_of
+from broker.reconciler.settlement.settlement import tags_of
+
+# Where machines are taken, tasks that end make room, and that is seen at once; others' jobs do so unseen.
+_LOOK_AGAIN = timedelta(seconds=15)
+_WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
+
+
+class MakePlans(Protocol):
+    """As `Placing.plans`."""
+
+    def __call__(self, view: JobView, policy: PolicySet, now: datetime) -> Plans: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """So many tasks were started, from number ``first`` on. ``refusal``: what the gate said to the next one; None where
+    all were started that there are slots and money for."""
+
+    first: int
+    count: int
+    refusal: Admission | None = None
+
+
+def task_id(array: str, index: int) -> str:
+    """The id of a task."""
+    return f"{array}-{index}"
+
+
+def room_for(plan: Plan, most: int) -> int:
+    """How many tasks fit on what is free now, ``most`` where machines can be rented. ``plan``: for one task."""
+    fits: dict[str, int] = {}
+    for placement in plan.placements:
+        offer, count = placement.offer, 0
+        if offer.slots is None:
+            return most
+        if offer.divided:
+            left = offer.left or offer.has
+            while left >= offer.has and count < most:
+                left, count = left - offer.has, count + 1
+        else:
+            count = offer.slots // placement.nodes
+        fits[offer.capacity] = max(fits.get(offer.capacity, 0), count)
+    return min(sum(fits.values()), most)
+
+
+def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int) -> Started:
+    """Start as many tasks of the array as it has slots, machines and money for: each judged as a submission of its own,
+    with what those before it hold. ``plan``: for one task; it has placements. ``room``: how many fit on what is free;
+    where none does, one waits in the queue for all of them, lest the array fill it."""
+    array, counts = view.job.array, tx.task_counts(view.id)
+    assert array is not None, "only an array has tasks"
+    first = counts.started
+    waiting = sum(counts.states.get(state, 0) for state in _WAITING)
+    slots = min(array.at_once - counts.open, array.count - first, max(room, 1) - waiting)
+    count, limit = _shares(tx, view, plan, max(slots, 0), others=counts.open > 0)
+    for number in range(first, first + count):
+        refused = _start(tx, view, number, limit, plan, policy, now)
+        if refused is not None:
+            return Started(first, number - first, refused)
+    return Started(first, count)
+
+
+def _start(
+    tx: Writing, view: JobView, number: int, limit: Money | None, plan: Plan, policy: PolicySet, now: datetime
+) -> Admission | None:
+    """Hold the money of one task and write its submission; or the gate's refusal."""
+    job = view.job.of_task(view.id, number, deadline=view.deadline, max_cost=limit)
+    facts_for = facts_of(tx, policy, now)
+    found = admit(job, view.user, plan, policy, facts_for, max_duration=view.max_duration, now=now)
+    if not found.may_launch:
+        return found
+    submitted = ev.Submitted(
+        job=job,
+        user=view.user,
+        deadline=view.deadline,
+        max_duration_seconds=view.max_duration.total_seconds(),
+        work_seconds=None if view.work is None else view.work.total_seconds(),
+        on_demand=view.on_demand,
+    )
+    id = task_id(view.id, number)
+    task = tx.append(id, [(None, submitted)], now)
+    record = decision_of(found, plan, policy, facts_for(found.action))
+    tx.record(replace(record, job_id=id, attempt=1))
+    tx.post(hold_entries(tags_of(task), {}, found.burns, Movement.HOLD, 1))
+    given: list[tuple[int | None, EventBody]] = [(None, one) for one in through_standing(tx, found, id)]
+    if given:
+        tx.append(id, given, now)
+    return None
+
+
+def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
+    """How many tasks to start, and how much each may cost at most (None: no limit): fewer than there are slots, where
+    what is left of the array's ``max_cost`` does not pay for what each would hold without a limit. With ``others``
+    under way, what they leave of theirs is waited for."""
+    if view.max_cost is None or not slots:
+        return slots, None
+    left = max(view.max_cost - committed(tx, view.id), Money.ZERO)
+    each = whole_hold(plan, view.max_duration)
+    payable = min(left.micros // each.micros, slots) if each else slots
+    count = payable or (0 if others else 1)
+    return count, Money(left.micros // count) if count else None  # no rounding may make it more than is left
+
+
+def committed(look: Reading, array: str) -> Money:
+    """What of the array's ``max_cost`` is gone or promised: what the tasks that are closed have cost, and what the
+    others may."""
+    total = _paid(look.task_money(array, closed=True), held=False)
+    for task in look.open_tasks(array):
+        # A task has no limit where it was started before the array had one.
+        total += _paid(look.balance(task.id), held=True) if task.max_cost is None else task.max_cost
+    return total
+
+
+def _paid(balance: Mapping[MoneyKind, Balance], *, held: bool) -> Money:
+    mine = [one for kind, one in balance.items() if kind is not MoneyKind.AMORTISED]
+    return sum((one.spent + (one.held if held else Money.ZERO) for one in mine), Money.ZERO)
+
+
+class RunningArrays(Controller):
+    """Starts tasks, and ends arrays. ``plans``: for one task, made of the array's own view."""
+
+    def __init__(self, journal: Journal, policy: Callable[[], PolicySet], plans: MakePlans) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._plans = plans
+
+    def goes_by(self, about: JobContext) -> Hashable:
+        """The array's own events, and how its tasks stand."""
+        counts = self._counts(about.view)
+        return about.view.seq, tuple(sorted(counts.states.items())), counts.open
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Start tasks, or end the array. Raises as `Placing.reconcile`."""
+        view, now, counts = about.view, about.now, self._counts(about.view)
+        array = view.job.array
+        assert array is not None, "asked about arrays alone"
+        left = 0 if view.cancel_requested else array.count - counts.started
+        if not left and not counts.open:
+            state, reason = _end(view, counts)
+            append_if(self._journal, view, [(None, ev.JobEnded(state=state, reason=reason))], now)
+            return DecideAnew()
+        if not left or counts.open >= array.at_once:
+            return AtRest()
+        policy = self._policy()
+        plan, anyhow = self._plan(view, policy, now)
+        if not plan.placements:
+            self._note(view, nothing_fits(anyhow.rejections), now)
+            return TryLater(Trouble.NO_PLACE)
+        room = room_for(plan, array.at_once) if plan is anyhow else 0
+        return self._start(view, plan, policy, now, room)
+
+    def _start(self, view: JobView, plan: Plan, policy: PolicySet, now: datetime, room: int) -> ControllerResult:
+        with writing_if(self._journal, view) as tx:
+            if self._policy().version != policy.version:
+                return DecideAnew()
+            started = start_tasks(tx, view, plan, policy, now, room=room)
+            told: list[tuple[int | None, EventBody]] = []
+            if started.count and (view.waiting is not None or not started.first):
+                told.append((None, ev.TasksStarted(first=started.first, count=started.count)))
+            if started.refusal is not None:
+                reason = refusal_of(started.refusal).reason
+                if started.count or not same_reason(reason, view.waiting):
+                    told.append((None, ev.NothingFeasible(reason=reason)))
+            if told:
+                tx.append(view.id, told, now)
+        if started.refusal is not None:
+            return TryLater(Trouble.NO_PLACE)
+        return DecideAnew() if started.count else AtRest(now + _LOOK_AGAIN)
+
+    def _plan(self, view: JobView, policy: PolicySet, now: datetime) -> tuple[Plan, Plan]:
+        """The plan for one task, also where our own jobs occupy all that it fits on: it waits for its turn then; and
+        the one of what is free now."""
+        plans = self._plans(view, policy, now)
+        for plan in (plans.in_time, plans.anyhow):
+            if plan.placements:
+                return plan, plan
+        occupied = plans.over(unused(plans.market.offers)) if plans.over is not None else plans.anyhow
+        return occupied, plans.anyhow
+
+    def _counts(self, view: JobView) -> TaskCounts:
+        with self._journal.reading() as look:
+            return look.task_counts(view.id)
+
+    def _note(self, view: JobView, reason: WaitReason, now: datetime) -> None:
+        if not same_reason(reason, view.waiting):
+            append_if(self._journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
+
+
+def _end(view: JobView, counts: TaskCounts) -> tuple[JobState, EndReason]:
+    failed, cancelled = (counts.states.get(state, 0) for state in (JobState.FAILED, JobState.CANCELLED))
+    if view.cancel_requested:
+        return JobState.CANCELLED, Cancelled()
+    if not failed and not cancelled:
+        return JobState.SUCCEEDED, Completed()
+    state = JobState.FAILED if failed else JobState.CANCELLED
+    return state, TasksEnded(failed=failed, cancelled=cancelled, count=counts.started)

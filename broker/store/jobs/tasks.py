@@ -1,0 +1,58 @@
+"""The tasks of an array. Each is a job of its own, whose row names the array; every function works inside the caller's
+transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from broker.core.events.outcomes import JobState
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance
+from broker.ledger.journal import TaskCounts
+from broker.store.jobs.quarantine import COLUMNS
+from broker.store.tables import BALANCE, JOB
+
+
+def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCounts]:
+    """How the tasks of each array stand."""
+    c = JOB.c
+    states: dict[str, dict[JobState, int]] = {array: {} for array in arrays}
+    still_open = dict.fromkeys(arrays, 0)
+    query = select(c.array_id, c.state, c.closed, func.count()).where(c.array_id.in_(arrays), c.array_id.is_not(None))
+    for array, state, closed, count in connection.execute(query.group_by(c.array_id, c.closed, c.state)):
+        of_array = states[array]
+        of_array[JobState(state)] = of_array.get(JobState(state), 0) + count
+        still_open[array] += 0 if closed else count
+    return {array: TaskCounts(states[array], still_open[array]) for array in arrays}
+
+
+def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
+    """The rows of its tasks of which that is true, in the order of their start, with what
+    `broker.store.jobs.quarantine` needs to read them."""
+    query = select(*COLUMNS).where(JOB.c.array_id == array, *also).order_by(JOB.c.submitted_at, JOB.c.id)
+    return connection.execute(query.limit(limit)).all()
+
+
+def money(
+    connection: Connection, arrays: Sequence[str], closed: bool | None = None
+) -> dict[str, dict[MoneyKind, Balance]]:
+    """What the tasks of each array hold and have spent together; with ``closed`` those that are, or are not. Without
+    the time for which it was judged."""
+    b, c = BALANCE.c, JOB.c
+    query = (
+        select(c.array_id, b.money, func.sum(b.available), func.sum(b.held), func.sum(b.spent))
+        .join_from(JOB, BALANCE, b.job_id == c.id)
+        .where(c.array_id.in_(arrays), c.array_id.is_not(None))
+        .group_by(c.array_id, b.money)
+    )
+    if closed is not None:
+        query = query.where(c.closed if closed else ~c.closed)
+    found: dict[str, dict[MoneyKind, Balance]] = {}
+    for array, kind, *sums in connection.execute(query):
+        available, held, spent = (Money(int(one)) for one in sums)
+        found.setdefault(array, {})[MoneyKind(kind)] = Balance(available, held, spent)
+    return found

@@ -1,0 +1,189 @@
+"""Arrays on the money stage: what is held, and that each task is done once whatever is killed, at the right cost."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from broker.app.jobs import jobs, submit
+from broker.app.jobs.bills import bill_of
+from broker.core.errors import InvalidInput, NotAllowed
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from tests.actors import person
+from tests.counts import FULL
+from tests.money.moves import job_text
+from tests.money.play import Stage
+from tests.money.promise import broken
+from tests.money.stores import sqlite_store
+from tests.money.world import MINUTE, MoneyWorld
+
+ON_DEMAND = {"machine": "H100:1", "nodes": 1, "capacity": "on_demand", "providers": "aws", "max_duration": "3h"}
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with sqlite_store() as made:
+        yield made
+
+
+@pytest.fixture
+def world(stage: Stage) -> MoneyWorld:
+    store, empty = stage
+    empty()
+    world = MoneyWorld(store)
+    world.do("policy", {"amount": "$10000", "period": "month", "default_max": "24h"})
+    world.do("fate", {"runs": 1800.0})
+    return world
+
+
+def enter(world: MoneyWorld, array: str, **said: object) -> JobView:
+    text = job_text("sweep", {**dict.fromkeys(_KEYS, ""), **ON_DEMAND, "array": array, **said})
+    return submit.submit(world.broker, parse_job(text, file="job.yaml", now=world.clock.now()), by=person("ann"))
+
+
+_KEYS = (
+    "max_cost", "work", "deadline", "value_of_time", "team", "project", "workload", "environment", "priority",
+    "unattended", "checkpoint", "retry", "data", "sensitive",
+)  # fmt: skip
+
+
+def tasks(world: MoneyWorld, array: JobView) -> list[JobView]:
+    with world.store.reading() as look:
+        return list(look.tasks_of(array.id))
+
+
+def again(world: MoneyWorld, array: JobView) -> JobView:
+    return jobs.find(world.broker, array.id)
+
+
+def until_closed(world: MoneyWorld, array: JobView, looks: int = 400) -> JobView:
+    for _ in range(looks):
+        world.passes(5 * MINUTE)
+        world.do("tell", {})  # prices grow old
+        world.look()
+        if again(world, array).closed:
+            break
+    last = again(world, array)
+    assert last.closed, (
+        last.waiting,
+        [f"{one.id} {one.state} {one.waiting}" for one in tasks(world, array) if not one.closed],
+    )
+    return last
+
+
+def test_money_is_held_for_those_that_begin_and_not_for_all(world: MoneyWorld) -> None:
+    single = enter(world, "")
+    alone = bill_of(world.broker, single).held[MoneyKind.CASH]
+    array = enter(world, "range: 1000, parallel: 4")
+    bill = bill_of(world.broker, array)
+    assert bill.held == {MoneyKind.CASH: alone * 4}
+    assert bill.tasks is not None
+    assert (bill.tasks.started, bill.tasks.open) == (4, 4)
+    with world.store.reading() as look:
+        assert look.balance(array.id) == {}, "an array has no money of its own"
+        assert {view.id for view in look.jobs()} == {array.id, single.id}, "one row"
+
+
+def test_an_array_is_refused_as_a_whole_with_what_would_pass(world: MoneyWorld) -> None:
+    world.do("policy", {"amount": "$30", "period": "month"})
+    with pytest.raises(NotAllowed) as caught:
+        enter(world, "range: 50, parallel: 8")
+    allowed = int(caught.value.message.split("only ")[1].split()[0])
+    assert 1 <= allowed < 8
+    assert f"write `parallel: {allowed}`" in caught.value.hint
+    assert world.views() == []
+    with world.store.reading() as look:
+        assert look.entries() == []
+    enter(world, f"range: 50, parallel: {allowed}")
+
+
+def test_tasks_follow_each_other_and_the_array_ends_with_the_last(world: MoneyWorld) -> None:
+    array = until_closed(world, enter(world, "range: 7, parallel: 3"))
+    assert array.state is JobState.SUCCEEDED
+    assert [(task.id, task.state) for task in sorted(tasks(world, array), key=lambda task: task.id)] == [
+        (f"{array.id}-{number}", JobState.SUCCEEDED) for number in range(7)
+    ]
+    paid = sum((bill_of(world.broker, task).so_far for task in tasks(world, array)), Money.ZERO)
+    assert bill_of(world.broker, array).so_far == paid > Money.ZERO
+    world.drain()
+    assert not broken(world)
+
+
+def test_each_task_is_retried_by_itself_and_one_that_fails_stops_no_other(world: MoneyWorld) -> None:
+    world.do("fate", {"runs": 1800.0, "fails": True})
+    array = enter(world, "range: 3, parallel: 3", retry=1)
+    world.look()
+    world.passes(25 * MINUTE)
+    world.do("fate", {"runs": 1800.0})  # of machines that are asked for from now on
+    array = until_closed(world, array)
+    assert [task.failures for task in tasks(world, array)] == [1, 1, 1]
+    assert array.state is JobState.SUCCEEDED
+    world.do("fate", {"runs": 1800.0, "fails": True})
+    failed = until_closed(world, enter(world, "range: 3, parallel: 1"))
+    assert failed.state is JobState.FAILED
+    assert Counter(task.state for task in tasks(world, failed)) == {JobState.FAILED: 3}
+    assert [task.job.task.index for task in jobs.failed_tasks(world.broker, failed) if task.job.task] == [0, 1, 2]
+
+
+def test_cancelling_stops_all_tasks_and_starts_no_other(world: MoneyWorld) -> None:
+    array = enter(world, "range: 100, parallel: 5")
+    world.look()
+    jobs.cancel(world.broker, array, by=person("ann"))
+    assert all(task.cancel_requested for task in tasks(world, array))
+    array = until_closed(world, array)
+    assert array.state is JobState.CANCELLED
+    assert len(tasks(world, array)) == 5
+    assert bill_of(world.broker, array).held == {}
+    with pytest.raises(NotAllowed):
+        jobs.cancel(world.broker, enter(world, "range: 2"), by=person("bob"))
+
+
+def test_all_tasks_together_cost_no_more_than_the_array_may(world: MoneyWorld) -> None:
+    world.do("fate", {"runs": 10 * 3600.0})  # longer than a share pays for
+    array = enter(world, "range: 30, parallel: 3", max_cost="$50", max_duration="3h")
+    limits = [task.max_cost or Money.ZERO for task in tasks(world, array)]
+    assert len(limits) > 1
+    assert sum(limits, Money.ZERO) <= Money.usd("50")
+    for _ in range(60):
+        world.passes(10 * MINUTE)
+        world.do("tell", {})
+        world.look()
+    assert bill_of(world.broker, array).so_far <= Money.usd("50")
+    one = next(task for task in tasks(world, array) if not task.state.final)
+    with pytest.raises(InvalidInput, match="more than is left of the array"):
+        jobs.extend(world.broker, one, jobs.More(Money.usd("49"), None), by=person("ann"))
+    world.drain()
+    assert not broken(world)
+
+
+@pytest.mark.parametrize("seed", range(8 if FULL else 2))
+def test_each_task_is_done_exactly_once_whatever_is_killed(world: MoneyWorld, seed: int) -> None:
+    """Brokers are killed between any two looks, agents and machines die, the provider takes machines back."""
+    chance = random.Random(seed)
+    capacity = chance.choice(("on_demand", "spot"))
+    array = enter(world, "range: 9, parallel: 4", capacity=capacity, max_duration="10d", max_cost="$900")
+    for _ in range(60):
+        name, said = chance.choice(
+            (
+                ("restart", {}), ("preempt", {"machine": chance.randrange(4), "noticed": chance.random() < 0.5}),
+                ("lose", {"machine": chance.randrange(4)}), ("kill_agent", {"machine": chance.randrange(4)}),
+                *((("wait", {"span": "10m", "looks": chance.choice((1, 2, 3))}),) * 12),
+            )
+        )  # fmt: skip
+        world.do(name, said)
+        world.do("tell", {})
+        assert not world.found, world.found[0]
+        if again(world, array).closed:
+            break
+    array = until_closed(world, array)
+    assert array.state is JobState.SUCCEEDED
+    assert Counter(task.job.task.index for task in tasks(world, array) if task.job.task) == dict.fromkeys(range(9), 1)
+    world.drain()
+    assert not broken(world)
