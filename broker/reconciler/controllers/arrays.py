@@ -40,7 +40,7 @@ class MakePlans(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedTasks:
     """So many tasks were started, from number ``first`` on. ``refusal``: what the gate said to the next one; None where
     all were started that there are slots and money for."""
 
@@ -71,7 +71,7 @@ def room_for(plan: Plan, most: int) -> int:
     return min(sum(fits.values()), most)
 
 
-def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int) -> Started:
+def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int) -> StartedTasks:
     """Start as many tasks of the array as it has slots, machines and money for: each judged as a submission of its own,
     with what those before it hold. ``plan``: for one task; it has placements. ``room``: how many fit on what is free;
     where none does, one waits in the queue for all of them, lest the array fill it."""
@@ -84,8 +84,8 @@ def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: 
     for number in range(first, first + count):
         refused = _start(tx, view, number, limit, plan, policy, now)
         if refused is not None:
-            return Started(first, number - first, refused)
-    return Started(first, count)
+            return StartedTasks(first, number - first, refused)
+    return StartedTasks(first, count)
 
 
 def _start(

@@ -13,6 +13,7 @@ from broker.core.errors import UnreadableJob
 from broker.core.events.views import JobView
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
+from broker.store.jobs.tasks import no_task
 from broker.store.tables import JOB
 
 _LAST = "\U0010ffff"  # sorts after every other character
@@ -51,7 +52,6 @@ def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, 
     """At most ``limit`` jobs after that position, newest first; tasks of arrays are left out."""
     c = JOB.c
     query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
-    query = query.where(c.array_id.is_(None))
     if wanted.teams is not None:
         query = query.where(c.team.in_(sorted(wanted.teams)))
     if wanted.team is not None:
@@ -62,6 +62,7 @@ def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, 
         query = query.where(c.state.in_(wanted.states))
     if after is not None:
         query = query.where(tuple_(c.submitted_at, c.id) < (to_micros(after.submitted_at), after.id))
+    query = query.where(no_task(alone=query.whereclause is None))
     rows = connection.execute(query).all()
     shown, reader = rows[:limit], quarantine.Quarantine()
     views = reader.views(shown)
@@ -85,7 +86,7 @@ def newest(
     if states:
         query = query.where(c.state.in_(states))
     if not with_tasks:
-        query = query.where(c.array_id.is_(None))
+        query = query.where(no_task(alone=query.whereclause is None))
     return connection.execute(query).all()
 
 

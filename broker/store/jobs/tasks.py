@@ -17,6 +17,12 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.tables import BALANCE, JOB
 
 
+def no_task(*, alone: bool) -> ColumnElement[bool]:
+    """The condition that a job is no task. ``alone``: there is no other one. Beside others, it must not draw the
+    database to the index of those that are none, away from theirs."""
+    return JOB.c.array_id.is_(None) if alone else func.coalesce(JOB.c.array_id, "") == ""
+
+
 def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCounts]:
     """How the tasks of each array stand."""
     c = JOB.c
