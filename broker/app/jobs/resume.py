@@ -16,6 +16,10 @@ from broker.core.events.views import JobView
 from broker.core.job.jobs import Job, ResumePoint
 from broker.reconciler.progress import remaining_work
 
+# Of the old job alone. What goes on from a task keeps the task's variables but is a job outside the array, which counts
+# only what it started itself.
+_ANEW: Mapping[str, object] = {"seal": None, "task": None}
+
 
 @dataclass(frozen=True, slots=True)
 class ResumeChanges:
@@ -42,7 +46,7 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
             hint="name another one with --workdir, or use the same files as before: `gpubroker jobs retry`",
         )
     envs = {**job.envs, **changes.envs}
-    anew = {"seal": None, "snapshot": None, "workdir": str(folder) if folder else None, "envs": envs}
+    anew = {**_ANEW, "snapshot": None, "workdir": str(folder) if folder else None, "envs": envs}
     changed = resolved(job.model_copy(update=anew), Path.cwd(), view.id)
     point = resume_point(broker, ResumePoint(job=view.id, step=changes.step))
     return _from_there(changed, view, point)
@@ -53,8 +57,8 @@ def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = Fals
     `NotAllowed` as `resumed`, `Unreachable`."""
     _has_ended(view, by)
     if from_start or not checkpoints(broker, view):
-        return view.job.model_copy(update={"resume_from": None, "seal": None})
-    return _from_there(view.job.model_copy(update={"seal": None}), view, ResumePoint(job=view.id))
+        return view.job.model_copy(update={**_ANEW, "resume_from": None})
+    return _from_there(view.job.model_copy(update=_ANEW), view, ResumePoint(job=view.id))
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:

@@ -109,6 +109,21 @@ def test_retry_runs_the_same_files_although_the_source_is_gone(
     assert printed(gpubroker, anew.json["id"])[0] == "from 0 None"
 
 
+def test_a_task_of_an_array_goes_on_as_a_job_of_its_own(
+    gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    reconciled_by(following)
+    (project.parent / "job.yaml").write_text(JOB + "array: {range: 1}\n")
+    array = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
+    mend(project)
+    for command in ("resume", "retry"):
+        done = gpubroker("jobs", command, f"{array}-0", "--yes", "--json")
+        assert done.code == 0, done.err
+        assert printed(gpubroker, done.json["id"])[0] == "from 60 None"
+    listed = {job["id"] for job in gpubroker("jobs", "list", "--json").json["jobs"]}
+    assert len(listed) == 3, "the array, and two jobs"
+
+
 def test_a_job_file_may_name_where_to_start(gpubroker: Gpubroker, failed: str, project: Path) -> None:
     mend(project)
     job = project.parent / "job.yaml"
