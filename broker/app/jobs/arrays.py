@@ -54,7 +54,7 @@ def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
     if refusal.answer is Answer.ASK:
         return NotAllowed(
             f"each task of the array would need an approval of its own: {why}",
-            hint="an approver can allow them all in advance: `gpubroker approvals ahead --help`",
+            hint="an approver can allow them all in advance, with a standing grant: `gpubroker approvals grant --help`",
         )
     hint = f"write `parallel: {allowed}` under `array:`, or lower max_duration" if allowed else ""
     return NotAllowed(f"of {wanted} tasks at once only {allowed} may begin: {why}", hint=hint)

@@ -33,14 +33,16 @@ from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.settlement import tags_of
 
 if TYPE_CHECKING:
+    from broker.store.jobs.journal import StoreReading
     from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 
 _TOO_MUCH = "too_much_is_asked"  # a budget's code: the owner's open requests already hold all that they may
 
 
 def find(broker: Broker, reference: str) -> JobView:
-    """The job with that id, the newest job of that name, or the job whose id begins so, if only one does. Raises
-    `UnknownName`, and `UnreadableJob` for a job that this version cannot read."""
+    """The job with that id, the newest job of that name, or the job whose id begins so, if only one does; an array
+    and its tasks, whose ids begin with its own, count as one. Raises `UnknownName`, and `UnreadableJob` for a job that
+    this version cannot read."""
     with broker.store.reading() as look:
         exact = look.job(reference)
         if exact is not None:
@@ -52,12 +54,22 @@ def find(broker: Broker, reference: str) -> JobView:
         if task:
             return task[0]
         begun = look.jobs_begun(reference, limit=2) if reference else []
+        if not begun and reference and not look.unreadable:
+            begun = _tasks_begun(look, reference)
         if len(begun) == 1 and not look.unreadable:
             return begun[0]
         if not begun and look.unreadable:
             raise look.unreadable[0]
         known = [view.id for view in look.jobs(limit=50)]
     raise UnknownName("job", reference, known)
+
+
+def _tasks_begun(look: StoreReading, reference: str) -> Sequence[JobView]:
+    """The task whose id begins so; where several do, their arrays."""
+    tasks = look.jobs_begun(reference, limit=2, with_tasks=True)
+    if len(tasks) < 2:
+        return tasks
+    return look.views(sorted({task.job.task.array for task in tasks if task.job.task}))
 
 
 def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:

@@ -149,9 +149,9 @@ class StoreReading:
         found = pages.newest(self._connection, wanted, states=states, limit=limit, with_tasks=with_tasks)
         return self._quarantine.views(found)
 
-    def jobs_begun(self, prefix: str, *, limit: int) -> Sequence[JobView]:
-        """Jobs, also tasks of arrays, whose ids begin with that, in the order of their ids."""
-        return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit))
+    def jobs_begun(self, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[JobView]:
+        """Jobs whose ids begin with that, in the order of their ids; ``with_tasks``: also tasks of arrays."""
+        return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit, with_tasks=with_tasks))
 
     def job_page(self, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
         """One page of the jobs that match, newest first."""

@@ -90,12 +90,14 @@ def newest(
     return connection.execute(query).all()
 
 
-def begun(connection: Connection, prefix: str, *, limit: int) -> Sequence[Any]:
-    """The rows of jobs whose ids begin with that, in the order of their ids."""
+def begun(connection: Connection, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[Any]:
+    """The rows of jobs whose ids begin with that, in the order of their ids. ``with_tasks``: also tasks of arrays."""
     # A range by code points. PostgreSQL has its own operators and index class for it, as its default order depends on
     # the locale. In any other order it may read all jobs instead of that range.
     id_, sqlite = JOB.c.id, connection.dialect.name == "sqlite"
     not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
     order = id_ if sqlite else id_.op("USING")(literal_column("~<~"))
     query = select(*quarantine.COLUMNS).where(id_.op(not_before)(prefix), id_.op(before)(prefix + _LAST))
+    if not with_tasks:
+        query = query.where(no_task(alone=False))
     return connection.execute(query.order_by(order).limit(limit)).all()
