@@ -11,9 +11,11 @@ import pytest
 from broker.app.jobs import jobs, submit
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.nearest import JobLimits
-from broker.core.errors import InvalidInput, NotAllowed
+from broker.app.jobs.resume import retried
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from broker.core.job.arrays import INDEX_VARIABLE
 from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
@@ -144,6 +146,33 @@ def test_cancelling_stops_all_tasks_and_starts_no_other(world: MoneyWorld) -> No
     assert bill_of(world.broker, array).held == {}
     with pytest.raises(NotAllowed):
         jobs.cancel(world.broker, enter(world, "range: 2"), by=person("bob"))
+
+
+def test_the_beginning_of_its_id_finds_the_array_and_not_its_tasks(world: MoneyWorld) -> None:
+    array = enter(world, "range: 12, parallel: 12")
+    assert jobs.find(world.broker, array.id[:-1]).id == array.id
+    assert jobs.find(world.broker, f"{array.id}-").id == array.id, "all that match are its tasks"
+    assert jobs.find(world.broker, f"{array.id}-1").id == f"{array.id}-1", "also where 10 and 11 begin so"
+    assert jobs.find(world.broker, "sweep-7").id == f"{array.id}-7", "by its name"
+    single = enter(world, "range: 1")
+    assert jobs.find(world.broker, f"{single.id}-").id == f"{single.id}-0"
+    enter(world, "")
+    with pytest.raises(UnknownName):
+        jobs.find(world.broker, "swee")
+
+
+def test_what_goes_on_from_a_task_is_no_task(world: MoneyWorld) -> None:
+    world.do("fate", {"runs": 1800.0, "fails": True})
+    array = until_closed(world, enter(world, "range: 2, parallel: 2"))
+    task = jobs.find(world.broker, f"{array.id}-1")
+    anew = retried(world.broker, task, by=person("ann"), from_start=True)
+    assert anew.task is None
+    assert anew.envs[INDEX_VARIABLE] == "1"
+    new = submit.submit(world.broker, anew, by=person("ann"))
+    assert new.id not in {one.id for one in tasks(world, array)}
+    with world.store.reading() as look:
+        assert new.id in {one.id for one in look.jobs()}, "a row of its own"
+        assert look.task_counts(array.id).started == 2
 
 
 def test_all_tasks_together_cost_no_more_than_the_array_may(world: MoneyWorld) -> None:
