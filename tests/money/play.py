@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.store import Store
-from tests.money.moves import ASKS, MOVES, WEIGHTS, Move
+from tests.money.moves import ASKS, JOB, MOVES, WEIGHTS, Move
 from tests.money.promise import broken
 from tests.money.tally import tally
 from tests.money.world import MoneyWorld, Violation
@@ -29,7 +29,20 @@ def drawn(seed: int, moves: int = 25) -> list[Move]:
     script = [_move("policy", chance, plain), _move("submit", chance, plain)]
     more = chance.choices(NAMES, CHANCES, k=chance.randint(3, moves))
     script += [_move(name, chance, plain) for name in more]
-    return _about_approvals(script, chance, plain) if chance.random() < 0.2 else script
+    script = _about_approvals(script, chance, plain) if chance.random() < 0.2 else script
+    return _with_arrays(script, random.Random(f"arrays of {seed}"), plain)
+
+
+def _with_arrays(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
+    """The script with arrays among its jobs. They are drawn by themselves: the rest of a seed's script is as it
+    was without them."""
+    plain = plainly["submit"]
+    return [
+        (name, {**said, "array": JOB["array"][0] if chance.random() < plain else chance.choice(JOB["array"])})
+        if name == "submit"
+        else (name, said)
+        for name, said in script
+    ]
 
 
 def _about_approvals(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
@@ -51,7 +64,9 @@ def _move(name: str, chance: random.Random, plainly: Mapping[str, float]) -> Mov
     options = MOVES[name]
     plain = plainly.get(name, 0.0)
     return name, {
-        key: values[0] if chance.random() < plain else chance.choice(values) for key, values in options.items()
+        key: values[0] if chance.random() < plain else chance.choice(values)
+        for key, values in options.items()
+        if key != "array"
     }
 
 
