@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, not_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, false, not_, or_, select, update
 
 from broker.core.notices import Notice, Severity
 from broker.store.engine.database import Database
@@ -20,7 +20,8 @@ _MOST_TOGETHER = 50  # notices in one message
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """One notice to one target, the name of a setting. Times are UTC. ``tries``: the number of tries, including a
-    present one; ``next_try``: None if it was delivered or given up; ``error``: why the last try failed."""
+    present one, since it was made or `Outbox.retry`; ``next_try``: None if it was delivered or given up; ``error``: why
+    the last try failed, empty while it is tried again."""
 
     notice: Notice
     target: str
@@ -75,11 +76,11 @@ class Outbox:
             return [_claimed(connection, row, now, hold) for row in rows]
 
     def retry(self, at: datetime, targets: Sequence[str]) -> int:
-        """Have everything to those targets that could not be delivered tried again now, what was given up included;
-        returns how much that is."""
+        """Have everything to those targets that could not be delivered tried again now, as if it were new, what was
+        given up included; returns how much that is. What is being sent now is left alone."""
         with self._database.writing() as connection:
             failed = and_(NOTICE.c.delivered_at.is_(None), NOTICE.c.error != "", NOTICE.c.target.in_(targets))
-            return connection.execute(update(NOTICE).where(failed).values(next_try=to_micros(at))).rowcount
+            return connection.execute(update(NOTICE).where(failed).values(next_try=to_micros(at), tries=0)).rowcount
 
     def delivered(self, dispatch: Dispatch, at: datetime) -> None:
         """It has been sent."""
@@ -94,11 +95,14 @@ class Outbox:
             mine = (*_is(dispatch.notice.key, dispatch.target), NOTICE.c.delivered_at.is_(None))
             connection.execute(update(NOTICE).where(*mine).values(**values))
 
-    def newest(self, limit: int, *, failed: bool) -> list[Dispatch]:
-        """The newest notices, newest first; with ``failed`` those alone whose last try failed."""
+    def newest(self, limit: int, *, failed: bool, targets: Sequence[str] | None = None) -> list[Dispatch]:
+        """The newest notices, newest first; with ``failed`` those alone whose last try failed, or that wait for somebody
+        who is none of ``targets``."""
         query = select(NOTICE).order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target).limit(limit)
         if failed:
-            query = query.where(NOTICE.c.delivered_at.is_(None), NOTICE.c.error != "")
+            wrong = NOTICE.c.error != ""
+            nobodys = false() if targets is None else NOTICE.c.target.not_in(targets)
+            query = query.where(NOTICE.c.delivered_at.is_(None), or_(wrong, nobodys))
         with self._database.reading() as connection:
             return [_dispatch(row._mapping) for row in connection.execute(query)]
 
@@ -138,7 +142,7 @@ def _due(targets: Sequence[str], now: datetime, waits: Mapping[str, datetime]) -
 
 
 def _claimed(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:
-    claimed = {"tries": row.tries + 1, "next_try": to_micros(now + hold)}
+    claimed = {"tries": row.tries + 1, "next_try": to_micros(now + hold), "error": ""}
     connection.execute(update(NOTICE).where(*_is(row.key, row.target)).values(**claimed))
     return _dispatch({**row._mapping, **claimed})
 

@@ -91,3 +91,20 @@ def test_of_many_at_once_each_notice_is_claimed_by_one(store: Store) -> None:
     with ThreadPoolExecutor(4) as pool:
         claimed = [key for keys in pool.map(claim_all, range(4)) for key in keys]
     assert sorted(claimed) == sorted(f"k{n}" for n in range(20))
+
+
+def test_what_is_being_sent_is_not_tried_again_by_another(store: Store) -> None:
+    store.outbox.add(NOTICE, ["ops"], T)
+    dispatch = store.outbox.claim(["ops"], T, MINUTE)
+    assert dispatch is not None
+    store.outbox.failed(dispatch, "answered 503", T + 5 * MINUTE)
+    assert store.outbox.claim(["ops"], T + 5 * MINUTE, 2 * MINUTE) is not None
+    assert store.outbox.retry(T + 6 * MINUTE, ["ops"]) == 0
+    assert store.outbox.claim(["ops"], T + 6 * MINUTE, 2 * MINUTE) is None
+
+
+def test_what_waits_for_a_target_that_is_gone_has_failed(store: Store) -> None:
+    store.outbox.add(NOTICE, ["gone", "ops"], T)
+    assert store.outbox.newest(9, failed=True) == []
+    assert [one.target for one in store.outbox.newest(9, failed=True, targets=["ops"])] == ["gone"]
+    assert len(store.outbox.newest(9, failed=True, targets=[])) == 2

@@ -32,7 +32,7 @@ Targets = Mapping[str, "SecretStr"]
 # Wall clock. Longer than Apprise takes to give up on one address, so that no two processes send the same notice.
 _HOLD = timedelta(minutes=2)
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
-_GIVE_UP_AFTER = timedelta(days=3)
+_MOST_TRIES = 79  # by these pauses, three days of trying
 _MOST_AT_ONCE = 200
 _NOWHERE = logging.NullHandler()
 _MAIL = frozenset({"mailto", "mailtos"})
@@ -73,7 +73,8 @@ def deliver(store: Store, clock: Clock, targets: Targets, routes: Routes | None 
 
     What is due to a target about one incident, and all that had to wait for the end of quiet hours or of a digest, is
     one message. A process that dies between sending and noting it down leaves the notice to be sent again: at least
-    once. What fails is tried again after 30 s, then twice as long each time up to an hour, for three days.
+    once. What fails is tried again after 30 s, then twice as long each time up to an hour, for
+    three days of trying: time in which a notice had to wait, or nobody tried, does not count.
     """
     done: list[Delivery] = []
     routes, hold = routes or {}, _HOLD * clock.scale
@@ -99,7 +100,7 @@ def _note_down(store: Store, clock: Clock, dispatch: Dispatch, error: str) -> De
         store.outbox.delivered(dispatch, now)
         return Delivery(notice.key, notice.title, dispatch.target, "")
     pause = min(_FIRST_PAUSE * 2 ** min(dispatch.tries - 1, 20), _LONGEST_PAUSE)
-    if now - dispatch.made_at >= _GIVE_UP_AFTER * clock.scale:
+    if dispatch.tries >= _MOST_TRIES:
         store.outbox.failed(dispatch, f"{error}; given up", None)
         return Delivery(notice.key, notice.title, dispatch.target, f"{error}; given up")
     store.outbox.failed(dispatch, error, now + pause * clock.scale)

@@ -7,8 +7,8 @@ those, to everybody: nothing is lost for want of a route.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -75,18 +75,16 @@ def _of_its_teams(route: RouteSettings, notice: Notice) -> bool:
 
 
 def _told_until(route: RouteSettings, now: datetime) -> datetime | None:
-    if route.quiet is not None and any(start <= now < end for start, end in _quiet_around(route.quiet, now)):
+    if route.quiet is not None and _is_quiet(route.quiet, now):
         return _EPOCH
     if route.digest is not None:
         return now - (now - _EPOCH) % route.digest
     return None
 
 
-def _quiet_around(quiet: QuietHours, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """The quiet hours that may be now (UTC), by the clocks of their time zone."""
-    zone = ZoneInfo(quiet.timezone)
-    today = now.astimezone(zone).date()
-    for day in (today - timedelta(days=1), today):
-        until = day if quiet.start < quiet.end else day + timedelta(days=1)
-        start = datetime.combine(day, quiet.start, zone)
-        yield start.astimezone(UTC), datetime.combine(until, quiet.end, zone).astimezone(UTC)
+def _is_quiet(quiet: QuietHours, now: datetime) -> bool:
+    """By what the clocks show, so that hours end even where clocks skip their beginning or end."""
+    shown = now.astimezone(ZoneInfo(quiet.timezone)).time()
+    if quiet.start < quiet.end:
+        return quiet.start <= shown < quiet.end
+    return shown >= quiet.start or shown < quiet.end

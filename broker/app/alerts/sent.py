@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.app.alerts import notify
 from broker.app.wiring import Broker
@@ -19,8 +19,16 @@ class Retried:
 
 
 def sent(broker: Broker, *, failed: bool = False, limit: int = 100) -> Sequence[Dispatch]:
-    """Notices to people, newest first; with ``failed`` those alone that could not be delivered yet, or ever."""
-    return broker.store.outbox.newest(limit, failed=failed)
+    """Notices to people, newest first; with ``failed`` those alone that could not be delivered yet, or ever. What waits
+    for somebody who is in the settings no more has that as its error; it is sent once the recipient is there again."""
+    targets = tuple(broker.settings.notify)
+    return [_told(one, targets) for one in broker.store.outbox.newest(limit, failed=failed, targets=targets)]
+
+
+def _told(one: Dispatch, targets: Sequence[str]) -> Dispatch:
+    if one.delivered_at is not None or one.error or one.target in targets:
+        return one
+    return replace(one, error=f"no such recipient: {notify.variable(one.target)} is not set")
 
 
 def retry(broker: Broker) -> Retried:

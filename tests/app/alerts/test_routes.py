@@ -59,10 +59,24 @@ def test_what_no_route_is_about_is_told_to_everybody(tmp_path: Path) -> None:
         (datetime(2026, 11, 22, 6, tzinfo=UTC), False),
         (datetime(2026, 7, 21, 20, tzinfo=UTC), True),  # summer time
         (datetime(2026, 7, 21, 5, tzinfo=UTC), False),
+        (datetime(2026, 11, 21, 12, tzinfo=UTC), False),
     ],
 )
 def test_quiet_hours_are_those_of_their_time_zone(now: datetime, quiet: bool) -> None:
     assert ("ops" in waits({"ops": RouteSettings(quiet=NIGHT)}, now)) is quiet
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "now"),
+    [
+        ("02:30", "06:00", datetime(2026, 3, 29, 1, 10, tzinfo=UTC)),  # 03:10; at 02:00 it was 03:00
+        ("02:30", "03:15", datetime(2026, 3, 29, 1, 10, tzinfo=UTC)),
+        ("22:00", "02:30", datetime(2026, 10, 25, 1, 10, tzinfo=UTC)),  # 02:10 for the second time
+    ],
+)
+def test_quiet_hours_are_quiet_where_clocks_are_changed(start: str, end: str, now: datetime) -> None:
+    quiet = QuietHours.model_validate({"start": start, "end": end, "timezone": "Europe/Berlin"})
+    assert "ops" in waits({"ops": RouteSettings(quiet=quiet)}, now)
 
 
 @given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)))
@@ -160,13 +174,29 @@ def test_what_was_given_up_can_be_tried_again(store: Store, clock: ManualClock, 
     ops = {"ops": settings(tmp_path).notify["ops"]}
     post.down = "the service cannot be reached"
     notify.notify(store, clock, about(), ops)
-    clock.advance(timedelta(days=4))
-    notify.deliver(store, clock, ops)
+    for _ in range(99):
+        clock.advance(HOUR)
+        notify.deliver(store, clock, ops)
     assert store.outbox.newest(9, failed=True)[0].given_up
-    post.down = ""
-    assert notify.deliver(store, clock, ops) == []
     assert store.outbox.retry(clock.now(), ["ops"]) == 1
+    assert [one.ok for one in notify.deliver(store, clock, ops)] == [False]
+    post.down = ""
+    clock.advance(timedelta(minutes=1))
     assert [one.ok for one in notify.deliver(store, clock, ops)] == [True]
+
+
+def test_a_digest_of_a_week_is_tried_more_than_once(
+    store: Store, clock: ManualClock, post: Post, tmp_path: Path
+) -> None:
+    found = settings(tmp_path, ops={"digest": "7d"})
+    ops = {"ops": found.notify["ops"]}
+    store.outbox.add(about(), ops, clock.now())
+    clock.advance(timedelta(days=7))
+    post.down = "the service answered 503"
+    assert [one.ok for one in notify.deliver(store, clock, ops, found.routes)] == [False]
+    post.down = ""
+    clock.advance(timedelta(minutes=1))
+    assert [one.ok for one in notify.deliver(store, clock, ops, found.routes)] == [True]
 
 
 def test_mail_of_one_incident_is_one_thread() -> None:

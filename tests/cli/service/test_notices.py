@@ -33,6 +33,13 @@ def test_what_fails_is_shown_and_can_be_tried_again(gpubroker: Gpubroker, monkey
     assert gpubroker("notices", "retry", "--json").json["retried"] == 1
 
 
+@pytest.mark.usefixtures("waiting")
+def test_what_waits_for_somebody_who_is_gone_is_shown_with_the_reason(gpubroker: Gpubroker) -> None:
+    shown = gpubroker("notices", "list", "--failed").out
+    assert "not yet sent to ops" in shown
+    assert "no such recipient: GPUBROKER_NOTIFY__OPS is not set" in " ".join(shown.split())
+
+
 def test_a_route_to_nobody_is_a_mistake(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUBROKER_ROUTES__OPS__AT_LEAST", "failure")
     found = gpubroker("notices", "list")
