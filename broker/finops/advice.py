@@ -46,12 +46,12 @@ def advice(cells: Month, idle: Iterable[IdleCapacity]) -> list[MonthAdvice]:
 
 
 def _of_waste(cells: Month) -> Iterable[MonthAdvice]:
-    owners: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    owners: defaultdict[tuple[str | None, str | None, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for cell, used in cells.items():
-        sums = owners[cell.owner]
+        owner_of = cell.team, cell.project, cell.owner
         figures = (used.wasted.micros, used.spent.micros, used.wasted_time, used.time)
-        owners[cell.owner] = [one + more for one, more in zip(sums, figures, strict=True)]
-    for owner, (wasted, spent, lost, time) in owners.items():
+        owners[owner_of] = [one + more for one, more in zip(owners[owner_of], figures, strict=True)]
+    for (_, _, owner), (wasted, spent, lost, time) in owners.items():
         yield MonthAdvice(
             AdviceKind.WASTE,
             owner,

@@ -90,10 +90,11 @@ Month = Mapping[Cell, Used]
 def changes(before: Month, after: Month) -> list[Change]:
     """The parts of the change, largest first. They add up exactly to the change of the total."""
     found: list[Change] = []
-    groups: dict[tuple[str, bool], set[Cell]] = {}
+    groups: dict[tuple[str | None, str | None, bool], set[Cell]] = {}
     for cell in {**before, **after}:
-        groups.setdefault((cell.owner, cell.accelerator is not None), set()).add(cell)
-    for (owner, _), cells in groups.items():
+        groups.setdefault((cell.team, cell.project, cell.accelerator is not None), set()).add(cell)
+    for cells in groups.values():
+        owner = next(iter(cells)).owner
         found += _of_group(owner, sorted(cells, key=lambda cell: cell.place), before, after)
     return sorted((one for one in found if one.amount), key=lambda one: (-abs(one.amount.micros), one.owner, one.place))
 

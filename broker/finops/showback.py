@@ -69,7 +69,7 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
     for team, amount in _divided(idle, rules.idle, by_use, bearers, rules.weights, IDLE).items():
         rows[team] = replace(rows.get(team, TeamCost(team)), idle=amount)
     by_cost = {row.team: max(row.own.micros, 0) for row in bearers}
-    for giver in [rows[team] for team in rules.teams if team in rows]:
+    for giver in [rows[team] for team in dict.fromkeys(rules.teams) if team in rows]:
         given = _divided(giver.own, rules.shared, by_cost, bearers, rules.weights, giver.team)
         if giver.team in given:
             continue  # there is nobody to bear it, or it is to stay

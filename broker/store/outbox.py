@@ -96,8 +96,8 @@ class Outbox:
             connection.execute(update(NOTICE).where(*mine).values(**values))
 
     def newest(self, limit: int, *, failed: bool, targets: Sequence[str] | None = None) -> list[Dispatch]:
-        """The newest notices, newest first; with ``failed`` those alone whose last try failed, or that wait for somebody
-        who is none of ``targets``."""
+        """The newest notices, newest first; with ``failed`` those alone whose last try failed, or that wait for a
+        target that is none of ``targets``."""
         query = select(NOTICE).order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target).limit(limit)
         if failed:
             wrong = NOTICE.c.error != ""

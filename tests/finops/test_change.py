@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.values.money import Money
+from broker.finops.advice import AdviceKind, advice
 from broker.finops.change import Cell, Change, Part, Used, changes, total
 from broker.finops.division import shared, whole_parts
 
@@ -53,6 +54,14 @@ def test_the_parts_are_all_of_the_change(before: dict[Cell, Used], after: dict[C
     assert sum((one.amount for one in found), Money.ZERO) == total(after) - total(before)
     assert all(one.amount for one in found)
     assert [abs(one.amount) for one in found] == sorted((abs(one.amount) for one in found), reverse=True)
+
+
+def test_owners_that_read_alike_are_apart() -> None:
+    one, other = (Cell(team, project, "aws", "r1", "H100", "spot") for team, project in (("a / b", None), ("a", "b")))
+    assert one.owner == other.owner
+    assert {found.part for found in changes(of((one, "10", 1)), of((other, "10", 1)))} == {Part.NEW, Part.ENDED}
+    lost = of((one, "10", 1), (other, "30", 1), wasted="5", wasted_hours=0.5)
+    assert [said.cost for said in advice(lost, ()) if said.kind is AdviceKind.WASTE] == [Money.usd(5), Money.usd(5)]
 
 
 @given(months)

@@ -43,6 +43,14 @@ def test_all_rows_are_all_of_it(teams: list[TeamCost], idle: Money, how: Sharing
             assert row.idle == row.shared == Money.ZERO
 
 
+def test_a_team_named_twice_gives_its_cost_once() -> None:
+    how = SharingRules(shared=SharingRule.EVEN, teams=("platform", "platform"))
+    assert {row.team: str(row.total) for row in showback([NLP, PLATFORM], Money.ZERO, how)} == {
+        "nlp": "$79.00",
+        "platform": "$0.00",
+    }
+
+
 def test_apart_is_the_default() -> None:
     rows = showback([NLP, WEB, PLATFORM, UNTAGGED], Money.usd("30"), SharingRules(teams=("platform",)))
     assert told(rows) == {

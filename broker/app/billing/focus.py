@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.app.billing.focus_files import writing
+from broker.app.billing.months import begun
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
@@ -38,13 +39,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     """
     if version not in VERSIONS:
         raise UnknownName("FOCUS version", version, VERSIONS)
-    try:
-        billing = BillingMonth.parse(month)
-    except ValueError as error:
-        raise InvalidInput(f"expected a month such as 2026-11, found {month!r}", where="--month") from error
-    present = BillingMonth.of(broker.clock.now())
-    if billing.start > present.start:
-        raise InvalidInput(f"{billing.name} has not begun", where="--month", hint=f"the month now is {present.name}")
+    billing = begun(broker, month)
     if out.exists() and not replace:
         raise InvalidInput("there is such a file", where=str(out), hint="write to another one, or add --force")
     account = f"gpubroker-{store_id(broker.store)}"

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.billing.budgets import rules_of
+from broker.app.billing.months import begun
 from broker.app.capacity.findings import capacity_findings
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
@@ -101,14 +101,7 @@ class MonthReview:
 
 def review(broker: Broker, month: str) -> MonthReview:
     """The review of a month (``2026-11``, UTC). Raises `InvalidInput` for what is no month, or none that has begun."""
-    try:
-        wanted = BillingMonth.parse(month)
-    except ValueError as error:
-        raise InvalidInput(f"expected a month such as 2026-11, found {month!r}", where="--month") from error
-    now = broker.clock.now()
-    if wanted.start > now:
-        present = BillingMonth.of(now).name
-        raise InvalidInput(f"{wanted.name} has not begun", where="--month", hint=f"the month now is {present}")
+    wanted, now = begun(broker, month), broker.clock.now()
     earlier, end = wanted.before, min(wanted.end, now)
     until = earlier.end if now >= wanted.end else min(earlier.start + (end - wanted.start), earlier.end)
     specs = [(rule.spec, rule.config.amount) for rule in rules_of(broker.policy()) if rule.spec.period == "month"]

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from broker.app.billing.months import begun, month_of
 from broker.app.billing.report import spend
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
+from broker.finops.change import NOBODY
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
 from broker.finops.showback import SharingRule, SharingRules, TeamCost, showback
@@ -46,22 +48,11 @@ class Chargeback:
     since: Sequence[Correction]
 
 
-def month_of(text: str) -> BillingMonth:
-    """The month of ``2026-11``. Raises `InvalidInput`."""
-    try:
-        return BillingMonth.parse(text)
-    except ValueError as error:
-        raise InvalidInput(f"expected a month such as 2026-11, found {text!r}", where="--month") from error
-
-
 def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:
     """What each team's use of the month cost. Raises `InvalidInput` for a month that has not begun, and for rules that
     say nothing."""
     _check(rules)
-    wanted, now = month_of(month), broker.clock.now()
-    if wanted.start > now:
-        present = BillingMonth.of(now).name
-        raise InvalidInput(f"{wanted.name} has not begun", where="--month", hint=f"the month now is {present}")
+    wanted, now = begun(broker, month), broker.clock.now()
     end = min(wanted.end, now)
     holdings = _holdings(broker)
     with broker.store.reading() as look:
@@ -167,5 +158,7 @@ def _check(rules: SharingRules) -> None:
         raise InvalidInput("a weight is negative", where="--fixed", hint="weights are whole numbers from 0")
     if rules.shared is not SharingRule.SEPARATE and not rules.teams:
         raise InvalidInput("no team is named whose cost is shared", where="--shared", hint="add --shared-team platform")
+    if NOBODY in rules.weights:
+        raise InvalidInput(f"{NOBODY} is no team, and bears nothing", where="--fixed", hint="name teams: nlp=60,web=40")
     if both := sorted(set(rules.weights) & set(rules.teams)):
         raise InvalidInput(f"{both[0]} cannot both give its cost away and bear some", where="--fixed")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 
 from broker.ledger.sums import amount_before
 
@@ -34,8 +34,11 @@ class BillingMonth:
 
     @classmethod
     def parse(cls, text: str) -> BillingMonth:
-        """The month of ``2026-11``. Raises ValueError."""
-        return cls.of(datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC))
+        """The month of ``2026-11``. Raises ValueError, also for one next to which the calendar has none."""
+        start = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+        if not MINYEAR < start.year < MAXYEAR:
+            raise ValueError(f"{text} is at the end of the calendar")
+        return cls.of(start)
 
     @property
     def name(self) -> str:

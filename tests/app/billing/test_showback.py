@@ -136,6 +136,7 @@ def test_an_open_month_has_no_statement(broker: Broker) -> None:
         SharingRules(SharingRule.FIXED),
         SharingRules(SharingRule.FIXED, weights={"nlp": 0}),
         SharingRules(SharingRule.FIXED, weights={"nlp": 2, "web": -1}),
+        SharingRules(SharingRule.FIXED, weights={"nlp": 1, NOBODY: 1}),
         SharingRules(shared=SharingRule.EVEN),
         SharingRules(SharingRule.FIXED, SharingRule.EVEN, ("nlp",), {"nlp": 1}),
     ],
