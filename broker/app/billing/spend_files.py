@@ -1,5 +1,9 @@
 """A spending report as a file: CSV, or Parquet with the extra ``parquet``. A column for each dimension, then money
-(USD, decimal), hours and counts."""
+(USD, decimal), hours and counts.
+
+People open CSV in spreadsheets, which calculate text that begins like a formula: names of places come from providers,
+names of users from their machines. Such text gets an apostrophe before it; amounts, negative ones too, stay numbers.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from broker.core.errors import InvalidInput
 _MONEY = ("cash", "amortised", "sandbox", "held")
 _HOURS = ("gpu_hours", "machine_hours")
 _COUNTS = ("attempts", "jobs")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) -> None:
@@ -28,7 +33,7 @@ def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) 
         with drafted(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(header)
-            lines.writerows(_cells(row) for row in rows)
+            lines.writerows(map(_as_text, _cells(row)) for row in rows)
         return
     arrow, parquet = load_parquet()
     kinds = [
@@ -41,6 +46,10 @@ def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) 
     arrays = [arrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
     with drafted(out) as draft:
         parquet.write_table(arrow.table(arrays, names=header), draft)
+
+
+def _as_text(cell: str | Decimal | float | int) -> str | Decimal | float | int:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _cells(row: SpendRow) -> list[str | Decimal | float | int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -112,6 +113,14 @@ def test_files_have_every_row(broker: Broker, tmp_path: Path, ending: str) -> No
     assert out.stat().st_mode & 0o777 == 0o600
     with pytest.raises(InvalidInput, match="the file exists already"):
         write_spend(out, ["team", "user"], rows)
+
+
+def test_no_name_is_a_formula_and_amounts_stay_numbers(broker: Broker, tmp_path: Path) -> None:
+    given, out = spend(broker, "team,user")[0], tmp_path / "spend.csv"
+    row = replace(given, values=("=HYPERLINK(1)", "-ann"), cash=Money.usd("-1.50"))
+    write_spend(out, ["team", "user"], [row])
+    (found,) = csv.DictReader(out.read_text().splitlines())
+    assert (found["team"], found["user"], Decimal(found["cash"])) == ("'=HYPERLINK(1)", "'-ann", Decimal("-1.5"))
 
 
 def test_every_dimension_can_stand_with_every_other(broker: Broker) -> None:
