@@ -28,6 +28,7 @@ from broker.store.jobs.journal import StoreReading, StoreWriting
 
 log = logging.getLogger(__name__)
 
+_NEWEST = 20  # decisions of a job that are read first: those about its open request are seldom older
 _NO_LONGER_ASKED = "no rule in force asks for it any more"
 
 
@@ -53,8 +54,13 @@ class Reevaluation:
 def last_judged(look: StoreReading, view: JobView) -> Decision | None:
     """The newest recorded decision about the job's open request; None if there is none. Decisions about other actions
     of the job, such as a stop or a move meanwhile, do not count."""
-    asked = view.asked
-    return next((one for one in look.decisions(job_id=view.id) if asked is not None and is_of(one, asked)), None)
+    if view.asked is None:
+        return None
+    for limit in (_NEWEST, None):
+        for one in look.decisions(job_id=view.id, limit=limit):
+            if is_of(one, view.asked):
+                return one
+    return None
 
 
 def reevaluated(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Reevaluation | None:

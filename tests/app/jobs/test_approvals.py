@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.approval_reevaluation import last_judged
 from broker.app.jobs.approvals import ApprovalState, GrantRequest
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
@@ -111,6 +113,16 @@ class TestSubmission:
         assert (given.by, given.note, given.rules) == ("bob", "agreed", ("big",))
         with broker.store.reading() as look:
             assert [one.answer for one in reversed(look.decisions(job_id=view.id))] == [Answer.ASK, Answer.ALLOW]
+
+    def test_its_record_is_found_behind_any_number_of_others(self, broker: Broker) -> None:
+        view = start(broker)
+        with broker.store.reading() as look:
+            asked_for = last_judged(look, view)
+        assert asked_for is not None
+        with broker.store.writing() as tx:
+            for _ in range(25):
+                tx.record(replace(asked_for, seen={}))
+            assert last_judged(tx, view) == asked_for
 
     def test_refused_it_ends_and_gives_the_money_back(self, broker: Broker) -> None:
         view = start(broker)
