@@ -70,11 +70,12 @@ def wanted_rows(
 
 
 def rows(offers: Iterable[Offer], now: datetime) -> list[ListedOffer]:
-    """Every offer as a row. Spot discounts are computed from these offers only."""
+    """Every offer as a row. Spot discounts are computed from these offers only, without prices in doubt."""
     listed = list(offers)
     on_demand: dict[tuple[object, ...], Money] = {}
     for offer in listed:
-        if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and offer.price.micros > 0:
+        believed = offer.price is not None and offer.price.micros > 0 and offer.doubt is None
+        if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and believed:
             key = _same(offer)
             on_demand[key] = min(on_demand.get(key, offer.price), offer.price)
     return [_row(offer, on_demand, now) for offer in listed]
@@ -86,7 +87,7 @@ def _same(offer: Offer) -> tuple[object, ...]:
 
 def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> ListedOffer:
     discount = None
-    if offer.capacity_type is CapacityType.SPOT and offer.price is not None:
+    if offer.capacity_type is CapacityType.SPOT and offer.price is not None and offer.doubt is None:
         undiscounted = on_demand.get(_same(offer))
         discount = None if undiscounted is None else 1 - offer.price.micros / undiscounted.micros
     age = now - offer.as_of

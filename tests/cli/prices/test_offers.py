@@ -17,7 +17,7 @@ from broker.app.results.offers import OfferResult
 from broker.cli.prices import offer_groups, risk_view
 from broker.cli.prices import offer_view as view
 from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
 from broker.core.values.money import Money
 from broker.placement.pricing.hazard import HazardBasis, ObservedTime, Risk
 
@@ -38,6 +38,17 @@ def offer(price: str | None = "8", **changed: Any) -> Offer:
         "availability": Availability.AVAILABLE,
     }  # fmt: skip
     return Offer(**(fields | changed))
+
+
+def test_a_price_in_doubt_has_no_discount_and_gives_none() -> None:
+    spot = {"capacity_type": CapacityType.SPOT, "source": "spot"}
+    there = [
+        offer("8"),
+        offer("1", doubt=Doubt.TOO_HIGH),
+        offer("2", **spot),
+        offer("40", doubt=Doubt.TOO_HIGH, **spot),
+    ]
+    assert [row.discount for row in offer_rows.rows(there, NOW)] == [None, None, 0.75, None]
 
 
 def offers_of(gpubroker: Any, *arguments: str) -> list[Any]:
