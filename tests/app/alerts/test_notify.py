@@ -22,7 +22,6 @@ from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice, Severity
 from broker.core.values.clock import ManualClock, ScaledClock
 from broker.store import Store, open_store
-from tests.empty_store import empty_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOTICE = Notice("budget/nlp/80%", "80 % of nlp is spent", "spent $80 of $100", Severity.WARNING)
@@ -67,13 +66,6 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(NOW)
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
-    store = open_store(empty_store(tmp_path / "store.db"), clock=clock)
-    yield store
-    store.close()
 
 
 def unreachable() -> SecretStr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -118,13 +117,6 @@ def post(monkeypatch: pytest.MonkeyPatch) -> Post:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(NOON)
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
-    made = open_store(empty_store(tmp_path / "store.db"), clock=clock)
-    yield made
-    made.close()
 
 
 def test_a_digest_is_one_message_and_failures_do_not_wait(
