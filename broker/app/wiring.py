@@ -56,9 +56,10 @@ class OpenCatalogue(Protocol):
 class Registries:
     """The plugged-in implementations.
 
-    ``providers`` and ``engines``: name → ``module:attribute``. ``local_providers``: providers that need no network and
-    fill an empty store. ``command``: starts this program again, for the background reconciler. ``policy_schema``: the
-    JSON Schema of policy files. ``*_extras``: the optional install that a name needs.
+    ``providers`` and ``engines``: name → ``module:attribute``. ``local_providers``: providers that need no network:
+    they fill an empty store, are not watched for stale prices, and their rows are not compared with the market.
+    ``command``: starts this program again, for the background reconciler. ``policy_schema``: the JSON Schema of policy
+    files. ``*_extras``: the optional install that a name needs.
     """
 
     providers: Registry

@@ -20,6 +20,7 @@ from tests.contracts.provider_contract import NOW, poll
 
 CLOCK = ManualClock(NOW)
 WITHOUT_NETWORK = ("owned", "pricebook", "sandbox")  # they ask no service, and offer something without settings
+WITHOUT_NETWORK_AND_ROWS = ("slurm",)  # they ask no service, and offer nothing without settings or programs
 
 
 def test_the_readme_names_every_provider() -> None:
@@ -38,7 +39,7 @@ def test_what_needs_no_network_offers_something_without_settings(name: str) -> N
     assert poll(build(name, clock=CLOCK))
 
 
-@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {*WITHOUT_NETWORK, "slurm"}))
+@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {*WITHOUT_NETWORK, *WITHOUT_NETWORK_AND_ROWS}))
 def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -> None:
     provider = build(name, clock=CLOCK)
     setup = getattr(provider, "describe_setup", None) or import_module(type(provider).__module__).describe_setup
