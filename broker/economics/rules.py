@@ -49,9 +49,6 @@ class RulesOfThumb:
     bursty_above_peak_to_baseline: float = 1.5
     buy_for_months: float = 18
     quoted_cluster_usd_per_gpu_hour: tuple[float, float] = (8, 15)
-    # Discounts on the on-demand price, where no live price is known
-    reserved_discount: tuple[float, float] = (0.30, 0.60)  # one to three years
-    spot_discount: tuple[float, float] = (0.60, 0.90)  # with 30 s to 2 min of notice
     # Quoted utilisation at which owning beats an API
     quoted_api_break_even: tuple[tuple[str, float], ...] = (("a 7B model", 0.50), ("a 13B model", 0.10))
     quoted_within: float = 1 / 3  # a quoted figure holds when the arithmetic comes so near, of the figure

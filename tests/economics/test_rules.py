@@ -13,9 +13,10 @@ from broker.economics.rules import DEFAULTS, RulesOfThumb, replaced
 
 
 def test_some_are_replaced_and_the_rest_stays() -> None:
-    own = replaced({"memory_headroom": 0.15, "gpus_per_node": 4, "reserved_discount": [0.2, 0.5]})
-    assert (own.memory_headroom, own.gpus_per_node, own.reserved_discount) == (0.15, 4, (0.2, 0.5))
-    kept = {f.name for f in fields(RulesOfThumb)} - {"memory_headroom", "gpus_per_node", "reserved_discount"}
+    given = {"memory_headroom": 0.15, "gpus_per_node": 4, "quoted_cluster_usd_per_gpu_hour": [6, 9]}
+    own = replaced(given)
+    assert (own.memory_headroom, own.gpus_per_node, own.quoted_cluster_usd_per_gpu_hour) == (0.15, 4, (6, 9))
+    kept = {f.name for f in fields(RulesOfThumb)} - given.keys()
     assert all(getattr(own, name) == getattr(DEFAULTS, name) for name in kept)
     assert replaced({}) == DEFAULTS
 
@@ -43,9 +44,9 @@ def test_an_unknown_name_is_told_with_what_was_meant() -> None:
         ("memory_headroom", True),
         ("memory_headroom", float("nan")),
         ("gpus_per_node", 7.5),
-        ("reserved_discount", 0.3),
-        ("reserved_discount", [0.3]),
-        ("reserved_discount", [0.3, "half"]),
+        ("quoted_cluster_usd_per_gpu_hour", 0.3),
+        ("quoted_cluster_usd_per_gpu_hour", [0.3]),
+        ("quoted_cluster_usd_per_gpu_hour", [0.3, "half"]),
         ("grades", [["A", 0.9]]),
     ],
 )
