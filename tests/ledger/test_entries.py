@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import Account, Balance, Entry, Movement, Sum, Tags, balances, faults, move, movements
+from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Sum, Tags, balances, faults, move, movements
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 COVERS_FOR = timedelta(hours=1)
@@ -167,3 +167,9 @@ def test_a_date_moves_no_money() -> None:
     for amount in (Money(5), Money(-5)):
         with pytest.raises(ValueError, match="makes no sense"):
             move(Movement.DATE, amount, **about)
+
+
+def test_a_balance_is_the_same_whenever_its_hold_was_dated() -> None:
+    dates = Dates(AT, AT + COVERS_FOR, Money(1))
+    assert Balance(held=Money(5), dates=dates) == Balance(held=Money(5))
+    assert {entry.note for entry in moved(Movement.HOLD, Money(1), kind=MoneyKind.CASH)} == {""}

@@ -16,7 +16,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, balances, faults, move
 from broker.reconciler.loop import release_all
-from broker.reconciler.settlement.settlement import LATE, Settled, settle
+from broker.reconciler.settlement.settlement import Settled, settle
 from broker.store import Store
 from tests.billing import one_by_one
 from tests.reconciler.rehearsal import MINUTE
@@ -97,7 +97,7 @@ def test_egress_that_was_given_back_stays_given_back() -> None:
     assert settled(replace(view, attempts=(refused,)), entries, after, hours=2).entries == []
 
 
-@pytest.mark.parametrize(("after", "seen"), [(LATE - MINUTE, True), (LATE, False)])
+@pytest.mark.parametrize(("after", "seen"), [(24 * HOUR - MINUTE, True), (24 * HOUR, False)])
 def test_a_price_known_late_counts_until_a_day_after_the_end_or_until_the_job_closes(
     store: Store, clock: ManualClock, after: timedelta, seen: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -29,6 +30,9 @@ def test_a_job_and_its_placement_tell_what_they_are() -> None:
     assert (facts[Aspect.PRICE_PER_GPU], facts[Aspect.RATE]) == (625_000, 5_000_000)
     assert (facts[Aspect.DATA_LOCATION], facts[Aspect.SENSITIVE_DATA]) == (JOB.data.location, JOB.data.sensitive)
     assert Aspect.ATTEMPTS not in facts
+    assert facts[Aspect.EXPECTED_HOURS] is None
+    long = replace(placement(), duration=timedelta(minutes=90))
+    assert {one.aspect: one.value for one in known_of(JOB, long)}[Aspect.EXPECTED_HOURS] == 1.5
 
 
 @pytest.mark.parametrize(("price", "count"), [(None, 8), (Money.usd(5), 0), (None, 0)])

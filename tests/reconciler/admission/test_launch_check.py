@@ -193,6 +193,43 @@ def test_a_deadline_that_has_passed_keeps_no_launch_back(store: Store, clock: Ma
     assert check(view, attempt) is Ruling.LAUNCH
 
 
+def test_machines_that_others_have_meanwhile_are_not_free(stage: Stage) -> None:
+    """Of the only one, its own request takes nothing."""
+    check = check_of(stage)
+    view, attempt = requested(stage)
+    stage.offers = [replace(one, slots=1) for one in stage.offers]
+    stage.clock.advance(2 * MINUTE)
+    assert check(view, attempt) is Ruling.LAUNCH
+    with stage.store.writing() as tx:
+        other = ev.Submitted(job=view.job, user="bob", max_duration_seconds=36000)
+        tx.append("j-9", [(None, other), (1, launch_request("j-9", 1, attempt.placement))], stage.clock.now())
+    stage.clock.advance(2 * MINUTE)
+    found = check(view, attempt)
+    assert isinstance(found, Objection)
+    assert found.cause is Cause.REQUEST_EXPIRED
+    assert "too_few_machines" in str(found)
+
+
+def test_only_the_work_that_is_left_is_judged(stage: Stage) -> None:
+    """Of two hours, one and a half are in the checkpoint; the first machine is not known to be gone."""
+    (first,) = decisions(stage)
+    attempt = requested(stage)[1]
+    begun = ev.Launched(handle="h"), ev.MachineUp(since=stage.clock.now()), ev.Claimed(host="n")
+    ran = ev.Restored(checkpoint=None), ev.CommandStarted()
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(1, one) for one in (*begun, *ran)], stage.clock.now())
+    stage.clock.advance(90 * MINUTE)
+    saved = ev.CheckpointSaved(checkpoint="c-1"), ev.AttemptEnded(cause=Cause.PREEMPTED)
+    with stage.store.writing() as tx:
+        again = launch_request("j-1", 2, attempt.placement)
+        tx.append("j-1", [*((1, one) for one in saved), (2, again)], stage.clock.now())
+    view = stage.view
+    assert check_of(stage)(view, view.attempts[1]) is Ruling.LAUNCH
+    last = decisions(stage)[0]
+    assert (last.seen["offers_seen"], last.attempt) == (1, 2)
+    assert (first.action, last.seen["expected_cost"]) == (ActionKind.LAUNCH, "0.600317"), "half an hour, and a start"
+
+
 def test_the_money_is_dated_from_the_launch_on(stage: Stage) -> None:
     """$100 at $1 an hour and 24 hours at most: held from now to a day from now, not from the request on."""
     stage.clock.advance(10 * MINUTE)

@@ -116,12 +116,12 @@ class Scene(StoredJob):
 
     def place(self, now: datetime = NOW) -> ControllerResult:
         policy: Any = self.policy
-
+        about = JobContext(self.view, now)
+        markets = {about.view.job.name: self.market()}
         placing = Placing(
-            self.store, lambda job: self.market(), lambda: policy,
+            self.store, lambda job: markets[job.name], lambda: policy,
             refused=lambda view: self.turned_away.append(view.id), **self.options,
         )  # fmt: skip
-        about = JobContext(self.view, now)
         assert placing.goes_by(about) is True
         return placing.reconcile(about)
 

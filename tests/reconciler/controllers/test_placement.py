@@ -167,6 +167,31 @@ def test_a_deadline_that_cannot_be_met_is_told_once_and_the_job_goes_on(scene: S
     assert scene.view.attempt_count == 2
 
 
+def test_of_a_single_place_that_is_late_the_end_is_told(scene: Scene) -> None:
+    job = Job(name="j", run="x", work=Work(duration=2 * HOUR), deadline=timedelta(minutes=90))
+    scene.offers = scene.offers[:1]
+    scene.submit(job=job, deadline=NOW + 1.5 * HOUR)
+    assert scene.place() == ANEW
+    assert isinstance(scene.said()[0], ev.DeadlineAtRisk)
+
+
+def test_only_the_work_that_is_left_is_planned(scene: Scene) -> None:
+    """Of two hours, one and a half are in the checkpoint."""
+    scene.submit()
+    scene.place()
+    first = scene.view.attempts[0].placement
+    up = (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, ev.Claimed(host="n"))
+    scene.append(*up, (1, ev.Restored(checkpoint=None)), (1, ev.CommandStarted()))
+    with scene.store.writing() as tx:
+        saved = (1, ev.CheckpointSaved(checkpoint="c-7")), (1, ev.AttemptEnded(cause=Cause.PREEMPTED))
+        tx.append("j-1", [*saved, (1, ev.MachineGone(gone_at=NOW + 1.5 * HOUR))], NOW + 1.5 * HOUR)
+    scene.place(NOW + 1.5 * HOUR)
+    second = scene.view.attempts[1].placement
+    assert first.duration is not None
+    assert second.duration is not None
+    assert abs(first.duration - second.duration - 1.5 * HOUR) < timedelta(seconds=1), "but for interruptions"
+
+
 def launch_was_refused(scene: Scene, number: int, evidence: str) -> None:
     scene.append((number, ev.AttemptEnded(cause=Cause.LAUNCH_REFUSED, evidence=evidence)))
 

@@ -154,13 +154,13 @@ def test_the_wait_is_reckoned_from_the_end_of_the_last_attempt(scene: Scene) -> 
     scene.submit()
     scene.place()
     scene.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
-    ended = NOW + 5 * HOUR
+    ended = NOW + HOUR / 2
     with scene.store.writing() as tx:
         over = (1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=ended))
         tx.append("j-1", over, ended)
     occupied(scene)
-    scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR)
-    assert scene.place(ended - 5 * HOUR + MINUTE) == LATER
+    scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR - MINUTE)
+    assert scene.place(ended + MINUTE) == LATER
     assert isinstance(scene.said()[-1], ev.NothingFeasible)
 
 
@@ -184,3 +184,15 @@ def test_whose_turn_it_is_goes_there_though_no_place_meets_the_deadline(scene: S
     assert isinstance(risk, ev.DeadlineAtRisk)
     assert isinstance(request, ev.LaunchRequested)
     assert (request.placement.offer.zone, request.why) == ("b", "its turn in the queue")
+
+
+def test_a_turn_on_machines_that_would_be_late_is_passed_up_where_others_are_in_time(scene: Scene) -> None:
+    """The interruptions that are expected there make two hours longer."""
+    job = Job(name="j", run="x", work=Work(duration=2 * HOUR), deadline=3 * HOUR)
+    scene.offers[1] = replace(scene.offers[1], capacity_type=CapacityType.SPOT, interruption_rate=1.0)
+    scene.submit(job=job, deadline=NOW + 3 * HOUR)
+    scene.options["lot"] = lambda view, now: Lot(first=scene.offers[1].id)
+    scene.place()
+    (request,) = scene.said()
+    assert isinstance(request, ev.LaunchRequested)
+    assert (request.placement.offer.zone, request.why) == ("a", "")

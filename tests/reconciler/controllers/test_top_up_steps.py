@@ -18,7 +18,7 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import HoldTrigger, MoreMoneyDenied
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.policy import ActionKind, Answer, Source, Verdict
 from broker.core.ports import BudgetSpec
@@ -26,6 +26,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
 from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.meter import Meter
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.controllers.placement import hold_entries, launch_request
@@ -187,6 +188,23 @@ def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(
     assert job.looked() == AtRest(NOW + 5 * MINUTE)
     monkeypatch.undo()
     assert isinstance(job.said()[-1], ev.ApprovalRefused)
+
+
+def test_what_was_given_before_is_no_refusal(job: TopUpSteps) -> None:
+    job.policy = Says(says={"a": Answer.ASK})
+    job.runs(burning(12))
+    job.append((None, ev.ApprovalAsked(extension=True)), (None, ev.ApprovalGiven(by="olga")))
+    job.looked()
+    assert [type(one) for one in job.said()] == [ev.ApprovalAsked, ev.ApprovalGiven, ev.ApprovalAsked]
+
+
+def test_what_is_left_lasts_from_when_the_meter_was_read(job: TopUpSteps) -> None:
+    """The money for an hour, of which none was used for the first fifty minutes."""
+    job.runs(burning(180, money=60), capacity=CapacityType.SPOT)
+    later = NOW + 50 * MINUTE
+    with job.store.writing() as tx:
+        tx.keep_meters({"j-1": {1: Meter.new(later, RATE)}})
+    assert job.looked(later) == AtRest(later + MINUTE)
 
 
 def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job: TopUpSteps) -> None:

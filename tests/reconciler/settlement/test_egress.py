@@ -60,6 +60,7 @@ def test_it_is_spent_when_the_machine_is_up_and_once_for_each_start(stage: Stage
     (entry,) = moved(stage)
     assert entry.covers_from == entry.covers_to == stage.attempt(1).up_since
     assert (entry.tags.attempt, entry.tags.provider, entry.note) == (1, "stage", "data egress")
+    assert entry.movement_id.startswith("j-1/1/egress/"), "as every store keeps it"
     stage.restart()
     stage.pass_time(HOUR, times=2)
     stage.store.rebuild()

@@ -83,6 +83,26 @@ def test_each_job_keeps_the_dates_of_its_own_hold(store: Store) -> None:
         assert look.balance("j2") == {MoneyKind.CASH: Balance(Money(-26), Money(17), Money(9))}
 
 
+@pytest.mark.parametrize("at_once", [None, 2])
+def test_what_several_jobs_hold_is_read_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at_once: int | None
+) -> None:
+    for number in range(6):
+        post(store, moved(Movement.HOLD, 10 + number, job=f"j{number}"))
+    post(store, moved(Movement.HOLD, 3, job="j1", money=MoneyKind.SANDBOX))
+    if at_once is not None:
+        monkeypatch.setattr(ledger, "_JOBS_AT_ONCE", at_once)
+    some = ["j5", "j1", "j0", "gone", "j3"]
+    with store.reading() as look:
+        found = look.balances(some)
+        assert found == {job: look.balance(job) for job in some if job != "gone"}
+        assert {kind: one.held for kind, one in found["j1"].items()} == {
+            MoneyKind.CASH: Money(11),
+            MoneyKind.SANDBOX: Money(3),
+        }
+        assert look.balances([]) == {}
+
+
 def test_a_hold_that_came_to_nothing_leaves_no_dates_to_the_next(store: Store) -> None:
     again = moved(Movement.HOLD, 100, (0, 9)), moved(Movement.RELEASE, 100), moved(Movement.HOLD, 36, (0, 2))
     post(store, *again)
