@@ -165,5 +165,6 @@ def _declares(node: cst.CSTNode) -> bool:
     if not isinstance(statement, cst.Assign):
         return False
     (target, *_) = statement.targets
-    names_a_type = m.matches(statement.value, m.Subscript() | m.BinaryOperation(operator=m.BitOr()))
+    types = m.Subscript() | m.BinaryOperation(operator=m.BitOr()) | m.Call(m.Name("TypeVar"))
+    names_a_type = m.matches(statement.value, types)
     return names_a_type or (isinstance(target.target, cst.Name) and target.target.value in _SETTINGS)

@@ -65,6 +65,7 @@ def check_of(stage: Stage, validity: Validity | None = None) -> Rejudging:
 
 
 def test_a_sandbox_that_runs_faster_has_both_times_scaled() -> None:
+    assert Validity() == Validity(MINUTE, 20 * MINUTE)
     assert Validity(MINUTE, 20 * MINUTE).scaled(3) == Validity(3 * MINUTE, 60 * MINUTE)
 
 
