@@ -2,7 +2,8 @@
 
 The header names the columns, in any order; other columns are ignored::
 
-key,starts,ends,amount,provider,line,estimated train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,gpu,no
+    key,starts,ends,amount,provider,line,estimated
+    train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,gpu,no
 
 ``key``: the attempt's key, by which machines are named and tagged; empty for a charge of no attempt. ``starts`` and
 ``ends``: ISO 8601, UTC without a zone; or one column ``day``. ``amount``: USD, negative for credits. ``provider``: may
@@ -15,7 +16,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def _charge(row: Mapping[str, str], provider: str) -> Charge:
         raise ValueError(f"provider is {whose!r}; expected {provider!r}, as --provider says")
     if row.get("day"):
         starts = _moment("day", row["day"][:10])
+        if starts.date() == date.max:
+            raise ValueError(f"day is {row['day']!r}; expected one such as 2026-11-01")
         ends = starts + timedelta(days=1)
     else:
         starts, ends = _moment("starts", row.get("starts", "")), _moment("ends", row.get("ends", ""))
@@ -97,9 +100,9 @@ def _charge(row: Mapping[str, str], provider: str) -> Charge:
 def _moment(name: str, text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ValueError(f"{name} is {text!r}; expected a time such as 2026-11-01T10:00Z") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _amount(text: str) -> Money:

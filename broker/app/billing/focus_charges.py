@@ -32,6 +32,8 @@ _READ = {*_ALWAYS, *_PROVIDER, "ResourceId", "ResourceName", "Tags"}
 _KEY = re.compile(r"[A-Za-z0-9][\w.-]*-\d+")
 _AT_ONCE = 10_000  # rows of Parquet
 _MICROS = Decimal(10) ** 6
+_SHORTEST = timedelta(microseconds=1)
+_LAST = datetime.max.replace(tzinfo=UTC) - _SHORTEST
 _NOTHING = {"", "NULL", "null", "None"}
 
 # The names of large providers in their files, and their names here.
@@ -149,11 +151,11 @@ def _key(row: Mapping[str, Any]) -> str:
 
 def _tags(value: Any) -> Mapping[str, Any]:
     """Tags as a document, or as pairs (Parquet's maps)."""
-    if isinstance(value, (list, dict)):
-        return dict(value)
     try:
+        if isinstance(value, (list, dict)):
+            return dict(value)
         found = json.loads(_text(value) or "{}")
-    except ValueError:
+    except (ValueError, TypeError):
         return {}  # unreadable tags identify no attempt
     return found if isinstance(found, dict) else {}
 
@@ -169,18 +171,21 @@ def _stretch(row: Mapping[str, Any], where: str) -> _Stretch:
     if not amount.is_finite() or abs(amount) > MOST_CHARGED:
         raise InvalidInput(f"BilledCost is {row['BilledCost']!r}; expected an amount in USD", where=where)
     starts, ends = (_moment(row, column, where) for column in ("ChargePeriodStart", "ChargePeriodEnd"))
-    return _Stretch(starts, max(ends, starts + timedelta(microseconds=1)), amount)
+    return _Stretch(starts, max(ends, starts + _SHORTEST), amount)
 
 
 def _moment(row: Mapping[str, Any], column: str, where: str) -> datetime:
     value = row[column]
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(_text(value))
-    except ValueError:
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        if found > _LAST:
+            raise ValueError
+        return found
+    except (ValueError, OverflowError):
         raise InvalidInput(
             f"{column} is {value!r}; expected a time such as 2026-11-01T00:00:00Z", where=where
         ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _text(value: Any) -> str:

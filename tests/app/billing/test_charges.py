@@ -281,6 +281,8 @@ def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path
         (["key,day,amount", 'a-1,2026-11-01,"12,34"'], "amount is '12,34'"),  # a decimal comma is no $1,234
         (["key,day,amount", 'a-1,2026-11-01,"1,23,456"'], "amount is '1,23,456'"),
         (["key,starts,ends,amount", "a-1,2026-11-02,2026-11-01,1"], "an end after the start"),
+        (["key,day,amount", "a-1,9999-12-31,1"], "line 2: day is '9999-12-31'"),
+        (["key,starts,ends,amount", "a-1,0001-01-01T00:00+05:00,2026-11-02,1"], "line 2: starts is '0001-01-01"),
         (["key,day,amount,estimated", "a-1,2026-11-01,1,perhaps"], "expected yes or no"),
         (["key,day,amount,provider", "a-1,2026-11-01,1,acme"], "provider is 'acme'; expected 'mute'"),
         (["key,day,amount"], "holds no charges"),

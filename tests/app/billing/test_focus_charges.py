@@ -66,6 +66,8 @@ def test_what_touches_is_one_charge_and_what_does_not_is_another(tmp_path: Path)
         ("x,USD,2026-09-01,2026-09-02,aws,,", "focus.csv:2: BilledCost is 'x'"),
         ("1e999999,USD,2026-09-01,2026-09-02,aws,,", "focus.csv:2: BilledCost is '1e999999'"),
         ("1,USD,Monday,2026-09-02,aws,,", "focus.csv:2: ChargePeriodStart is 'Monday'"),
+        ("1,USD,0001-01-01T00:00+05:00,2026-09-02,aws,,", "focus.csv:2: ChargePeriodStart is '0001-01-01"),
+        ("1,USD,2026-09-01,9999-12-31T23:59:59.999999Z,aws,,", "focus.csv:2: ChargePeriodEnd is '9999-12-31"),
         ("1,USD,2026-09-01,2026-09-02,NULL,,", "focus.csv:2: names no provider"),
     ],
 )
