@@ -32,9 +32,10 @@ def listing(
     user: str | None = None,
     team: str | None = None,
     limit: int | None = None,
+    array: str | None = None,
 ) -> JobList:
-    """The jobs that match all criteria, newest first. ``limit``: None: all."""
-    found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
+    """As `jobs.search`."""
+    found = jobs.search(broker, states=states, user=user, team=team, limit=limit, array=array)
     billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
     return JobList.of(billed, found.unreadable, broker.clock.now())
 

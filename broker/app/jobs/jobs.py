@@ -64,6 +64,25 @@ def find(broker: Broker, reference: str) -> JobView:
     raise UnknownName("job", reference, known)
 
 
+def find_single(broker: Broker, reference: str) -> JobView:
+    """As `find`, for what an array has none of: attempts, output, results. Raises also `InvalidInput` for an array."""
+    view = find(broker, reference)
+    if view.job.array is not None:
+        raise InvalidInput(
+            f"{view.id} is an array: each of its tasks has attempts, output and results of its own",
+            hint=f"name a task, such as {view.id}-0; `gpubroker jobs list --array {view.id}` lists them",
+        )
+    return view
+
+
+def find_array(broker: Broker, reference: str) -> JobView:
+    """As `find`; raises also `InvalidInput` for a job that is no array."""
+    view = find(broker, reference)
+    if view.job.array is None:
+        raise InvalidInput(f"{view.id} is no array", hint=f"`gpubroker jobs show {view.id}` shows the job")
+    return view
+
+
 def _tasks_begun(look: StoreReading, reference: str) -> Sequence[JobView]:
     """The task whose id begins so; where several do, their arrays."""
     tasks = look.jobs_begun(reference, limit=2, with_tasks=True)
@@ -358,8 +377,13 @@ def search(
     user: str | None = None,
     team: str | None = None,
     limit: int | None = None,
+    array: str | None = None,
 ) -> FoundJobs:
-    """The jobs that match all criteria. ``limit``: None: all."""
+    """The jobs that match all criteria, newest first; with ``array``, an id, its tasks in these states instead, in the
+    order of their start. ``limit``: None: all."""
     with broker.store.reading() as look:
+        if array is not None:
+            tasks = look.tasks_of(array, [state.value for state in states], limit=limit)
+            return FoundJobs(tasks, look.unreadable)
         views = look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
         return FoundJobs(views, look.unreadable)

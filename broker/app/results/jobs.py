@@ -309,7 +309,7 @@ class UnreadableResult(Result):
 
 
 class JobList(Result):
-    """Jobs, newest first."""
+    """Jobs, newest first; tasks of an array in the order of their start."""
 
     jobs: list[JobDetails]
     unreadable: list[UnreadableResult]

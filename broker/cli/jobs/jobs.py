@@ -25,17 +25,25 @@ app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted
 
 
 @app.command(
-    "list", epilog=examples("gpubroker jobs list", "gpubroker jobs list --state running --state paused_budget --json")
+    "list",
+    epilog=examples(
+        "gpubroker jobs list",
+        "gpubroker jobs list --state running --state paused_budget --json",
+        "gpubroker jobs list --array sweep --state failed",
+    ),
 )
 def list_jobs(
     context: typer.Context,
     state: Annotated[list[str] | None, typer.Option("--state", help="Only jobs in this state. Repeatable.")] = None,
     team: Annotated[str | None, typer.Option("--team", help="Only jobs of this team.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
+    array: Annotated[
+        str | None, typer.Option("--array", metavar="JOB", help="The tasks of this array instead, in order of start.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, newest first: state, machine, cost so far."""
+    """List jobs, newest first: state, machine, cost so far. An array is one row."""
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bills_of
     from broker.cli.jobs import job_view
@@ -47,13 +55,16 @@ def list_jobs(
     for name in wanted:
         if name not in known:
             raise UnknownName("state", name, known)
+    if array is not None and (mine or team):
+        raise InvalidInput("the tasks of an array have one owner and one team", hint="remove --mine and --team")
     terminal = Terminal.of(context)
     broker = terminal.broker()
+    of_array = None if array is None else jobs.find_array(broker, array).id
     states, user = [known[name] for name in wanted], terminal.actor.identity if mine else None
     if as_json:
-        terminal.answer(details.listing(broker, states=states, user=user, team=team, limit=limit))
+        terminal.answer(details.listing(broker, states=states, user=user, team=team, limit=limit, array=of_array))
         return
-    found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
+    found = jobs.search(broker, states=states, user=user, team=team, limit=limit, array=of_array)
     now = broker.clock.now()
     billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
     for one in found.unreadable:
@@ -62,7 +73,9 @@ def list_jobs(
         terminal.show(*job_view.job_table(terminal.out, billed, now), *job_view.about_time(broker.clock))
     elif not found.unreadable:
         terminal.show(
-            "no matching jobs" if wanted or team or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
+            "no matching jobs"
+            if wanted or team or mine or array
+            else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
         )
 
 
@@ -175,7 +188,7 @@ def logs(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find(broker, job)
+    view = jobs.find_single(broker, job)
     if attempt is not None and attempt > view.attempt_count:
         have = f"the last one is {view.attempt_count}" if view.attempts else "it has not been launched yet"
         raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
@@ -211,7 +224,7 @@ def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False)
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    view, now = jobs.find(broker, job), broker.clock.now()
+    view, now = jobs.find_single(broker, job), broker.clock.now()
     found = jobs.every_attempt(broker, view)
     if as_json:
         terminal.answer(details.attempts(broker, view))

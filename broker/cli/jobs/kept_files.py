@@ -35,7 +35,7 @@ def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find(broker, job)
+    view = jobs.find_single(broker, job)
     found = kept_files.outputs(broker, view, attempt)
     document = JobOutputs.of(view, kept_files.folder_of(broker, view), found)
     if as_json:
@@ -71,7 +71,7 @@ def get(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find(broker, job)
+    view = jobs.find_single(broker, job)
     into = to if to is not None else Path(view.id)
     if checkpoint is not None:
         if path is not None or attempt is not None:
@@ -100,7 +100,7 @@ def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = Fal
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find(broker, job)
+    view = jobs.find_single(broker, job)
     document = JobCheckpoints.of(view, kept_files.folder_of(broker, view), kept_files.checkpoints(broker, view))
     if as_json:
         terminal.answer(document)

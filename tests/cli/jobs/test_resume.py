@@ -124,6 +124,23 @@ def test_a_task_of_an_array_goes_on_as_a_job_of_its_own(
     assert len(listed) == 3, "the array, and two jobs"
 
 
+def test_tasks_are_listed_by_their_array_which_has_no_output_of_its_own(
+    gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    reconciled_by(following)
+    (project.parent / "job.yaml").write_text(JOB + "array: {range: 2}\n")
+    array = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
+    listed = gpubroker("jobs", "list", "--array", array[:-2], "--json").json["jobs"]
+    assert {job["id"] for job in listed} == {f"{array}-0", f"{array}-1"}
+    assert gpubroker("jobs", "list", "--array", array, "--state", "succeeded", "--json").json["jobs"] == []
+    for command in ("logs", "attempts", "files", "get", "checkpoints"):
+        refused = gpubroker("jobs", command, array)
+        assert refused.code == 2
+        assert f"name a task, such as {array}-0" in refused.err
+    alone = gpubroker("jobs", "list", "--array", f"{array}-0")
+    assert (alone.code, f"{array}-0 is no array" in alone.err) == (2, True)
+
+
 def test_a_job_file_may_name_where_to_start(gpubroker: Gpubroker, failed: str, project: Path) -> None:
     mend(project)
     job = project.parent / "job.yaml"
