@@ -50,7 +50,7 @@ class Mutant:
 
 def mutants_of(module: str, source: str) -> list[Mutant]:
     """Every mutant of a file's source, in the order in which they stand there; none twice."""
-    wrapper = MetadataWrapper(cst.parse_module(source))
+    wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
     seen: dict[object, Mutant] = {}
     for mutant in _FunctionFinder(module, source, wrapper).found():
         if mutant.before != mutant.after:

@@ -54,7 +54,7 @@ def cloud(
     for name, value in {**login, **nowhere}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(registry, "PROVIDERS", {**registry.PROVIDERS, "aws": "providers.aws.provider:Aws"})
-    (home / "gpubroker.toml").write_text('[providers.aws]\nregions = ["us-east-1"]\n', encoding="utf-8")
+    (home.parent / "gpubroker.toml").write_text('[providers.aws]\nregions = ["us-east-1"]\n', encoding="utf-8")
     starts = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     _cloud.blocks = [
         {

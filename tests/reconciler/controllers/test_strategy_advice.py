@@ -202,12 +202,12 @@ def test_more_pools_than_are_looked_at_do_not_cost_a_job_its_machine(
     tmp_path: Path, clock: ManualClock, first: float, restarts: bool
 ) -> None:
     """Eight pools are sold out; the ninth has capacity, and is dearer, or becomes so when the job is there."""
-    past = spells(*PAST)
+    past = spells(*PAST[:24])
     sold_out = (*past, *[False] * 200)
     pools = [PoolRecord(pool_name(f"z{i}"), sold_out, (1.1,) * len(sold_out), 3.0) for i in range(8)]
     price = (first,) * (len(past) + 3) + (1.2,) * 197
     pools.append(PoolRecord(pool_name("ninth"), (*past, *[True] * 200), price, 3.0))
-    recorded, job = ReplayMarket("f", "m", TICK, tuple(pools)), StrategyTask(4 * HOUR, 8 * HOUR, 720, TICK)
+    recorded, job = ReplayMarket("f", "m", TICK, tuple(pools)), StrategyTask(2 * HOUR, 4 * HOUR, 720, TICK)
     stage = TraceStage(open_store(empty_store(tmp_path / "s.db"), clock=clock), clock, recorded, len(past), job)
     assert stage.play(restarts=restarts) is JobState.SUCCEEDED
     assert [(a.placement.offer.pool, a.cause) for a in stage.view.attempts] == [(pool_name("ninth"), Cause.COMPLETED)]
