@@ -143,14 +143,17 @@ def diff(mutant: Mutant) -> str:
     return "\n".join(f"    {line}" for line in lines if line[0] in "+-")
 
 
+_LOGS = m.Call(m.Attribute(m.Name("log")))
+_DOCUMENTS_OR_LOGS = (
+    m.Expr(m.SimpleString() | m.ConcatenatedString() | _LOGS) | m.Call(m.Attribute(m.Name("log")) | m.Name("cast"))
+)
+
+
 def _is_left_alone(node: cst.CSTNode) -> bool:
     """Annotations, text for people, what is logged, and assertions, which are checks themselves."""
     if isinstance(node, cst.Annotation | cst.Assert | cst.Decorator) or is_prose(node):
         return True
-    if m.matches(node, m.Expr(m.SimpleString() | m.ConcatenatedString())):
-        return True
-    logs = m.Attribute(m.Name("log"))
-    return m.matches(node, m.Call(logs) | m.Expr(m.Call(logs))) or m.matches(node, m.Call(m.Name("cast")))
+    return isinstance(node, cst.Expr | cst.Call) and m.matches(node, _DOCUMENTS_OR_LOGS)
 
 
 def _declares(node: cst.CSTNode) -> bool:

@@ -72,6 +72,8 @@ def _effect(node: cst.Expr) -> Iterator[cst.CSTNode]:
         yield cst.Pass()
 
 
+_HAVE_OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.BooleanOperation, cst.ComparisonTarget, cst.AugAssign)
+
 OPERATORS: tuple[tuple[type[cst.CSTNode] | tuple[type[cst.CSTNode], ...], Operator], ...] = (
     (cst.BaseNumber, theirs.operator_number),
     (cst.Name, theirs.operator_name),
@@ -82,7 +84,7 @@ OPERATORS: tuple[tuple[type[cst.CSTNode] | tuple[type[cst.CSTNode], ...], Operat
     (cst.Call, theirs.operator_unsymmetrical_string_methods_swap),
     (cst.Lambda, theirs.operator_lambda),
     (cst.CSTNode, theirs.operator_keywords),
-    (cst.CSTNode, theirs.operator_swap_op),
+    (_HAVE_OPERATORS, theirs.operator_swap_op),
     (cst.SimpleString, _name),
     (cst.Call, _arguments),
     (cst.BooleanOperation, _operand),
