@@ -144,8 +144,8 @@ def diff(mutant: Mutant) -> str:
 
 
 _LOGS = m.Call(m.Attribute(m.Name("log")))
-_DOCUMENTS_OR_LOGS = (
-    m.Expr(m.SimpleString() | m.ConcatenatedString() | _LOGS) | m.Call(m.Attribute(m.Name("log")) | m.Name("cast"))
+_DOCUMENTS_OR_LOGS = m.Expr(m.SimpleString() | m.ConcatenatedString() | _LOGS) | m.Call(
+    m.Attribute(m.Name("log")) | m.Name("cast")
 )
 
 
