@@ -35,6 +35,7 @@ from broker.core.errors import BrokerError, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job
 from broker.core.values.clock import ManualClock
+from broker.finops.focus.months import BillingMonth
 from broker.reconciler.loop import Reconciler
 from broker.settings import Settings
 from broker.store.market import availability_history
@@ -180,6 +181,14 @@ def charged(site: QuerySite) -> None:
     assert len(charges.billed(site.broker, NOW - timedelta(hours=2)).rows) == 2
 
 
+def spent_by_teams(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        since = NOW - timedelta(hours=1)
+        assert look.used_in(since, NOW, NOW).cells
+        assert look.team_spending(since, NOW).costs
+        assert not look.recorded_after(look.last_entry(), [BillingMonth.of(NOW - timedelta(days=99))]).costs
+
+
 def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     bill_of(site.broker, view)
@@ -236,6 +245,7 @@ USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "report spend of an hour": spent_in_an_hour,
     "use of two hours": used,
     "report billed of two hours": charged,
+    "report review, showback and chargeback of an hour": spent_by_teams,
     "jobs show": found,
     "jobs extend": changed,
     "budget list, budget show": budget_lines,

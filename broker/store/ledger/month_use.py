@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, not_, select
 
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -146,14 +146,10 @@ def _there(left: int, right: int) -> Sequence[Any]:
 
 def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
     """The attempts whose work is done again, as far as the time after their last checkpoint is in [left, right)."""
-    ended = and_(EVENT.c.job_id == _T.job_id, EVENT.c.attempt == _T.attempt, EVENT.c.kind == "attempt_ended")
-    well = or_(*(EVENT.c.body.contains(f'"cause":"{cause.value}"') for cause in _NOT_REPEATED))
-    badly = (
-        select(_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES, EVENT.c.body)
-        .select_from(MACHINE_TIME.join(EVENT, ended))
-        .where(*_there(left, right), not_(well))
-    )
-    rows = [row for row in connection.execute(badly).all() if _is_repeated(row.body)]
+    columns = (_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES)
+    there = connection.execute(select(*columns).where(*_there(left, right))).all()
+    repeated = _repeated(connection, sorted({row.job_id for row in there}))
+    rows = [row for row in there if (row.job_id, row.attempt) in repeated]
     saved = _last_saved(connection, sorted({row.job_id for row in rows}))
     for row in rows:
         until = now if row.until == STILL_THERE else row.until
@@ -164,8 +160,18 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
             yield _Loss(row.job_id, row.attempt, start, end, cell, each)
 
 
-def _is_repeated(body: str) -> bool:
-    return Cause(json.loads(body)["cause"]) not in _NOT_REPEATED
+def _repeated(connection: Connection, job_ids: Sequence[str]) -> set[tuple[str, int]]:
+    """The attempts of those jobs whose work is done again. Asked for by job: a join with the events would have SQLite
+    read the events of all jobs."""
+    found: set[tuple[str, int]] = set()
+    for some in _at_once(job_ids):
+        query = select(EVENT.c.job_id, EVENT.c.attempt, EVENT.c.body).where(
+            EVENT.c.job_id.in_(some), EVENT.c.kind == "attempt_ended"
+        )
+        for job_id, attempt, body in connection.execute(query):
+            if Cause(json.loads(body)["cause"]) not in _NOT_REPEATED:
+                found.add((job_id, attempt))
+    return found
 
 
 def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int], int]:
