@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from broker.core.events.events import EventBody, JobClosed
+from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.ledger.journal import NoLongerCurrent, append_if, writing_if
+from broker.ledger.journal import NoLongerCurrent, TaskCounts, append_if, writing_if
 from tests.reconciler.settlement.test_charges import life
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -56,3 +57,7 @@ def test_what_has_changed_or_is_gone_gets_none(later: int | None) -> None:
     with pytest.raises(NoLongerCurrent):
         append_if(store, view, [(None, JobClosed())], NOW)
     assert store.appended == []
+
+
+def test_tasks_that_were_started_are_those_of_all_states() -> None:
+    assert TaskCounts({JobState.RUNNING: 2, JobState.FAILED: 3}, open=2).started == 5

@@ -37,6 +37,7 @@ from broker.reconciler.admission.admission import (
     strictest,
     switched_off,
     unused,
+    whole_hold,
     with_occupancy,
 )
 
@@ -117,6 +118,12 @@ def test_each_kind_of_money_has_its_own_hold_and_its_own_egress() -> None:
     found = submitted(GateByMachine(), at(own, egress="5"), at(sold(), egress="7"))
 
     assert found.money == {PAID: Money.usd("25.10"), CASH: Money.usd("127.60")}  # $2 × 10.05 h + $5
+
+
+def test_what_a_job_would_hold_leaves_out_what_is_paid_for() -> None:
+    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED)
+    places = plan(at(own, egress="50"), at(sold("cheap", "6"), egress="7"), at(sold("dear"), egress="3"))
+    assert whole_hold(places, 10 * HOUR) == Money.usd("127.60")
 
 
 def test_only_egress_counts_as_egress() -> None:

@@ -94,6 +94,9 @@ def test_a_request_is_as_it_was_asked_for() -> None:
         id="purchase-1", seq=1, state=S.ASKING, user="ann", team="vision", project="p", environment="prod", quote=QUOTE,
         ceiling=CEILING, binding="b1", questions=(ASKED,), approvals=2, intended_at=NOW, changed_at=NOW,
     )  # fmt: skip
+    asked = bought()
+    assert (asked.approved_by, asked.sent_at, asked.order, asked.holding, asked.reason) == ((), None, None, None, None)
+    assert (asked.charged, asked.evidence, asked.ended_by) == (Money.ZERO, "", "")
     nobody_is_asked = INTENT.model_copy(update={"questions": (), "approvals": 0})
     assert bought(first=nobody_is_asked).state is S.APPROVED
     assert bought(first=INTENT.model_copy(update={"approvals": 0})).state is S.ASKING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -21,9 +22,10 @@ from broker.core.events.wait_reasons import (
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Availability, CapacityType
 from broker.core.policy.decisions import inputs_of
-from broker.core.policy.policy import ActionKind, Answer, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
+from broker.reconciler.controller import NextLook
 from broker.reconciler.controllers.placement import (
     Lot,
     PlacementAdvice,
@@ -124,6 +126,37 @@ def test_what_one_rule_says_of_several_places_is_told_once_without_its_words(sce
     scene.submit()
     objection = Verdict(Answer.DENY, "hours", "said", "", Source("t.yaml", 3), "hours").objection
     waits_once(scene, PolicyDenies(objections=(objection,), everywhere=True))
+
+
+class NamedByZone(Says):
+    """Each zone has its own rule."""
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        return [replace(one, name=one.message, message="") for one in super().judge(action, facts)]
+
+
+def test_rules_are_told_in_order_unless_the_job_waits_for_a_machine_of_our_own(scene: Scene) -> None:
+    zones = "fbdace"
+    scene.offers = [sold(zone) for zone in zones]
+    scene.policy = NamedByZone(says=dict.fromkeys(zones, Answer.DENY), whole_only=False)
+    scene.submit()
+    scene.place()
+    (note,) = scene.said()
+    assert isinstance(note, ev.NothingFeasible)
+    assert isinstance(note.reason, PolicyDenies)
+    assert [one.name for one in note.reason.objections] == [f"{zone}: deny" for zone in sorted(zones)]
+    scene.offers.append(sold("own", slots=0))
+    scene.place()
+    note = scene.said()[-1]
+    assert isinstance(note, ev.NothingFeasible)
+    assert isinstance(note.reason, NothingFits)
+    assert note.reason.counts["too_few_machines"] == 1
+
+
+def test_a_turn_that_is_not_known_yet_is_looked_for_at_once(scene: Scene) -> None:
+    scene.submit()
+    scene.options["lot"] = lambda view, now: Lot(wait=QueueTurn(pool=""))
+    assert scene.place() == NextLook()
 
 
 def test_a_job_may_wait_for_machines_that_are_paid_already(scene: Scene) -> None:
