@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -109,7 +110,7 @@ class Pricebook:
     def _pages(self) -> list[Any]:
         where = str(self._file or "pricebook.toml")
         try:
-            pages = tomllib.loads((self._file or files("providers").joinpath("pricebook.toml")).read_text("utf-8"))
+            pages = _parsed((self._file or files("providers").joinpath("pricebook.toml")).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"cannot read the price book: {error}", where=where) from error
         except tomllib.TOMLDecodeError as error:
@@ -117,6 +118,12 @@ class Pricebook:
         if not isinstance(pages.get("pages"), list):
             raise InvalidInput("a price book has [[pages]]; this file has none", where=where)
         return list(pages["pages"])
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """A price book that is polled again is parsed again only when its text has changed."""
+    return tomllib.loads(text)
 
 
 def _offers(page: PricePage, line: Mapping[str, Any]) -> Iterator[Offer | SkippedRow]:

@@ -59,10 +59,16 @@ def planned(past: tuple[bool, ...]) -> Prepared:
     return prepare(learned, ["a"], TASK, 3.0)
 
 
+@cache
+def uniform(now: tuple[bool, ...]) -> float:
+    """What Uniform Progress comes to, which learns nothing from a history."""
+    return cost(now, UniformProgress(TASK))
+
+
 def compared(past: tuple[bool, ...], nows: list[tuple[bool, ...]]) -> float:
     """Mean cost with that history over the mean cost of Uniform Progress."""
     mine = fmean(cost(now, start(planned(past), TASK)) for now in nows)
-    return mine / fmean(cost(now, UniformProgress(TASK)) for now in nows)
+    return mine / fmean(uniform(now) for now in nows)
 
 
 @pytest.mark.parametrize("now", WORLDS)
