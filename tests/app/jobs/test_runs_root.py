@@ -21,7 +21,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
-from tests.actors import ANN
+from tests.actors import ANN, BOB
 
 
 def asked(broker: Broker, name: str) -> JobView:
@@ -115,3 +115,24 @@ def test_checkpoints_are_pruned_where_the_jobs_of_the_store_have_them(silent: Br
     )
     (pruned,) = prune(silent, silent.clock.now() + timedelta(hours=1), by=ANN, newest_too=True)
     assert [one.id for one in pruned.gone] == ["0001-000000000001-step-1"]
+
+
+def test_checkpoints_of_the_tasks_of_arrays_are_pruned(broker: Broker) -> None:
+    text = "name: many\nrun: 'true'\nresources: {cpus: 1}\nmax_duration: 1h\narray: {range: 2}\n"
+    array = submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()), by=ANN)
+    worker = reconciler(broker)
+    while not (tasks := of_arrays(broker)):
+        worker.tick()
+    cancel(broker, array, by=ANN)
+    while background.work_left(broker):
+        worker.tick()
+    name = "checkpoints/0001-000000000001-step-1/rank-0/model.bin"
+    ObjectFolder.open(f"{broker.settings.runs}/{tasks[0].id}").write(name, b"x")
+    assert prune(broker, broker.clock.now() + timedelta(hours=1), by=BOB, newest_too=True) == []
+    (pruned,) = prune(broker, broker.clock.now() + timedelta(hours=1), by=ANN, newest_too=True)
+    assert pruned.view.id == tasks[0].id
+
+
+def of_arrays(broker: Broker) -> list[JobView]:
+    with broker.store.reading() as look:
+        return [view for view in look.jobs(with_tasks=True) if view.job.task is not None]
