@@ -31,10 +31,12 @@ def main() -> int:
     chosen = options.module or rooms
     if strange := set(chosen) - set(rooms):
         sys.exit(f"not a money room: {', '.join(sorted(strange))}; one of:\n  " + "\n  ".join(rooms))
-    mutants = [mutant for module in chosen for mutant in mutants_of(module, (ROOT / module).read_text("utf-8"))]
     since = options.since or (_last_complete() if options.changed else "")
     if since:
         changed = _changed(since, chosen)
+        chosen = [module for module in chosen if changed[module]]  # to parse the others takes minutes
+    mutants = [mutant for module in chosen for mutant in mutants_of(module, (ROOT / module).read_text("utf-8"))]
+    if since:
         mutants = [mutant for mutant in mutants if changed[mutant.module].intersection(mutant.lines)]
     known = known_mutants()
     if not mutants:

@@ -77,6 +77,7 @@ def _all(shop: Shop) -> list[CapacityQuote]:
         (POLICY.replace("14d", "1d"), "for 48h; at most 24h is allowed"),
         (POLICY.replace("providers: [aws]", "providers: [gcp]"), "from gcp, not from aws"),
         (POLICY.replace("buyers: [ann]", "buyers: [carl]"), "ann may not buy"),
+        (POLICY.replace("name: shop", "name: shop\n    scope: {team: nlp}"), "no policy lets ann buy"),
         (POLICY.replace("$10000", "$100"), "budget capital"),
         (POLICY + "  - {name: places, allowed_locations: {regions: ['eu-*']}}\n", "us-east-1"),
         (POLICY + "  - {name: cards, accelerators: {deny: [H100]}}\n", "H100"),

@@ -21,6 +21,7 @@ from broker.core.events.wait_reasons import (
     MoneyEnded,
     StoppedByPolicy,
 )
+from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job, Retry
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
@@ -84,6 +85,10 @@ def only(view: JobView, **when: timedelta) -> decide.Step:
 
 def test_a_queued_job_is_placed() -> None:
     assert isinstance(only(life()), decide.Place)
+
+
+def test_an_array_runs_its_tasks() -> None:
+    assert only(life(job=Job(name="j", run="x", array=JobArray(range=2)))) == decide.RunTasks()
 
 
 def test_a_requested_attempt_is_submitted() -> None:
