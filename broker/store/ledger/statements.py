@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import cache
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
+from broker.finops.focus.months import BillingMonth
 from broker.finops.statements import Statement
 from broker.store.engine.times import to_micros
 from broker.store.ledger.tables import STATEMENT
+from broker.store.tables import ENTRY
 
 
 def read(connection: Connection, month: str) -> Statement | None:
     """The statement of a month (``2026-10``); None where none was frozen."""
     body = connection.scalar(select(STATEMENT.c.body).where(STATEMENT.c.month == month))
-    return None if body is None else _adapter().validate_json(body)
+    return None if body is None else _statement(connection, body)
 
 
 def listed(connection: Connection) -> Sequence[Statement]:
     """All of them, newest month first."""
     bodies = connection.scalars(select(STATEMENT.c.body).order_by(STATEMENT.c.month.desc()))
-    return [_adapter().validate_json(body) for body in bodies]
+    return [_statement(connection, body) for body in bodies]
 
 
 def add(connection: Connection, statement: Statement) -> None:
@@ -32,6 +36,15 @@ def add(connection: Connection, statement: Statement) -> None:
     body = _adapter().dump_json(statement).decode()
     values = {"month": statement.month, "frozen_at": to_micros(statement.frozen_at), "frozen_by": statement.frozen_by}
     connection.execute(STATEMENT.insert().values(**values, body=body))
+
+
+def _statement(connection: Connection, body: str) -> Statement:
+    fields = json.loads(body)
+    if "entries" not in fields:  # written when a statement counted what was posted before its month closed
+        month = BillingMonth.of(datetime.strptime(fields["month"], "%Y-%m").replace(tzinfo=UTC))
+        posted = select(func.max(ENTRY.c.id)).where(ENTRY.c.at < to_micros(month.closes))
+        body = json.dumps({**fields, "entries": connection.scalar(posted) or 0})
+    return _adapter().validate_json(body)
 
 
 @cache
