@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from statistics import median
 
 WINDOW = 28
@@ -56,6 +58,24 @@ class Incident:
     first: int
     last: int
     excess: float
+
+
+class AnomalyAnswer(StrEnum):
+    """What somebody said of an incident: it should not have happened; it is no anomaly; it was planned."""
+
+    YES = "yes"
+    NO = "no"
+    PLANNED = "planned"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentAnswer:
+    """Who said it, when (UTC), and why."""
+
+    answer: AnomalyAnswer
+    by: str
+    at: datetime
+    reason: str = ""
 
 
 def scores(days: Sequence[float], planned: Sequence[float] | None = None, *, since: int = 0) -> list[DayScore | None]:

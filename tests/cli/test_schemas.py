@@ -151,6 +151,7 @@ def _jobs_and_policies(
     prints("report-showback", "report", "showback", "--month", f"{datetime.now(UTC):%Y-%m}")
     prints("report-chargeback", "report", "chargeback", "--month", "2026-01", "--freeze")
     assert prints("report-chargeback-list", "report", "chargeback")["statements"]
+    assert prints("report-anomalies", "report", "anomalies")["incidents"] == []
     prints("report-review", "report", "review", "--month", f"{datetime.now(UTC):%Y-%m}")
     charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
     assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]

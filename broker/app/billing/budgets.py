@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from broker.app.alerts import approvers, notify
 from broker.app.alerts.routes import recipients
+from broker.app.billing import anomalies
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.notices import Notice, Severity
@@ -30,6 +31,7 @@ from broker.store.outbox import Dispatch
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = timedelta(seconds=15)  # of the wall clock
+_ANOMALIES_EVERY = timedelta(minutes=10)
 _OVER_EVERY = timedelta(seconds=5)
 _DAY = timedelta(days=1)
 _LOOK_BACK = 42 * _DAY  # of daily spending: six weeks
@@ -298,12 +300,13 @@ class OverBudgets:
 
 
 class Alerting:
-    """Looks at budgets, and at who is asked, from time to time beside the jobs, and sends what is to be told in a
-    thread of its own, so that a slow service keeps no job waiting. Trouble is logged and tried again."""
+    """Looks at budgets, at who is asked, and at anomalies, from time to time beside the jobs, and sends what is to be
+    told in a thread of its own, so that a slow service keeps no job waiting. Trouble is logged and tried again."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._next: datetime | None = None
+        self._next_anomalies: datetime | None = None
         self._sending: threading.Thread | None = None
 
     def __call__(self) -> None:
@@ -313,7 +316,7 @@ class Alerting:
             return
         self._next = now + _LOOK_EVERY * self._broker.clock.scale
         try:
-            for notice in (*check(self._broker), *approvers.check(self._broker)):
+            for notice in (*check(self._broker), *approvers.check(self._broker), *self._anomalies(now)):
                 log.warning("%s. %s", notice.title, notice.body)
         except BrokerError as error:
             log.warning("budgets could not be looked at: %s", error)
@@ -325,6 +328,12 @@ class Alerting:
         if targets and (self._sending is None or not self._sending.is_alive()):
             self._sending = threading.Thread(target=self._send, name="notices", daemon=True)
             self._sending.start()
+
+    def _anomalies(self, now: datetime) -> list[Notice]:
+        if self._next_anomalies is not None and now < self._next_anomalies:
+            return []
+        self._next_anomalies = now + _ANOMALIES_EVERY * self._broker.clock.scale
+        return anomalies.check(self._broker)
 
     def _send(self) -> None:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Any, Protocol
@@ -18,6 +19,20 @@ from broker.finops.focus.charges import Value
 from broker.finops.focus.columns import KINDS, ColumnKind, header
 
 FORMATS = (".csv", ".parquet")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What spreadsheets calculate text that begins with it. In CSV such text gets an apostrophe before it."""
+
+# Named by people, their machines, or providers.
+_NAMED = tuple(
+    name
+    for name in KINDS
+    if KINDS[name] is ColumnKind.TEXT
+    and (
+        name in {"InvoiceIssuerName", "ProviderName", "PublisherName", "RegionId", "RegionName", "SkuId", "SkuPriceId"}
+        or name.startswith(("Commitment", "Resource", "SubAccount", "x_"))
+    )
+)
+_BEGINS = frozenset(FORMULA)
 _AT_ONCE = 10_000  # rows of a group in Parquet
 _DIGITS, _PLACES = 38, 12  # of a decimal in Parquet
 _MICROS = 10**6
@@ -77,6 +92,9 @@ class _CsvWriter:
         for name, text in self._formatted:
             if (value := found.get(name)) is not None:
                 found[name] = text(value)
+        for name in _NAMED:
+            if (value := found.get(name)) is not None and value[:1] in _BEGINS:
+                found[name] = f"'{value}"
         self._rows.writerow(list(map(found.get, KINDS)))
 
 
@@ -88,17 +106,21 @@ def _csv_writer(draft: Path, version: str) -> Iterator[_CsvWriter]:
         yield _CsvWriter(rows)
 
 
+# Several columns of a row have the same value: it is formatted once.
+@lru_cache(maxsize=1024)
 def _money_text(micros: Any) -> str:
     whole, rest = divmod(abs(micros), _MICROS)
     return f"{'-' if micros < 0 else ''}{whole}.{rest:06d}"
 
 
+@lru_cache(maxsize=1024)
 def _decimal_text(value: Any) -> str:
     # Whole numbers get a decimal point: readers take a column of them for integers otherwise.
     whole, _, rest = f"{value:f}".partition(".")
     return f"{whole}.{rest.rstrip('0') or '0'}"
 
 
+@lru_cache(maxsize=1024)
 def _time_text(at: Any) -> str:
     return f"{at.isoformat()[:19]}Z"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from broker.app.access.people import only_administrators
 from broker.app.billing.months import begun, month_of
 from broker.app.billing.report import spend
 from broker.app.wiring import Broker
@@ -65,7 +66,8 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
     frozen before that no statement has.
 
-    Raises `InvalidInput` for a month that is open or has a statement, and for rules that say nothing.
+    Where the store has people, administrators alone may do it. Raises `NotAllowed`, and `InvalidInput` for a month that
+    is open or has a statement, and for rules that say nothing.
     """
     _check(rules)
     wanted, now = month_of(month), broker.clock.now()
@@ -75,6 +77,9 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
             where="--month",
             hint=f"until then: gpubroker report showback --month {wanted.name}",
         )
+    with broker.store.access.reading() as access:
+        if access.people():
+            only_administrators(access, by)
     while (statement := _frozen(broker, wanted, rules, now, by)) is None:
         pass  # another month was frozen meanwhile, and has the corrections
     return Chargeback(statement, _since(broker, wanted))

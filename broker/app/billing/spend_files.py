@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from broker.app.billing.focus_files import check_ending, drafted, load_parquet
+from broker.app.billing.focus_files import FORMULA, check_ending, drafted, load_parquet
 from broker.app.billing.report import SpendRow
 from broker.core.errors import InvalidInput
 
 _MONEY = ("cash", "amortised", "sandbox", "held")
 _HOURS = ("gpu_hours", "machine_hours")
 _COUNTS = ("attempts", "jobs")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) -> None:
@@ -49,7 +48,7 @@ def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) 
 
 
 def _as_text(cell: str | Decimal | float | int) -> str | Decimal | float | int:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def _cells(row: SpendRow) -> list[str | Decimal | float | int]:

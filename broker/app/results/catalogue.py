@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.app.results import advice
 from broker.app.results.access import AuditLog, CreatedToken, PeopleList, PersonResult, TokenList, TokenResult
+from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest, ServingBacktest
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
@@ -119,6 +120,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "prices-prune": PrunedPriceHistory,
     "prices-status": PriceStatus,
     "reconcile": ReconcileReport,
+    "report-anomalies": IncidentList,
     "report-billed": BilledReport,
     "report-chargeback": ChargebackStatement,  # with a month
     "report-chargeback-list": ChargebackList,

@@ -73,10 +73,9 @@ def parts(
     earlier month that was closed when the amount was posted. Parts of zero are omitted."""
     if posted < month.closes and (part := _within(micros, covers_from, covers_to, month, correction=False)):
         yield part
-    earlier = month.before
-    if not earlier.closes <= posted < month.closes:
+    if not month.start + OPEN_FOR <= posted < month.closes:  # the month before was open then
         return
-    found = []
+    earlier, found = month.before, []
     while covers_from < earlier.end:
         if part := _within(micros, covers_from, covers_to, earlier, correction=True):
             found.append(part)

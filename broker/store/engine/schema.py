@@ -32,6 +32,7 @@ REVISIONS = (
     "0020",
     "0021",
     "0022",
+    "0023",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, select
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from broker.core.purchases.purchase_events import PurchaseEvent
     from broker.core.purchases.purchases import Purchase
     from broker.economics.reserve.holdings import Holding
+    from broker.finops.anomalies import IncidentAnswer
     from broker.finops.focus.charges import SpentEntry
     from broker.finops.focus.months import BillingMonth
     from broker.finops.statements import Statement
@@ -227,6 +228,24 @@ class StoreReading:
         from broker.store.ledger import statements  # most commands do without
 
         return statements.listed(self._connection)
+
+    def daily_by_team(self, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
+        """What each team spent (USD) on each day between two midnights (UTC), oldest first; None: without a team."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.daily_by_team(self._connection, since, until)
+
+    def spending_by_job(self, team: str | None, since: datetime, until: datetime) -> Mapping[tuple[str, str], Money]:
+        """What each job of a team spent (USD) in a time (UTC, half-open), by its id and user."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.spending_by_job(self._connection, team, since, until)
+
+    def anomaly_answers(self) -> Mapping[tuple[str, date], IncidentAnswer]:
+        """What people said of anomalies, by team (empty: none) and first day."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.answers(self._connection)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which `spent_by` counts these jobs."""
@@ -435,6 +454,12 @@ class StoreWriting(StoreReading):
         from broker.store.ledger import statements  # most commands do without
 
         statements.add(self._connection, statement)
+
+    def answer_anomaly(self, team: str, day: date, said: IncidentAnswer) -> None:
+        """Put on record what somebody said of the incident of a team (empty: none) that began on that day (UTC)."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        anomalies.answer(self._connection, team, day, said)
 
     def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
         """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -38,6 +39,10 @@ from broker.store.tables import BALANCE, ENTRY, STILL_HELD
 _AT_ONCE = 5_000  # entries read at once
 _JOBS_AT_ONCE = 5_000  # parameters that a query may have on either database
 _NAMES = BALANCE.columns.keys()
+# Looked up in a dictionary: reports read a million rows.
+_MOVEMENTS = {one.value: one for one in Movement}
+_ACCOUNTS = {one.value: one for one in Account}
+_KINDS = {one.value: one for one in MoneyKind}
 # One statement instead of a query and an insert: while one process posts, all others wait.
 _OPEN = text(
     f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
@@ -256,27 +261,46 @@ def _to_row(entry: Entry) -> dict[str, object]:
 def entry_of(row: Any) -> Entry:
     return Entry(
         movement_id=row.movement_id,
-        movement=Movement(row.movement),
-        account=Account(row.account),
+        movement=_MOVEMENTS[row.movement],
+        account=_ACCOUNTS[row.account],
         amount=Money(row.micros),
-        money=MoneyKind(row.money),
+        money=_KINDS[row.money],
         at=from_micros(row.at),
         covers_from=from_micros(row.covers_from),
         covers_to=from_micros(row.covers_to),
-        tags=Tags(
-            job_id=row.job_id,
-            user=row.user_name,
-            team=row.team,
-            project=row.project,
-            workload=row.workload,
-            environment=row.environment,
-            attempt=row.attempt,
-            provider=row.provider,
-            region=row.region,
-            capacity_type=CapacityType(row.capacity_type) if row.capacity_type else None,
-            accelerator=row.accelerator,
-            gpus=row.gpus,
+        tags=_tags_of(
+            row.job_id,
+            row.user_name,
+            row.team,
+            row.project,
+            row.workload,
+            row.environment,
+            row.attempt,
+            row.provider,
+            row.region,
+            row.capacity_type,
+            row.accelerator,
+            row.gpus,
         ),
         note=row.note,
         rate=None if row.rate is None else Money(row.rate),
     )
+
+
+@lru_cache(maxsize=1024)  # the entries of an attempt have the same
+def _tags_of(
+    job_id: str,
+    user: str,
+    team: str | None,
+    project: str | None,
+    workload: str | None,
+    environment: str | None,
+    attempt: int | None,
+    provider: str | None,
+    region: str | None,
+    capacity_type: str | None,
+    accelerator: str | None,
+    gpus: int,
+) -> Tags:
+    kind = CapacityType(capacity_type) if capacity_type else None
+    return Tags(job_id, user, team, project, workload, environment, attempt, provider, region, kind, accelerator, gpus)

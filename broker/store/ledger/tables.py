@@ -121,6 +121,20 @@ class StatementRow(Row, table=True):
     body: str
 
 
+class AnomalyAnswerRow(Row, table=True):
+    """What somebody said of an incident of a team (empty: of jobs without one), which began on a ``day``
+    (``2026-11-20``). The last word counts."""
+
+    __tablename__: ClassVar[str] = "anomaly_answer"
+
+    team: str = Field(primary_key=True)
+    day: str = Field(primary_key=True)
+    answer: str
+    answered_at: int = Field(sa_type=BigInteger)
+    answered_by: str
+    reason: str
+
+
 GROUP = table_of(SpendGroupRow)
 SUM = table_of(SpendSumRow)
 MOVED = table_of(MovementSumRow)
@@ -128,3 +142,4 @@ METERING = table_of(MeteringRow)
 MARK = table_of(BudgetMarkRow)
 CHARGE = table_of(ChargeRow)
 STATEMENT = table_of(StatementRow)
+ANSWER = table_of(AnomalyAnswerRow)

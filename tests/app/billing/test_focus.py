@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -163,3 +164,17 @@ def test_price_times_quantity_is_the_cost(micros: int, lasts: timedelta, nodes: 
     assert isinstance(price, Decimal)
     assert isinstance(quantity, Decimal)
     assert abs(price * quantity - Decimal(micros) / 10**6) < Decimal("0.0000005")
+
+
+def test_names_that_a_spreadsheet_would_calculate_are_text_in_csv(
+    new_broker: Callable[[], Broker], tmp_path: Path
+) -> None:
+    made = new_broker()
+    tags = replace(RUN, team="=HYPERLINK(1)", project="+1", region="@here")
+    with made.store.writing() as tx:
+        tx.post(spent(1, "-2", SEPTEMBER, SEPTEMBER + HOUR, SEPTEMBER + DAY, movement=Movement.ADJUST, tags=tags))
+    (row,) = rows(made, "2026-09", tmp_path)
+    assert [row[name] for name in ("SubAccountName", "x_Team", "x_Project", "RegionId")] == [
+        "'=HYPERLINK(1)", "'=HYPERLINK(1)", "'+1", "'@here",
+    ]  # fmt: skip
+    assert row["BilledCost"] == "-2.000000"

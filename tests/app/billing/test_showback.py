@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.app.access import people
 from broker.app.billing.showback import charged, freeze, shown, statements
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, NotAllowed
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -206,3 +207,12 @@ def test_all_statements_together_are_the_ledger(
             now, since_then = shown(broker, one.month, APART), charged(broker, one.month).since
             then = sum((row.total for row in one.rows), Money.ZERO)
             assert then + sum((late.amount for late in since_then), Money.ZERO) == total(now.rows).total
+
+
+def test_where_there_are_people_administrators_alone_freeze(broker: Broker) -> None:
+    post_two_months(broker.store)
+    people.add(broker, "ann", by=ANN, administrator=True)
+    people.add(broker, "olga", by=ANN)
+    with pytest.raises(NotAllowed, match="only an administrator"):
+        freeze(broker, "2026-09", APART, by=OLGA)
+    assert freeze(broker, "2026-09", APART, by=ANN).statement.frozen_by == "ann"

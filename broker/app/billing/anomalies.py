@@ -1,0 +1,202 @@
+"""Anomalies in what teams spend, from the ledger as it is metered: found, explained by the jobs that cause them, told
+once, and answered by people.
+
+The day that runs is judged by what is spent so far, so that a rise is found within hours. What was bought in advance is
+no spending of a day. What somebody says was planned is not counted among the days that later ones are compared with.
+Answers change no threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING
+
+from broker.app.alerts.routes import recipients
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput
+from broker.core.notices import Notice, Severity
+from broker.core.values.money import Money
+from broker.finops.anomalies import (
+    WINDOW,
+    AlarmThreshold,
+    AnomalyAnswer,
+    Incident,
+    IncidentAnswer,
+    incidents,
+    scores,
+)
+from broker.finops.change import NOBODY
+
+if TYPE_CHECKING:
+    from broker.store.jobs.journal import StoreReading
+
+MOST = 3  # jobs that are named as causes
+_DAY = timedelta(days=1)
+_LOOK_BACK = 30  # days that are reported
+_BEFORE = WINDOW + 14  # days that are read before those
+_WORTH_TELLING = Money.usd("1")
+_NOTHING = Money.ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentCause:
+    """A job, and what it spent in the incident above its average of the four weeks before (USD)."""
+
+    job: str
+    user: str
+    excess: Money
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingIncident:
+    """Days (UTC, both included) on which a team spent more than the weeks before explain. ``excess``: above the usual
+    level; ``spent``: in all (USD). ``causes``: the largest first. ``running``: the last day is today."""
+
+    team: str
+    first: date
+    last: date
+    spent: Money
+    excess: Money
+    running: bool
+    causes: Sequence[IncidentCause]
+    answer: IncidentAnswer | None
+
+
+def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> list[SpendingIncident]:
+    """The incidents of the last 30 days, newest first, of those teams (None: of all)."""
+    today = _midnight(broker.clock.now())
+    with broker.store.reading() as look:
+        found = _incidents(look, today)
+        return [
+            _explained(look, team, one, today, said)
+            for team, one, said in sorted(found, key=lambda one: (-one[1].first, one[0] or ""))
+            if teams is None or (team or NOBODY) in teams
+        ]
+
+
+def answer(
+    broker: Broker, team: str, day: date, said: AnomalyAnswer, reason: str = "", *, by: Actor
+) -> SpendingIncident:
+    """Say of the incident of a team that began on that day (UTC) what it was; the last word counts.
+
+    Raises `InvalidInput` where there is no such incident, or where the person neither owns a job of it nor acts for the
+    team.
+    """
+    there = [one for one in spending_anomalies(broker) if one.team == team]
+    (found, *_) = [one for one in there if one.first == day] or (None,)
+    if found is None:
+        known = ", ".join(f"{one.first:%Y-%m-%d}" for one in there) or "none in the last 30 days"
+        raise InvalidInput(f"no incident of {team} began on {day:%Y-%m-%d}", where="--day", hint=f"known: {known}")
+    if not any(by.may_act_for(cause.user, team) for cause in found.causes) and not by.may_act_for("", team):
+        raise InvalidInput(
+            f"{by.identity} owns none of the jobs that caused it and does not act for {team}",
+            where="--team",
+            hint=f"ask {', '.join(dict.fromkeys(cause.user for cause in found.causes)) or 'an administrator'}",
+        )
+    with broker.store.writing() as tx:
+        tx.answer_anomaly(_key(team), day, IncidentAnswer(said, by.identity, broker.clock.now(), reason))
+    return next(one for one in spending_anomalies(broker) if one.team == team and one.first == day)
+
+
+def check(broker: Broker) -> list[Notice]:
+    """Put notices of incidents that go on, or ended yesterday, on their way, one for each incident; returns the new
+    ones. Idempotent, from any number of processes. Sends nothing: see `notify.deliver`. Raises `StoreProblem`."""
+    settings, now = broker.settings, broker.clock.now()
+    if not settings.notify:
+        return []
+    today, outbox = _midnight(now), broker.store.outbox
+    with broker.store.reading() as look:
+        fresh = [
+            (team, one)
+            for team, one, said in _incidents(look, today)
+            if said is None and one.last >= _LOOK_BACK - 1 and Money.usd(f"{one.excess:.6f}") >= _WORTH_TELLING
+        ]
+        told = [
+            _notice(_explained(look, team, one, today, None))
+            for team, one in fresh
+            if not outbox.under(f"{_thread(team or NOBODY, _day(today, one.first))}/")
+        ]
+    return [notice for notice in told if outbox.add(notice, recipients(settings, notice), now)]
+
+
+def _incidents(look: StoreReading, today: datetime) -> list[tuple[str | None, Incident, IncidentAnswer | None]]:
+    """The incidents by team, their days numbered from the first that is reported."""
+    since = today - (_LOOK_BACK + _BEFORE) * _DAY
+    said, found = look.anomaly_answers(), list[tuple[str | None, Incident, IncidentAnswer | None]]()
+    for team, amounts in look.daily_by_team(since, today + _DAY).items():
+        answers = {first: one for (whose, first), one in said.items() if whose == _key(team or NOBODY)}
+        found += [
+            (team, one, known) for one, known in _of_team([float(day.dollars) for day in amounts], today, answers)
+        ]
+    return found
+
+
+def _of_team(
+    days: Sequence[float], today: datetime, answers: Mapping[date, IncidentAnswer]
+) -> list[tuple[Incident, IncidentAnswer | None]]:
+    planned, meant = [0.0] * len(days), list[tuple[Incident, IncidentAnswer | None]]()
+    judged = scores(days)
+    for one in incidents(judged, AlarmThreshold()):
+        known = answers.get(_day(today, one.first - _BEFORE))
+        if known is not None and known.answer is AnomalyAnswer.PLANNED:
+            meant.append((_numbered(one), known))
+            begun = judged[one.first]
+            level = days[one.first] - (0.0 if begun is None else begun.excess)  # later days raise it themselves
+            for number in range(one.first, one.last + 1):
+                planned[number] = max(0.0, days[number] - level)
+    for one in incidents(scores(days, planned) if meant else judged, AlarmThreshold()):
+        meant.append((_numbered(one), answers.get(_day(today, one.first - _BEFORE))))
+    return [(one, known) for one, known in meant if one.last >= 0]
+
+
+def _numbered(one: Incident) -> Incident:
+    return Incident(one.first - _BEFORE, one.last - _BEFORE, one.excess)
+
+
+def _explained(
+    look: StoreReading, team: str | None, one: Incident, today: datetime, said: IncidentAnswer | None
+) -> SpendingIncident:
+    first, last = _day(today, one.first), _day(today, one.last)
+    start, end = datetime.combine(first, time(), UTC), datetime.combine(last, time(), UTC) + _DAY
+    spent = look.spending_by_job(team, start, end)
+    before = look.spending_by_job(team, start - WINDOW * _DAY, start)
+    length = (end - start) // _DAY
+    causes = [
+        IncidentCause(job, user, amount - before.get((job, user), _NOTHING).share(length, WINDOW))
+        for (job, user), amount in spent.items()
+    ]
+    more = sorted((cause for cause in causes if cause.excess > _NOTHING), key=lambda c: (-c.excess.micros, c.job))
+    excess = Money.usd(f"{one.excess:.6f}")
+    whole = sum(spent.values(), _NOTHING)
+    return SpendingIncident(team or NOBODY, first, last, whole, excess, last == today.date(), more[:MOST], said)
+
+
+def _notice(one: SpendingIncident) -> Notice:
+    when = "today" if one.running else f"on {one.last:%Y-%m-%d}"
+    title = f"Spending of {one.team} {when} is {one.excess.rounded()} above what is usual"
+    jobs = "; ".join(f"{cause.job} of {cause.user} ({cause.excess.rounded()} more)" for cause in one.causes)
+    how = f"gpubroker report anomalies --team {one.team!r} --day {one.first} --answer"
+    body = f"Caused by {jobs or 'no job that can be named'}. Was it an anomaly? {how} yes, no or planned."
+    teams = () if one.team == NOBODY else (one.team,)
+    thread = _thread(one.team, one.first)
+    return Notice(f"{thread}/found", title, body, Severity.WARNING, thread, teams)
+
+
+def _thread(team: str, first: date) -> str:
+    return f"anomaly/{_key(team)}/{first}"
+
+
+def _key(team: str) -> str:
+    return "" if team == NOBODY else team
+
+
+def _midnight(now: datetime) -> datetime:
+    return datetime.combine(now.astimezone(UTC), time(), UTC)
+
+
+def _day(today: datetime, number: int) -> date:
+    """The day of a number, of which the last reported one is today."""
+    return (today + (number - _LOOK_BACK) * _DAY).date()

@@ -1,0 +1,66 @@
+"""What anomalies in spending are found in, what caused them, and what people said of them. Inside the caller's
+transaction. Simulated money is left out, and so is what has no workload, such as purchases: it is planned."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+
+from sqlalchemy import Connection, select
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.finops.anomalies import AnomalyAnswer, IncidentAnswer
+from broker.ledger.sums import DAY
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.month_use import paid_in
+from broker.store.ledger.tables import ANSWER, GROUP, SUM
+from broker.store.tables import ENTRY
+
+
+def daily_by_team(connection: Connection, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
+    """The spend (USD) of each team (None: of jobs without one) that spent anything on the days between two midnights
+    (UTC), oldest first. Without entries over more than a day."""
+    first, after = to_micros(since) // DAY, to_micros(until) // DAY
+    groups = select(GROUP.c.id).where(GROUP.c.workload.is_not(None), GROUP.c.money != MoneyKind.SANDBOX.value)
+    query = (
+        select(GROUP.c.team, SUM.c.slot, SUM.c.micros)
+        .join(GROUP, GROUP.c.id == SUM.c.group_id)
+        .where(SUM.c.size == DAY, SUM.c.group_id.in_(groups), SUM.c.slot >= first, SUM.c.slot < after)
+    )
+    found: defaultdict[str | None, list[Money]] = defaultdict(lambda: [Money.ZERO] * (after - first))
+    for team, slot, micros in connection.execute(query):
+        found[team][slot - first] += Money(micros)
+    return found
+
+
+def spending_by_job(
+    connection: Connection, team: str | None, since: datetime, until: datetime
+) -> Mapping[tuple[str, str], Money]:
+    """What each job of the team spent (USD) in the half-open time (UTC), by its id and user."""
+    found: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
+    columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.job_id, ENTRY.c.user_name)
+    for paid in paid_in(connection, columns, since, until):
+        whose, workload, job_id, user = paid.tags
+        if whose == team and workload is not None and job_id is not None:
+            found[job_id, user or ""] += paid.amount
+    return found
+
+
+def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]:
+    """What was said, by team (empty: jobs without one) and first day."""
+    return {
+        (row.team, date.fromisoformat(row.day)): IncidentAnswer(
+            AnomalyAnswer(row.answer), row.answered_by, from_micros(row.answered_at), row.reason
+        )
+        for row in connection.execute(select(ANSWER))
+    }
+
+
+def answer(connection: Connection, team: str, day: date, said: IncidentAnswer) -> None:
+    """Put an answer on record; it takes the place of an earlier one about the same incident."""
+    mine = (ANSWER.c.team == team, ANSWER.c.day == day.isoformat())
+    connection.execute(ANSWER.delete().where(*mine))
+    values = {"answer": said.answer.value, "answered_at": to_micros(said.at), "answered_by": said.by}
+    connection.execute(ANSWER.insert().values(team=team, day=day.isoformat(), reason=said.reason, **values))

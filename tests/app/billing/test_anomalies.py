@@ -1,0 +1,111 @@
+"""Anomalies on a ledger as it is metered: found on the day, told once, the job named, answers heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from pydantic import SecretStr
+
+from broker.app.billing import anomalies
+from broker.app.billing.anomalies import spending_anomalies
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.finops.anomalies import AnomalyAnswer
+from broker.ledger.entries import Tags
+from tests.actors import ANN, BOB, ROOT, with_clock
+from tests.focus_ledger import DAY, RUN, spent
+
+START = datetime(2026, 9, 1, tzinfo=UTC)
+USUAL, LOOP = replace(RUN, job_id="usual"), replace(RUN, job_id="loop", user="bob")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START + 40 * DAY + timedelta(hours=9))
+
+
+@pytest.fixture
+def steady(new_broker: Callable[[], Broker], clock: ManualClock) -> Broker:
+    """Forty days of $90 to $110 a day of one job, and nine hours of the next day."""
+    broker = with_clock(new_broker(), clock)
+    broker.settings.notify["ops"] = SecretStr("json://localhost")
+    for day in range(40):
+        add(broker, USUAL, day, 90 + day * 7 % 21)
+    add(broker, USUAL, 40, 38)
+    return broker
+
+
+def add(broker: Broker, tags: Tags, day: int, amount: int) -> None:
+    since = START + day * DAY
+    with broker.store.writing() as tx:
+        tx.post(spent(day, str(amount), since, since + timedelta(hours=1), since + DAY, tags=tags))
+
+
+def test_an_ordinary_month_has_none(steady: Broker) -> None:
+    assert spending_anomalies(steady) == []
+    assert anomalies.check(steady) == []
+
+
+def test_a_rise_is_found_on_its_day_with_the_job_that_caused_it(steady: Broker) -> None:
+    add(steady, LOOP, 40, 150)
+    (found,) = spending_anomalies(steady)
+    assert (found.team, found.first, found.last, found.running) == ("nlp", date(2026, 10, 11), date(2026, 10, 11), True)
+    assert found.spent == Money.usd("188")
+    assert [cause.job for cause in found.causes] == ["loop"]
+    assert found.causes[0].excess == Money.usd("150")
+    assert spending_anomalies(steady, {"web"}) == []
+
+
+def test_an_incident_of_days_is_told_once(steady: Broker, clock: ManualClock) -> None:
+    add(steady, LOOP, 40, 150)
+    (notice,) = anomalies.check(steady)
+    assert "loop of bob ($150.00 more)" in notice.body
+    assert notice.teams == ("nlp",)
+    assert anomalies.check(steady) == []
+    clock.advance(DAY)
+    add(steady, replace(LOOP, job_id="loop-2"), 41, 400)
+    assert anomalies.check(steady) == []
+    (found,) = spending_anomalies(steady)
+    assert (found.first, found.last) == (date(2026, 10, 11), date(2026, 10, 12))
+
+
+def test_what_was_bought_in_advance_is_none(steady: Broker) -> None:
+    bought = Tags("buy-1", "olga", "nlp", None, None, None, None, "acme", "r1", CapacityType.RESERVED, "H100", 8)
+    add(steady, bought, 40, 5000)
+    assert spending_anomalies(steady) == []
+
+
+def test_planned_days_do_not_hide_those_after_them(steady: Broker, clock: ManualClock) -> None:
+    for day in range(40, 43):
+        add(steady, LOOP if day == 40 else replace(LOOP, job_id=f"loop-{day}"), day, 400)
+    clock.advance(9 * DAY)
+    for day in range(43, 49):
+        add(steady, USUAL, day, 100)
+    add(steady, replace(USUAL, job_id="second"), 49, 250)
+    assert [one.first for one in spending_anomalies(steady)] == [date(2026, 10, 11)]
+    said = anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, "a benchmark", by=BOB)
+    assert said.answer is not None
+    assert (said.answer.by, said.answer.reason) == ("bob", "a benchmark")
+    later, planned = spending_anomalies(steady)
+    assert (later.first, later.answer) == (date(2026, 10, 20), None)
+    assert planned.answer == said.answer
+    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.NO, by=ROOT)
+    (left,) = spending_anomalies(steady)
+    assert left.answer is not None
+    assert left.answer.answer is AnomalyAnswer.NO
+
+
+def test_only_those_whose_jobs_caused_it_answer(steady: Broker) -> None:
+    add(steady, LOOP, 40, 150)
+    with pytest.raises(InvalidInput, match="ann owns none of the jobs"):
+        anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=ANN)
+    with pytest.raises(InvalidInput, match="no incident of nlp began on 2026-10-10"):
+        anomalies.answer(steady, "nlp", date(2026, 10, 10), AnomalyAnswer.YES, by=BOB)
+    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
+    assert anomalies.check(steady) == []  # answered before anybody was told
