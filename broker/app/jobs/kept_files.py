@@ -72,16 +72,16 @@ def path_of(one: KeptOutput) -> str:
 
 def matching(found: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutput]:
     """The results at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are none."""
-    if path is None:
-        return found
-    wanted = path.removeprefix("./").rstrip("/")
-    chosen = [one for one in found if _is_at(path_of(one), wanted)]
-    if not chosen:
+    chosen = [one for one in found if _matches(one, path)]
+    if path is not None and not chosen:
         raise UnknownName("result", path, [path_of(one) for one in found])
     return chosen
 
 
-def _is_at(path: str, wanted: str) -> bool:
+def _matches(one: KeptOutput, wanted_path: str | None) -> bool:
+    if wanted_path is None:
+        return True
+    path, wanted = path_of(one), wanted_path.removeprefix("./").rstrip("/")
     return wanted in (path, "", ".") or path.startswith(f"{wanted}/") or fnmatchcase(path, wanted)
 
 
@@ -105,12 +105,40 @@ def fetch_outputs(
 ) -> FetchedOutputs:
     """Download results into a folder, under their own paths. Idempotent: complete files are not read again, and partial
     ones are continued. Overwrites files with other content. Raises as `fetch_files`."""
+    return fetch_files(_remote(broker, view, wanted), to, progress)
+
+
+def fetch_array(
+    broker: Broker, array: JobView, path: str | None, to: Path, progress: Progress = no_progress
+) -> FetchedOutputs:
+    """As `fetch_outputs`, for the results of all tasks that have begun: those of each in a folder that has its number.
+    ``path``: as in `matching`, within each task. Raises also `UnknownName` if no task has such a result."""
+    with broker.store.reading() as look:
+        tasks = look.tasks_of(array.id)
+    files: list[RemoteFile] = []
+    others: list[str] = []
+    for task in sorted(tasks, key=_number):
+        found = outputs(broker, task)
+        chosen = [one for one in found if _matches(one, path)]
+        files += _remote(broker, task, chosen, f"{_number(task)}/")
+        others += [path_of(one) for one in found if one not in chosen]
+    if path is not None and not files:
+        raise UnknownName("result", path, list(dict.fromkeys(others)))
+    return fetch_files(files, to, progress)
+
+
+def _number(task: JobView) -> int:
+    return task.job.task.index if task.job.task else 0
+
+
+def _remote(broker: Broker, view: JobView, wanted: Sequence[KeptOutput], within: str = "") -> list[RemoteFile]:
     folder = run_folders(broker).of(view.id)
-    files = [
-        RemoteFile(path_of(one), one.file.size, one.file.sha256, partial(folder.output_content, one.attempt, one.file))
+    return [
+        RemoteFile(
+            within + path_of(one), one.file.size, one.file.sha256, partial(folder.output_content, one.attempt, one.file)
+        )
         for one in wanted
     ]
-    return fetch_files(files, to, progress)
 
 
 def fetch_checkpoint(

@@ -12,7 +12,9 @@ from broker.app.jobs.snapshots import resolved
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job, ResumePoint
 from broker.reconciler.progress import remaining_work
 
@@ -53,12 +55,29 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
 
 
 def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = False) -> Job:
-    """The same job with the same files, from its newest checkpoint if there is one. Submits nothing. Raises
-    `NotAllowed` as `resumed`, `Unreachable`."""
+    """The same job with the same files, from its newest checkpoint if there is one; of an array the tasks that failed,
+    each from its own. Submits nothing. Raises `NotAllowed` as `resumed`, `InvalidInput` for an array of which no task
+    failed, `Unreachable`."""
     _has_ended(view, by)
+    if view.job.array is not None:
+        return _failed_again(broker, view, view.job.array, from_start=from_start)
     if from_start or not checkpoints(broker, view):
         return view.job.model_copy(update={**_ANEW, "resume_from": None})
     return _from_there(view.job.model_copy(update=_ANEW), view, ResumePoint(job=view.id))
+
+
+def _failed_again(broker: Broker, view: JobView, array: JobArray, *, from_start: bool) -> Job:
+    with broker.store.reading() as look:
+        failed = look.tasks_of(view.id, [JobState.FAILED.value])
+    if not failed:
+        raise InvalidInput(
+            f"no task of {view.id} has failed",
+            hint=f"`gpubroker jobs show {view.id}` counts its tasks; `gpubroker submit` runs all of them again",
+        )
+    numbers = sorted(task.job.task.index for task in failed if task.job.task)
+    saved = sorted(task.job.task.index for task in failed if task.job.task and task.checkpoint and not from_start)
+    again = {"only": tuple(numbers), "again": view.id, "with_checkpoint": tuple(saved)}
+    return view.job.model_copy(update={**_ANEW, "array": array.model_copy(update=again)})
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:

@@ -9,6 +9,7 @@ from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.events.views import JobView
+from broker.core.job.arrays import task_id
 from broker.runfolder.retention import StoredCheckpoint, drop, kept, superfluous
 
 
@@ -35,7 +36,7 @@ def prune(
     `Unreachable`."""
     done, place = [], chosen(broker).rstrip("/")
     with broker.store.reading() as look:
-        needed = {view.job.resume_from.job for view in look.unclosed() if view.job.resume_from}
+        needed = {job for view in look.unclosed() for job in _started_from(view)}
         # What ended by then was submitted before; tasks of arrays are among them.
         long_ago = [view for view in look.submitted_before(ended_before) if _is_over(view, ended_before)]
     everybodys = Role.ADMINISTRATOR in by.roles
@@ -51,6 +52,15 @@ def prune(
             drop(folder, doomed)
         done.append(PrunedRunFolders(view, doomed, tuple(one for one in found if one not in doomed)))
     return done
+
+
+def _started_from(view: JobView) -> list[str]:
+    """The jobs whose checkpoints this one, or a task of it that has not begun, goes on from."""
+    job, array = view.job, view.job.array
+    found = [job.resume_from.job] if job.resume_from else []
+    if array is not None and array.again is not None:
+        found += [task_id(array.again, index) for index in array.with_checkpoint]
+    return found
 
 
 def _is_over(view: JobView, ended_before: datetime) -> bool:

@@ -144,8 +144,7 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
         case ev.ApprovalRefused():
             return f"refused by {body.by}{_note(body.note)}" if body.by else "the approval request expired", Tone.BAD
         case ev.TasksStarted():
-            last = body.first + body.count - 1
-            which = f"task {body.first:,}" if body.count == 1 else f"tasks {body.first:,} to {last:,}"
+            which = "1 task" if body.count == 1 else f"{body.count:,} tasks"
             return f"{which} started; others follow as they end", Tone.PLAIN
         case ev.CancelRequested():
             return f"cancellation requested by {body.by}", Tone.ODD

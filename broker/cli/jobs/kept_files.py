@@ -17,6 +17,7 @@ GET_EXAMPLES = examples(
     "gpubroker jobs get bert results/ --to here",
     "gpubroker jobs get bert '*.json'",
     "gpubroker jobs get bert --checkpoint latest",
+    "gpubroker jobs get sweep 'metrics.json' --to all",
 )
 CHECKPOINTS_EXAMPLES = examples("gpubroker jobs checkpoints bert", "gpubroker jobs checkpoints bert --json")
 DIFF_EXAMPLES = examples("gpubroker jobs diff bert bert-2", "gpubroker jobs diff bert bert-2 --json")
@@ -61,7 +62,8 @@ def get(
 ) -> None:
     """Fetch a job's results, also while it runs. Repeat the command to continue an interrupted download.
 
-    Every file is verified. Files in the target folder that differ are overwritten.
+    Of an array, the results of each task are put into a folder named by its number. Every file is verified. Files in
+    the target folder that differ are overwritten.
     """
     from broker.app.jobs import jobs, kept_files
     from broker.app.results.kept_files import FetchedFilesResult
@@ -71,7 +73,9 @@ def get(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find_single(broker, job)
+    view = jobs.find(broker, job)
+    if checkpoint is not None or attempt is not None:
+        view = jobs.find_single(broker, job)
     into = to if to is not None else Path(view.id)
     if checkpoint is not None:
         if path is not None or attempt is not None:
@@ -79,6 +83,9 @@ def get(
         chosen = kept_files.checkpoint(broker, view, checkpoint)
         with bytes_bar(terminal, f"fetching {chosen.name}") as progress:
             done = kept_files.fetch_checkpoint(broker, view, chosen, into, progress)
+    elif view.job.array is not None:
+        with bytes_bar(terminal, "fetching") as progress:
+            done = kept_files.fetch_array(broker, view, path, into, progress)
     else:
         found = kept_files.matching(kept_files.outputs(broker, view, attempt), path)
         with bytes_bar(terminal, "fetching") as progress:

@@ -104,8 +104,8 @@ class ApprovalRefused(Body):
 
 
 class TasksStarted(Body):
-    """Tasks of the array were started: the first ones, or the first after it had to wait. ``first``: the number of the
-    first of these; ``count``: how many."""
+    """Tasks of the array were started: the first ones, or the first after it had to wait. ``first``: the turn of the
+    first of these, from 0; ``count``: how many."""
 
     kind: Literal["tasks_started"] = "tasks_started"
     first: int

@@ -15,6 +15,11 @@ AT_ONCE = 10  # where the file says nothing
 INDEX_VARIABLE, COUNT_VARIABLE, ARRAY_VARIABLE = "GPUBROKER_TASK_INDEX", "GPUBROKER_TASK_COUNT", "GPUBROKER_ARRAY_ID"
 
 
+def task_id(array: str, index: int) -> str:
+    """The id of a task."""
+    return f"{array}-{index}"
+
+
 class TaskOf(BaseModel):
     """What makes a job a task: of which array (its id), with which number, of how many."""
 
@@ -28,7 +33,10 @@ class TaskOf(BaseModel):
 class JobArray(BaseModel):
     """The tasks of an array, numbered from 0, with exactly one of: ``range``, so many tasks; ``grid``, one for each
     combination of the values, the last name varying fastest; ``rows``, one for each set of variables. At most
-    ``parallel`` of them are under way at once."""
+    ``parallel`` of them are under way at once.
+
+    ``only``: the numbers of those that are wanted, in this order; empty: all. ``again``: the array whose tasks these
+    are once more; those in ``with_checkpoint`` go on from the newest checkpoint that their number has there."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,10 +44,18 @@ class JobArray(BaseModel):
     grid: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     rows: tuple[dict[str, str], ...] = ()
     parallel: int = AT_ONCE
+    only: tuple[int, ...] = ()
+    again: str | None = None
+    with_checkpoint: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
-        """How many tasks there are."""
+        """How many tasks are run."""
+        return len(self.only) or self.size
+
+    @property
+    def size(self) -> int:
+        """How many tasks there would be with all numbers: what each is told."""
         if self.range is not None:
             return self.range
         return prod(len(values) for values in self.grid.values()) if self.grid else len(self.rows)
@@ -48,6 +64,14 @@ class JobArray(BaseModel):
     def at_once(self) -> int:
         """How many tasks are under way at most."""
         return min(self.parallel, self.count)
+
+    def number(self, turn: int) -> int:
+        """The number of the task that has this turn, from 0."""
+        return self.only[turn] if self.only else turn
+
+    def starts_from(self, index: int) -> str | None:
+        """The task whose checkpoint the one of that number goes on from; None: from none."""
+        return task_id(self.again, index) if self.again is not None and index in self.with_checkpoint else None
 
     def parameters(self, index: int) -> dict[str, str]:
         """The variables in which the task of that number differs from the others, beside its number."""

@@ -227,7 +227,8 @@ class Job(JobPart):
         """The job of one task of this array, whose id is ``array``. ``deadline``: of the array (UTC); ``max_cost``:
         the task's share of it."""
         assert self.array is not None, "only an array has tasks"
-        task = TaskOf(array=array, index=index, count=self.array.count)
+        task = TaskOf(array=array, index=index, count=self.array.size)
+        start = self.array.starts_from(index)
         told = {ARRAY_VARIABLE: array, INDEX_VARIABLE: str(index), COUNT_VARIABLE: str(task.count)}
         return self.model_copy(
             update={
@@ -237,6 +238,7 @@ class Job(JobPart):
                 "task": task,
                 "deadline": deadline,
                 "max_cost": max_cost,
+                "resume_from": ResumePoint(job=start) if start else self.resume_from,
             }
         )
 

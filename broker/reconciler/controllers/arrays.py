@@ -16,6 +16,7 @@ from broker.core.events.events import EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import Cancelled, Completed, EndReason, TasksEnded, WaitReason, same_reason
+from broker.core.job.arrays import task_id
 from broker.core.job.placements import Plan
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import PolicySet
@@ -41,17 +42,12 @@ class MakePlans(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StartedTasks:
-    """So many tasks were started, from number ``first`` on. ``refusal``: what the gate said to the next one; None where
-    all were started that there are slots and money for."""
+    """So many tasks were started, from the ``first`` turn on. ``refusal``: what the gate said to the next one; None
+    where all were started that there are slots and money for."""
 
     first: int
     count: int
     refusal: Admission | None = None
-
-
-def task_id(array: str, index: int) -> str:
-    """The id of a task."""
-    return f"{array}-{index}"
 
 
 def room_for(plan: Plan, most: int) -> int:
@@ -81,10 +77,10 @@ def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: 
     waiting = sum(counts.states.get(state, 0) for state in _WAITING)
     slots = min(array.at_once - counts.open, array.count - first, max(room, 1) - waiting)
     count, limit = _shares(tx, view, plan, max(slots, 0), others=counts.open > 0)
-    for number in range(first, first + count):
-        refused = _start(tx, view, number, limit, plan, policy, now)
+    for turn in range(first, first + count):
+        refused = _start(tx, view, array.number(turn), limit, plan, policy, now)
         if refused is not None:
-            return StartedTasks(first, number - first, refused)
+            return StartedTasks(first, turn - first, refused)
     return StartedTasks(first, count)
 
 

@@ -133,12 +133,44 @@ def test_tasks_are_listed_by_their_array_which_has_no_output_of_its_own(
     listed = gpubroker("jobs", "list", "--array", array[:-2], "--json").json["jobs"]
     assert {job["id"] for job in listed} == {f"{array}-0", f"{array}-1"}
     assert gpubroker("jobs", "list", "--array", array, "--state", "succeeded", "--json").json["jobs"] == []
-    for command in ("logs", "attempts", "files", "get", "checkpoints"):
-        refused = gpubroker("jobs", command, array)
+    for command in ("logs", "attempts", "files", "get --attempt 1", "get --checkpoint latest", "checkpoints"):
+        refused = gpubroker("jobs", *command.split(), array)
         assert refused.code == 2
         assert f"name a task, such as {array}-0" in refused.err
     alone = gpubroker("jobs", "list", "--array", f"{array}-0")
     assert (alone.code, f"{array}-0 is no array" in alone.err) == (2, True)
+
+
+def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
+    gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None], tmp_path: Path
+) -> None:
+    reconciled_by(following)
+    fails = f"[ $GPUBROKER_TASK_INDEX = 0 ] || [ -e {tmp_path}/mended ]"
+    run = f"run: 'echo $GPUBROKER_TASK_INDEX of $GPUBROKER_TASK_COUNT > number.txt; {fails}'"
+    job = JOB.replace("run: exec python3 train.py", f"outputs: [number.txt]\n{run}")
+    (project.parent / "job.yaml").write_text(job + "array: {range: 3}\n")
+    submitted = gpubroker("submit", "job.yaml", "--yes", "--json")
+    assert submitted.code == 7
+    fetched = gpubroker("jobs", "get", submitted.json["id"], "--to", tmp_path / "all", "--json")
+    assert fetched.code == 0, fetched.err
+    assert fetched.json["files"] == ["0/number.txt", "1/number.txt", "2/number.txt"]
+    assert (tmp_path / "all" / "2" / "number.txt").read_text() == "2 of 3\n"
+    assert gpubroker("jobs", "get", submitted.json["id"], "none.txt").code == 2
+    failed = [
+        task["id"]
+        for task in gpubroker("jobs", "list", "--array", submitted.json["id"], "--state", "failed", "--json").json[
+            "jobs"
+        ]
+    ]
+    assert len(failed) == 2, "all but the first"
+    (tmp_path / "mended").touch()
+    again = gpubroker("jobs", "retry", submitted.json["id"], "--yes", "--json")
+    assert again.code == 0, again.err
+    tasks = gpubroker("jobs", "list", "--array", again.json["id"], "--json").json["jobs"]
+    numbers = {one.removeprefix(submitted.json["id"]) for one in failed}
+    assert {task["id"].removeprefix(again.json["id"]) for task in tasks} == numbers
+    refused = gpubroker("jobs", "retry", again.json["id"], "--yes")
+    assert (refused.code, f"no task of {again.json['id']} has failed" in refused.err) == (2, True)
 
 
 def test_a_job_file_may_name_where_to_start(gpubroker: Gpubroker, failed: str, project: Path) -> None:

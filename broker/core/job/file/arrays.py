@@ -14,7 +14,7 @@ from broker.core.job.arrays import AT_ONCE, MOST_AT_ONCE, MOST_TASKS, JobArray
 from broker.core.job.file.fields import variable_name
 
 _KINDS = ("range", "grid", "list")
-_KEYS = (*_KINDS, "parallel")
+_KEYS = (*_KINDS, "parallel", "only")
 _SPAN = re.compile(r"\s*(-?[0-9]{1,9})\s*\.\.\s*(-?[0-9]{1,9})\s*")
 _HINT = "expected one of `range: 100`, `grid: {SEED: 0..9, LR: [1e-4, 3e-4]}` and `list: [{LR: 1e-4, WIDTH: 64}]`"
 
@@ -36,7 +36,9 @@ def print_array(array: JobArray) -> dict[str, Any]:
         tasks = {"grid": {name: list(values) for name, values in array.grid.items()}}
     else:
         tasks = {"list": [dict(row) for row in array.rows]}
-    return tasks if array.parallel == AT_ONCE else tasks | {"parallel": array.parallel}
+    if array.parallel != AT_ONCE:
+        tasks["parallel"] = array.parallel
+    return tasks | {"only": list(array.only)} if array.only else tasks
 
 
 def _array(value: object) -> JobArray:
@@ -50,9 +52,19 @@ def _array(value: object) -> JobArray:
         raise ValueError(f"{_HINT}; got {' and '.join(given) or 'none of them'}")
     kind = given[0]
     found = JobArray(**_TASKS[kind](value[kind]), parallel=_parallel(value.get("parallel", AT_ONCE)))
-    if not 1 <= found.count <= MOST_TASKS:
-        raise ValueError(f"{found.count:,} tasks; expected 1 to {MOST_TASKS:,}")
-    return found
+    if not 1 <= found.size <= MOST_TASKS:
+        raise ValueError(f"{found.size:,} tasks; expected 1 to {MOST_TASKS:,}")
+    return found if "only" not in value else found.model_copy(update={"only": _only(value["only"], found.size)})
+
+
+def _only(value: object, size: int) -> tuple[int, ...]:
+    found = [_whole(one) for one in value] if isinstance(value, list) else []
+    numbers = [one for one in found if one is not None and one < size]
+    if not numbers or len(set(numbers)) != len(found):
+        raise ValueError(
+            f"only: expected different numbers of tasks from 0 to {size - 1:,}, such as [0, 3]; got {str(value)[:40]!r}"
+        )
+    return tuple(numbers)
 
 
 def _parallel(value: object) -> int:
@@ -130,10 +142,19 @@ _PARALLEL = {
 }
 
 
+_ONLY = {
+    "type": "array",
+    "minItems": 1,
+    "uniqueItems": True,
+    "items": {"type": "integer", "minimum": 0},
+    "description": "the numbers of the tasks to run; all without it",
+}
+
+
 def _shape(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {kind: schema, "parallel": _PARALLEL},
+        "properties": {kind: schema, "parallel": _PARALLEL, "only": _ONLY},
         "required": [kind],
         "additionalProperties": False,
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.file import parse_job, print_job
-from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.jobs import Job, MachineRequest, ResumePoint
 from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -44,6 +44,21 @@ def test_a_list_has_one_task_for_each_set_of_variables() -> None:
     found = array("{list: [{LR: 1e-4, WIDTH: 64}, {LR: 0.10, WIDTH: 32}]}")
     assert found.count == 2
     assert found.parameters(1) == {"LR": "0.10", "WIDTH": "32"}, "as the file has it, not as YAML reads it"
+
+
+def test_only_some_tasks_are_run_under_the_numbers_that_they_have_among_all() -> None:
+    job = read("array: {grid: {SEED: 4..9}, only: [5, 2]}\n")
+    assert job.array is not None
+    assert (job.array.count, job.array.at_once, [job.array.number(turn) for turn in range(2)]) == (2, 2, [5, 2])
+    assert job.of_task("sweep-abc", 5, deadline=None, max_cost=None).task == TaskOf(array="sweep-abc", index=5, count=6)
+    assert parse_job(print_job(job), file="x.yaml", now=NOW) == job
+
+
+def test_a_task_that_is_run_again_goes_on_from_the_checkpoint_of_its_number() -> None:
+    again = JobArray(range=9, only=(3, 4), again="old-abc", with_checkpoint=(4,))
+    job = read("").model_copy(update={"array": again})
+    found = [job.of_task("new-abc", index, deadline=None, max_cost=None).resume_from for index in again.only]
+    assert found == [None, ResumePoint(job="old-abc-4")]
 
 
 def test_no_more_tasks_are_at_once_than_there_are() -> None:
