@@ -3,12 +3,13 @@
 Importable in every command that the agent runs. Standard library only; without the agent it works in the folder that
 ``GPUBROKER_CHECKPOINT_DIR`` names, or in ``checkpoints`` below the current one. ::
 
-    from gpubroker_checkpoint import progress, resume, save, should_checkpoint, should_stop
+    from gpubroker_checkpoint import progress, report, resume, save, should_checkpoint, should_stop
 
     start = resume()                                       # the newest checkpoint's Path, or None
     while step < 1000:
         …
         progress(step, 1000)
+        report(tokens=step * 4096, loss=loss)
         stop = should_stop()                               # the machine is taken away, or the job is stopped
         if stop or should_checkpoint(every=600):           # or ten minutes have passed
             with save(f"step_{step:06d}.pt", step) as path:  # becomes visible when the block ends, whole or not at all
@@ -36,6 +37,8 @@ from types import FrameType
 _told = threading.Event()
 _listening = False
 _saved_at = time.monotonic()
+_document: dict[str, object] = {}
+_metrics: dict[str, float] = {}
 
 
 def should_stop() -> bool:
@@ -129,9 +132,21 @@ def newest() -> Path | None:
 
 def progress(step: int, total: int | None = None) -> None:
     """Report the program's progress. Cheap; call it after each step."""
+    _tell({"step": step, "total": total})
+
+
+def report(step: int | None = None, **metrics: float) -> None:
+    """Report figures: ``tokens`` in all since the job began, of which reports make the cost per token, and any others
+    (``loss=0.41``), at most 32. The newest of each name counts. Cheap; call it after each step."""
+    _metrics.update({name: float(value) for name, value in metrics.items()})
+    _tell({"metrics": dict(_metrics)} if step is None else {"step": step, "metrics": dict(_metrics)})
+
+
+def _tell(news: Mapping[str, object]) -> None:
+    _document.update(news)
     place = os.environ.get("GPUBROKER_PROGRESS_FILE")
     if place:
-        _replace(Path(place), {"step": step, "total": total})
+        _replace(Path(place), _document)
 
 
 def _note(name: str, inode: int, step: int | None) -> None:

@@ -29,6 +29,9 @@ from broker.agent.store import ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _MOST_SAMPLES = 2000
+_MOST_METRICS, _LONGEST_NAME = 32, 64
+_TOO_LARGE = 1e300  # NaN and infinity are not below it
+_REPORT_EVERY = 600.0  # seconds
 
 
 class NodeMailbox:
@@ -65,6 +68,8 @@ class NodeMailbox:
         self._idle: tuple[tuple[LeaseIdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
+        self._reported: dict[str, float] = {}
+        self._reported_at = 0.0
         self.phase = "starting"
         self.saved_step: Callable[[], int | None] = lambda: None
 
@@ -119,6 +124,7 @@ class NodeMailbox:
 
     def _close(self, ending: Exit, deadline: float, done: threading.Event) -> None:
         self._thread.join()
+        self._report(every=0.0)
         self._journal.close()
         pause = min(self._spec.intervals.mail, 1.0)
         while time.monotonic() < deadline:
@@ -137,14 +143,28 @@ class NodeMailbox:
 
     def step(self) -> tuple[int | None, int | None]:
         """The program's step and their total: from its progress file, else from checkpoint names."""
-        step: int | None = None
-        total: int | None = None
+        told = self._program_says()
+        step, total = _whole(told.get("step")), _whole(told.get("total"))
+        return (self.saved_step() if step is None else step), total
+
+    def _program_says(self) -> dict[str, Any]:
+        """What is in the program's progress file; empty if nothing can be read there."""
         try:
             told = json.loads(self._progress.read_text())
-            step, total = _whole(told.get("step")), _whole(told.get("total"))
-        except (OSError, ValueError, AttributeError):
-            pass
-        return (self.saved_step() if step is None else step), total
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def _report(self, *, every: float) -> None:
+        """Put the program's figures into the journal if they are new and ``every`` seconds have passed. The first node
+        speaks for all."""
+        if self._rank or (self._reported and time.monotonic() - self._reported_at < every):
+            return
+        told = self._program_says()
+        found = _figures(told.get("metrics"))
+        if found and found != self._reported:
+            self._reported, self._reported_at = found, time.monotonic()
+            self._journal.append("metrics_reported", step=_whole(told.get("step")), metrics=found)
 
     def fenced(self) -> bool:
         """Whether a newer attempt of the job exists. Raises StoreTrouble."""
@@ -163,6 +183,7 @@ class NodeMailbox:
                 if self._read(asked):
                     return
                 self._heartbeat()
+                self._report(every=_REPORT_EVERY)
                 self._journal.flush()
                 if time.monotonic() - self._last_log >= self._spec.intervals.log:
                     self._output.upload()
@@ -276,6 +297,18 @@ class NodeMailbox:
 def _answer(asked: list[threading.Event]) -> None:
     for read in asked:
         read.set()
+
+
+def _figures(told: Any) -> dict[str, float]:
+    """The finite numbers with a short name, at most 32 of them."""
+    numbers = told.items() if isinstance(told, dict) else ()
+    found = {
+        name: float(value)
+        for name, value in numbers
+        if 0 < len(name) <= _LONGEST_NAME and isinstance(value, (int, float)) and not isinstance(value, bool)
+        if abs(value) < _TOO_LARGE
+    }
+    return dict(list(found.items())[:_MOST_METRICS])
 
 
 def _whole(value: Any) -> int | None:

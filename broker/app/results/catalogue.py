@@ -47,6 +47,7 @@ from broker.app.results.showback import ChargebackList, ChargebackStatement, Sho
 from broker.app.results.spend import SpendReport
 from broker.app.results.spending_backtests import AnomalyBacktest, ForecastBacktest
 from broker.app.results.trials import PolicyBacktest, PolicyTestResult, RecordedDecisions
+from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.watches import AddedWatch, AlertTest, RemovedWatch, WatchCheckResult, WatchList
 from broker.core.errors import UnknownName
@@ -128,6 +129,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "report-review": ReviewReport,
     "report-showback": ShowbackReport,
     "report-spend": SpendReport,
+    "report-units": UnitMetrics,
     "serve": ServiceReport,  # once it is stopped
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`

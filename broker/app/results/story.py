@@ -224,6 +224,9 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return checkpoints_missing(body), Tone.ODD
         case ev.OutputsSaved():
             return f"{figures.plural(body.files, 'result')} saved, {gigabytes(body.size)}", Tone.PLAIN
+        case ev.MetricsReported():
+            told = ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
+            return f"the program reports {told}", Tone.PLAIN
         case ev.OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
         case ev.NoticeTooShort():

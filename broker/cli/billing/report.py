@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broker.cli import filters
-from broker.cli.billing import report_anomalies, report_billed, report_focus, report_review, report_showback
+from broker.cli.billing import (
+    report_anomalies,
+    report_billed,
+    report_focus,
+    report_review,
+    report_showback,
+    report_units,
+)
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -100,6 +107,7 @@ app.command("focus", epilog=report_focus.EXAMPLES)(report_focus.focus)
 app.command("showback", epilog=report_showback.SHOWBACK_EXAMPLES)(report_showback.showback)
 app.command("chargeback", epilog=report_showback.CHARGEBACK_EXAMPLES)(report_showback.chargeback)
 app.command("anomalies", epilog=report_anomalies.EXAMPLES)(report_anomalies.anomalies)
+app.command("units", epilog=report_units.EXAMPLES)(report_units.units)
 app.command("review", epilog=report_review.EXAMPLES)(report_review.review)
 app.add_typer(report_billed.charges, name="charges")
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, TypeAdapter
 
 from broker.core.events import earlier_records
 from broker.core.events.outcomes import Cause, JobState
@@ -305,6 +305,15 @@ class OutputTrouble(Body):
     because: str
 
 
+class MetricsReported(Body):
+    """Figures that the program reported, each the newest of its name: ``tokens`` in all since the job began, and its
+    own (``loss``)."""
+
+    kind: Literal["metrics_reported"] = "metrics_reported"
+    step: int | None = None
+    metrics: dict[Annotated[str, StringConstraints(max_length=64)], FiniteFloat] = Field(max_length=32)
+
+
 class NoticeTooShort(Body):
     """A warning ahead of any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
     preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
@@ -398,6 +407,7 @@ EventBody = Annotated[
     | CheckpointsMissing
     | OutputsSaved
     | OutputTrouble
+    | MetricsReported
     | NoticeTooShort
     | NoticeReceived
     | StopRequested
@@ -417,6 +427,7 @@ FROM_AGENT = (
     CheckpointsMissing,
     OutputsSaved,
     OutputTrouble,
+    MetricsReported,
     NoticeTooShort,
     NoticeReceived,
 )

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from broker.finops.focus.charges import SpentEntry
     from broker.finops.focus.months import BillingMonth
     from broker.finops.statements import Statement
+    from broker.store.ledger.month_runs import GpuAttempt
     from broker.store.ledger.month_use import UseOfTime
     from broker.store.ledger.team_spending import LateSpending, TeamSpending
 
@@ -246,6 +247,32 @@ class StoreReading:
         from broker.store.ledger import anomalies  # most commands do without
 
         return anomalies.answers(self._connection)
+
+    def succeeded_runs(self, team: str | None, start: datetime, end: datetime) -> int:
+        """How many jobs (of the team; None: of all) succeeded and gave up their last machines in a time (UTC)."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.succeeded(self._connection, team, start, end)
+
+    def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
+        """The attempts with most accelerator time in a time that has passed (UTC, half-open), the largest first."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
+
+    def reported_metrics(
+        self, team: str | None, start: datetime, end: datetime
+    ) -> Mapping[str, Sequence[Mapping[str, float]]]:
+        """What programs reported, by job: the newest figures of before a time (UTC), and the newest by its end."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.reported(self._connection, team, start, end)
+
+    def spent_by_jobs(self, job_ids: Sequence[str], start: datetime, end: datetime) -> Mapping[str, Money]:
+        """What those jobs spent (USD) in a time (UTC, half-open)."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.spent_by_jobs(self._connection, job_ids, start, end)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which `spent_by` counts these jobs."""

@@ -1,0 +1,64 @@
+"""Unit metrics of a period, of all or of one team, with utilisation from the agents' own samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.app.billing.report import named_period
+from broker.app.service.reconciler_setup import run_folders
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput
+from broker.core.values.money import Money
+from broker.finops.idle import idle_in
+from broker.finops.units import MeasuredAttempt, ReportedTokens, UnitFigures, unit_figures
+from broker.store.ledger.month_runs import GpuAttempt
+
+MOST_READ = 500  # attempts whose samples are read, those with most accelerator time
+TOKENS = "tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitReport:
+    """``start`` until ``end`` (UTC). ``unread``: attempts whose samples could not be reached."""
+
+    start: datetime
+    end: datetime
+    team: str | None
+    figures: UnitFigures
+    unread: int
+
+
+def units(broker: Broker, period: str, team: str | None = None) -> UnitReport:
+    """The unit metrics of a period (`report.named_period`). Held capacity is everybody's, so its use is not that of one
+    team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
+    now = broker.clock.now()
+    start, end = named_period(period, now)
+    if start > now:
+        raise InvalidInput(f"{period} has not begun", where="--period")
+    end = min(end, now)
+    holdings = [recorded.holding for recorded in broker.store.holdings()]
+    with broker.store.reading() as look:
+        everything = look.used_in(start, end, now).cells
+        runs = look.succeeded_runs(team, start, end)
+        attempts = look.gpu_attempts(team, start, end, MOST_READ)
+        told = look.reported_metrics(team, start, end)
+        spent = look.spent_by_jobs(list(told), start, end)
+    cells = {cell: used for cell, used in everything.items() if team is None or cell.team == team}
+    tokens = [
+        ReportedTokens(latest[TOKENS] - before.get(TOKENS, 0.0), spent.get(job_id, Money.ZERO))
+        for job_id, (before, latest) in told.items()
+        if latest.get(TOKENS, 0.0) > before.get(TOKENS, 0.0)
+    ]
+    measured = [_measured(broker, one, start, end) for one in attempts]
+    held = idle_in(holdings, everything, start, end) if team is None else []
+    figures = unit_figures(cells, runs, [one for one in measured if one is not None], held, tokens)
+    return UnitReport(start, end, team, figures, measured.count(None))
+
+
+def _measured(broker: Broker, one: GpuAttempt, start: datetime, end: datetime) -> MeasuredAttempt | None:
+    try:
+        samples = run_folders(broker).of(one.job_id).usage(one.attempt)
+    except BrokerError:
+        return None
+    return MeasuredAttempt(one.time, one.price, [s.percent for s in samples if start <= s.at < end])

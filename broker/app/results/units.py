@@ -1,0 +1,46 @@
+"""Unit metrics as a result."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.billing.units import UnitReport
+from broker.app.results.values import Figure, Moment, Result
+from broker.core.values.money import Money
+
+
+class UnitMetrics(Result):
+    """What a unit of work cost in a time (UTC), of all or one team. Hours are of GPUs, money is USD; null: unknown, for
+    want of a denominator. ``bought``: use of owned and reserved capacity, ``rented``: of on-demand and spot.
+    ``measured_hours``: those of attempts with utilisation samples, of which ``busy_hours`` and ``idle_hours`` (below
+    5 %) are parts. ``unread``: attempts whose samples could not be reached."""
+
+    since: Moment
+    until: Moment
+    team: str | None
+    spent: Money
+    gpu_hours: Figure
+    gpu_spent: Money
+    bought: Money
+    rented: Money
+    spot_hours: Figure
+    spot_spent: Money
+    wasted: Money
+    tagged: Figure | None
+    runs: int
+    per_run: Money | None
+    per_gpu_hour: Money | None
+    measured_hours: Figure
+    busy_hours: Figure
+    idle_hours: Figure
+    idle_cost: Money
+    per_busy_hour: Money | None
+    capacity_use: Figure | None
+    coverage: Figure | None
+    tokens: Figure
+    per_million_tokens: Money | None
+    unread: int
+
+    @classmethod
+    def of(cls, found: UnitReport) -> Self:
+        return cls.from_parts(found.figures, since=found.start, until=found.end, team=found.team, unread=found.unread)

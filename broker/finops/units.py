@@ -1,0 +1,132 @@
+"""Unit metrics of a time: what a successful run, a busy GPU-hour and a million tokens cost. Pure. A metric without a
+denominator is None: unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
+from broker.finops.change import Month, total
+from broker.finops.idle import IdleCapacity
+
+IDLE_BELOW = 5.0
+"""Percent of utilisation below which an accelerator is idle."""
+
+_HOUR = 3_600_000  # milliseconds
+_MILLION = 1_000_000
+_BOUGHT = (CapacityType.OWNED, CapacityType.RESERVED)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAttempt:
+    """The accelerators of an attempt in the time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of
+    one of them, None: unknown), and the samples of their utilisation in percent, of the busiest one."""
+
+    time: int
+    price: Money | None
+    percents: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTokens:
+    """The tokens that a job reported for the time, and what it spent in it (USD)."""
+
+    tokens: float
+    spent: Money
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFigures:
+    """Hours are of accelerators, money is USD. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand
+    and spot. ``measured_hours``: those of attempts with samples; ``busy_hours`` and ``idle_hours`` are parts of them,
+    ``idle_cost`` at the prices of placement. ``capacity_use``: use of what was held; ``coverage``: the part of all
+    hours that ran on it."""
+
+    spent: Money
+    gpu_hours: float
+    gpu_spent: Money
+    bought: Money
+    rented: Money
+    spot_hours: float
+    spot_spent: Money
+    wasted: Money
+    tagged: float | None
+    runs: int
+    per_run: Money | None
+    per_gpu_hour: Money | None
+    measured_hours: float
+    busy_hours: float
+    idle_hours: float
+    idle_cost: Money
+    per_busy_hour: Money | None
+    capacity_use: float | None
+    coverage: float | None
+    tokens: float
+    per_million_tokens: Money | None
+
+
+def unit_figures(
+    cells: Month,
+    runs: int,
+    measured: Iterable[MeasuredAttempt],
+    held: Iterable[IdleCapacity],
+    reported: Iterable[ReportedTokens],
+) -> UnitFigures:
+    """The figures of a time in which those cells were used and ``runs`` jobs succeeded."""
+    on_gpus = [(cell, used) for cell, used in cells.items() if cell.accelerator is not None]
+    time = sum(used.time for _, used in on_gpus)
+    gpu_spent = _sum(used.spent for _, used in on_gpus)
+    spot = [used for cell, used in on_gpus if cell.capacity_type == CapacityType.SPOT]
+    bought = [(cell, used) for cell, used in cells.items() if cell.capacity_type in _BOUGHT]
+    spent, tagged = total(cells), _sum(used.spent for cell, used in cells.items() if cell.team is not None)
+    known = [one for one in measured if one.percents and one.time > 0]
+    measured_time, busy, idle, idle_cost = _of_samples(known)
+    holdings, told = list(held), list(reported)
+    held_time, unused = sum(one.held_time for one in holdings), sum(one.idle_time for one in holdings)
+    tokens = sum(one.tokens for one in told)
+    per_hour = gpu_spent.share(_HOUR, time) if time else None
+    share = busy / measured_time if measured_time else Fraction(0)
+    return UnitFigures(
+        spent=spent,
+        gpu_hours=time / _HOUR,
+        gpu_spent=gpu_spent,
+        bought=_sum(used.spent for _, used in bought),
+        rented=spent - _sum(used.spent for _, used in bought),
+        spot_hours=sum(used.time for used in spot) / _HOUR,
+        spot_spent=_sum(used.spent for used in spot),
+        wasted=_sum(used.wasted for used in cells.values()),
+        tagged=tagged.micros / spent.micros if spent else None,
+        runs=runs,
+        per_run=spent.share(1, runs) if runs else None,
+        per_gpu_hour=per_hour,
+        measured_hours=measured_time / _HOUR,
+        busy_hours=float(busy) / _HOUR,
+        idle_hours=float(idle) / _HOUR,
+        idle_cost=idle_cost,
+        per_busy_hour=per_hour.share(share.denominator, share.numerator) if per_hour is not None and share else None,
+        capacity_use=1 - unused / held_time if held_time else None,
+        coverage=sum(used.time for cell, used in bought if cell.accelerator) / time if time else None,
+        tokens=tokens,
+        per_million_tokens=_sum(one.spent for one in told).scaled(_MILLION / tokens) if tokens > 0 else None,
+    )
+
+
+def _of_samples(known: Sequence[MeasuredAttempt]) -> tuple[int, Fraction, Fraction, Money]:
+    """Milliseconds that were measured, busy and idle, and what the idle ones cost. Each sample stands for the same part
+    of its attempt."""
+    busy = idle = Fraction(0)
+    cost = Money.ZERO
+    for one in known:
+        share = sum(map(Fraction, one.percents), Fraction(0)) / (100 * len(one.percents))
+        lost = Fraction(sum(percent < IDLE_BELOW for percent in one.percents), len(one.percents)) * one.time
+        busy, idle = busy + share * one.time, idle + lost
+        if one.price is not None:
+            cost += one.price.share(lost.numerator, lost.denominator * _HOUR)
+    return sum(one.time for one in known), busy, idle, cost
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, Money.ZERO)

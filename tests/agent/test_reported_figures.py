@@ -1,0 +1,27 @@
+"""Figures that a program reports: recorded as an event, whatever else is in the file."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from broker.core.events.events import MetricsReported
+from tests.agent.node import Node
+
+
+def reports(node: Node) -> list[MetricsReported]:
+    return [body for body in node.events() if isinstance(body, MetricsReported)]
+
+
+def test_the_last_figures_of_a_program_are_recorded(node: Node) -> None:
+    program = "import gpubroker_checkpoint as g; g.progress(7, 9); g.report(tokens=5e6); g.report(8, loss=0.4)"
+    assert node.run(f'{sys.executable} -c "{program}"') == 0
+    last = reports(node)[-1]
+    assert (last.step, last.metrics) == (8, {"tokens": 5e6, "loss": 0.4})
+
+
+@pytest.mark.parametrize("told", ["[]", "{", '{"metrics": 3}', '{"metrics": {"a": NaN, "b": "x", "": 1, "c": true}}'])
+def test_what_is_no_figure_is_left_out(node: Node, told: str) -> None:
+    assert node.run(f"printf '%s' '{told}' > \"$GPUBROKER_PROGRESS_FILE\"") == 0
+    assert reports(node) == []

@@ -1,0 +1,80 @@
+"""Unit metrics of a store: runs, utilisation from run folders, and what programs reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker.app.billing.units import units
+from broker.app.service.reconciler_setup import run_folders
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.events import events as ev
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from tests.actors import with_clock
+from tests.past import finished, started
+
+HOUR = timedelta(hours=1)
+OCTOBER, NOVEMBER = datetime(2026, 10, 10, tzinfo=UTC), datetime(2026, 11, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker]) -> Broker:
+    """In October two jobs of $18.33, 110 minutes on eight GPUs, of team-0 and team-1; now it is the 20th
+    of November."""
+    made = with_clock(new_broker(), ManualClock(NOVEMBER + timedelta(days=10)))
+    for number in range(2):
+        finished(made.store, number, OCTOBER)
+    return made
+
+
+def sampled(broker: Broker, job_id: str, at: datetime, *percents: float | None) -> None:
+    lines = [
+        json.dumps({"at": (at + number * HOUR / 9).isoformat(), "gpus": [{"utilisation": percent}]})
+        for number, percent in enumerate(percents)
+    ]
+    folder = run_folders(broker).of(job_id)
+    folder._store.write("attempts/1/metrics.jsonl", "\n".join(lines).encode())
+
+
+def told(broker: Broker, job_id: str, at: datetime, tokens: float) -> None:
+    with broker.store.writing() as tx:
+        tx.append(job_id, [(1, ev.MetricsReported(metrics={"tokens": tokens}))], at)
+
+
+def test_a_month_of_two_runs(broker: Broker) -> None:
+    sampled(broker, "past-00-tmplt", OCTOBER, 0.0, 100.0, None, 80.0)
+    found = units(broker, "2026-10").figures
+    each = Money.usd("18.333333")
+    assert (found.runs, found.per_run) == (2, each)
+    assert (found.spent, found.bought, found.rented) == (each * 2, Money.ZERO, each * 2)
+    assert found.gpu_hours == pytest.approx(2 * 8 * 11 / 6)
+    assert found.measured_hours == pytest.approx(8 * 11 / 6)
+    assert found.busy_hours == pytest.approx(0.6 * 8 * 11 / 6)
+    assert found.idle_hours == pytest.approx(8 * 11 / 6 / 3)
+    assert found.idle_cost == Money.usd("6.111111")
+    assert found.per_million_tokens is None
+    of_team = units(broker, "2026-10", "team-1").figures
+    assert (of_team.runs, of_team.spent, of_team.measured_hours) == (1, each, 0)
+    assert units(broker, "month").figures.per_run is None
+
+
+def test_tokens_of_a_job_over_a_month_end_are_those_of_the_month(broker: Broker) -> None:
+    begins = datetime(2026, 10, 31, 23, tzinfo=UTC)
+    job_id = started(broker.store, 2, begins)
+    told(broker, job_id, begins + HOUR / 2, 1e6)
+    told(broker, job_id, begins + 2 * HOUR, 5e6)
+    assert units(broker, "2026-10").figures.tokens == 1e6
+    assert units(broker, "2026-11").figures.tokens == 4e6
+    assert units(broker, "2026-11").figures.runs == 0
+
+
+def test_only_what_has_begun_can_be_asked_about(broker: Broker) -> None:
+    with pytest.raises(InvalidInput, match="2026-12 has not begun"):
+        units(broker, "2026-12")
+    with pytest.raises(UnknownName):
+        units(broker, "yesterday")
