@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SpendRow:
     """One group's spend, by its ``values`` in the dimensions asked for: cash and amortised (or sandbox) in USD, machine
-    and GPU time in hours, jobs and attempts.
+    and GPU time in hours, jobs and attempts. ``bought``: the part of the spend on owned and reserved machines.
 
     Machine and GPU time, and the attempts, are those of the time asked about; an attempt counts once its machines have
     come up. ``held``: what is set aside now for jobs of the group, waiting ones included, whatever pays for the
@@ -40,6 +40,12 @@ class SpendRow:
     machine_hours: float
     attempts: int
     jobs: int
+    bought: Money = Money.ZERO
+
+    @property
+    def rented(self) -> Money:
+        """The part of the spend on on-demand and spot machines (USD)."""
+        return self.cash + self.amortised + self.sandbox - self.bought
 
     @property
     def group(self) -> str:
@@ -186,6 +192,7 @@ def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendRow:
         machine_hours=spent.machine_hours,
         attempts=spent.attempts,
         jobs=spent.jobs,
+        bought=spent.bought,
     )
 
 

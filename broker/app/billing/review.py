@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker.economics.reserve.capacity_findings import CapacityFinding
     from broker.store.ledger.month_use import UseOfTime
 
+_OWN = (CapacityType.OWNED, CapacityType.RESERVED)
 MOST = 10  # causes that are named one by one
 
 
@@ -33,7 +34,7 @@ class MonthFigures:
     """One month, or as much of it as is compared, ``start`` until ``end`` (UTC). ``spent``: what use cost, cash and
     amortised alike; ``cash``: what is to be paid, what was ``bought`` in advance included (USD). ``gpu_time`` and
     ``spot_time``: of accelerators, in milliseconds; ``gpu_spent`` and ``spot_spent``: what those cost; ``wasted``: what
-    lost work cost."""
+    lost work cost; ``on_own``: what use of owned and reserved capacity cost."""
 
     start: datetime
     end: datetime
@@ -47,6 +48,7 @@ class MonthFigures:
     spot_spent: Money
     wasted: Money
     untagged: Money
+    on_own: Money
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def _figures(start: datetime, end: datetime, use: UseOfTime) -> MonthFigures:
         spot_spent=_sum(used.spent for used in on_spot),
         wasted=_sum(used.wasted for used in cells.values()),
         untagged=_sum(used.spent for cell, used in cells.items() if cell.team is None),
+        on_own=_sum(used.spent for cell, used in cells.items() if cell.capacity_type in _OWN),
     )
 
 

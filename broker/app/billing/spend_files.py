@@ -16,7 +16,7 @@ from broker.app.billing.focus_files import FORMULA, check_ending, drafted, load_
 from broker.app.billing.report import SpendRow
 from broker.core.errors import InvalidInput
 
-_MONEY = ("cash", "amortised", "sandbox", "held")
+_MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _HOURS = ("gpu_hours", "machine_hours")
 _COUNTS = ("attempts", "jobs")
 

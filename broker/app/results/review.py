@@ -17,7 +17,7 @@ _HOUR = 3_600_000  # milliseconds
 class ReviewedMonth(Result):
     """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is what use cost, cash and
     amortised alike; ``cash`` what is to be paid, ``bought`` in advance included. Hours are of GPUs; ``price``: USD per
-    GPU-hour, null without any."""
+    GPU-hour, null without any. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
 
     since: Moment
     until: Moment
@@ -32,6 +32,8 @@ class ReviewedMonth(Result):
     spot_spent: Money
     wasted: Money
     untagged: Money
+    on_own: Money
+    rented: Money
 
     @classmethod
     def of(cls, one: MonthFigures) -> Self:
@@ -49,6 +51,8 @@ class ReviewedMonth(Result):
             spot_spent=one.spot_spent,
             wasted=one.wasted,
             untagged=one.untagged,
+            on_own=one.on_own,
+            rented=one.spent - one.on_own,
         )
 
 

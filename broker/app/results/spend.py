@@ -13,7 +13,8 @@ from broker.core.values.money import Money
 
 class SpendGroup(Result):
     """One group's spend: money in USD by kind, machine and GPU time in hours. ``values``: what the group is in each
-    dimension, in their order. ``held``: set aside now for its jobs."""
+    dimension, in their order. ``held``: set aside now for its jobs. ``bought``: the part of the spend on owned and
+    reserved machines; ``rented``: on on-demand and spot ones."""
 
     group: str
     values: list[str]
@@ -21,6 +22,8 @@ class SpendGroup(Result):
     amortised: Money
     sandbox: Money
     held: Money
+    bought: Money
+    rented: Money
     gpu_hours: Figure
     machine_hours: Figure
     attempts: int
@@ -34,6 +37,8 @@ class SpendTotal(Result):
     amortised: Money
     sandbox: Money
     held: Money
+    bought: Money
+    rented: Money
 
 
 class SpendReport(Result):
@@ -62,5 +67,7 @@ class SpendReport(Result):
                 amortised=sum((row.amortised for row in rows), Money.ZERO),
                 sandbox=sum((row.sandbox for row in rows), Money.ZERO),
                 held=sum((row.held for row in rows), Money.ZERO),
+                bought=sum((row.bought for row in rows), Money.ZERO),
+                rented=sum((row.rented for row in rows), Money.ZERO),
             ),
         )

@@ -21,6 +21,8 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from broker.app.billing.report import SpendRow
 
 app = typer.Typer(no_args_is_help=True, help="Report spending, and compare it with provider charges.")
@@ -61,7 +63,8 @@ def spend(
     ] = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write all rows to a new .csv or .parquet file.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write all rows to a new .csv, .parquet or .html file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -92,7 +95,10 @@ def spend(
         start = months_before(now)
     rows = spent(broker, by, since=start, until=end, sandbox=sandbox)
     if out is not None:
-        write_spend(out, by.split(","), rows)
+        if out.suffix.lower() == ".html":
+            _write_page(out, by, rows, start, end)
+        else:
+            write_spend(out, by.split(","), rows)
         terminal.say(f"{formats.plural(len(rows), 'row')} written to {out}")
     if as_json:
         from broker.app.results.spend import SpendReport
@@ -112,6 +118,35 @@ app.command("review", epilog=report_review.EXAMPLES)(report_review.review)
 app.add_typer(report_billed.charges, name="charges")
 
 
+def _write_page(out: Path, by: str, rows: list[SpendRow], start: datetime | None, end: datetime | None) -> None:
+    from broker.app.billing.focus_files import drafted
+    from broker.cli.render import formats
+    from broker.cli.render.written import Grid, Heading, Paragraph, html
+
+    if out.exists():
+        raise InvalidInput("the file exists already", where=str(out), hint="name another file")
+    dimensions, money = by.split(","), ("cash", "amortised", "sandbox", "held", "bought", "rented")
+    lines = [
+        [
+            *row.values,
+            *(formats.money(getattr(row, name)) for name in money),
+            f"{row.gpu_hours:,.2f}", f"{row.machine_hours:,.2f}", f"{row.attempts:,}", f"{row.jobs:,}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    since, until = (
+        formats.moment(at) if at else f"the {other}" for at, other in ((start, "beginning"), (end, "present"))
+    )
+    header = [*dimensions, *money, "GPU-hours", "machine-hours", "attempts", "jobs"]
+    blocks = [
+        Heading(f"Spending by {', '.join(dimensions)}", 1),
+        Paragraph(f"From {since} to {until}. Amounts are USD; bought is the part on owned and reserved machines."),
+        Grid(header, lines, figures=len(dimensions)),
+    ]
+    with drafted(out) as draft:
+        draft.write_text(html(blocks), encoding="utf-8")
+
+
 def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> list[Any]:
     from rich.text import Text
 
@@ -126,6 +161,8 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
         *((Column("simulated", align="right"),) if sandbox else ()),
         *(() if sandbox else (Column("cash", align="right"), Column("amortised", 2, align="right"))),
         Column("held", 1, align="right"),
+        Column("bought", 7, align="right"),
+        Column("rented", 8, align="right"),
         Column("GPU-hours", 3, align="right"),
         Column("machine-hours", 6, align="right"),
         Column("attempts", 5, align="right"),
@@ -136,7 +173,7 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
         kinds = [row.sandbox] if sandbox else [row.cash, row.amortised]
         return [
             *row.values,
-            *(formats.money(amount) for amount in (*kinds, row.held)),
+            *(formats.money(amount) for amount in (*kinds, row.held, row.bought, row.rented)),
             f"{row.gpu_hours:,.2f}",
             f"{row.machine_hours:,.2f}",
             f"{row.attempts:,}",
@@ -145,4 +182,6 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
 
     total = sum((row.sandbox if sandbox else row.cash for row in rows), Money.ZERO)
     footer = f"total {formats.money(total)} {'simulated' if sandbox else 'cash'}"
+    bought, rented = (sum(parts, Money.ZERO) for parts in zip(*((row.bought, row.rented) for row in rows), strict=True))
+    footer += f"; {formats.money(bought)} on owned and reserved machines, {formats.money(rented)} rented"
     return fitted(terminal.out, columns, [cells(row) for row in rows], footer)

@@ -73,6 +73,8 @@ def _figures(found: ReviewReport) -> Sequence[Sequence[str]]:
     old, new = found.before, found.after
     money = {
         "Cost of use": (old.spent, new.spent),
+        "of that, on owned and reserved machines": (old.on_own, new.on_own),
+        "of that, rented": (old.rented, new.rented),
         "To be paid in cash": (old.cash, new.cash),
         "of that, bought in advance": (old.bought, new.bought),
         "Use of what was paid before": (old.amortised, new.amortised),

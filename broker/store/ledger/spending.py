@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, not_, select
 
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
@@ -29,6 +29,7 @@ SEPARATOR = "\x1f"  # between the values of several dimensions; occurs in no nam
 _SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
 _GIVES_BACK = [movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT]
 _T = MACHINE_TIME.c
+_BOUGHT = case((_T.capacity_type.in_([CapacityType.OWNED.value, CapacityType.RESERVED.value]), 1), else_=0)
 # The dimensions of machine time; `broker.app.billing.report` explains each.
 DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
     "team": _T.team,
@@ -57,17 +58,20 @@ class SpendingPeriod:
 
 @dataclass(slots=True)
 class Spent:
-    """The spend of a group by kind of money (USD), its machine time in hours, and the numbers of attempts and jobs with
-    machines in the period."""
+    """The spend of a group by kind of money, the part of it on owned and reserved machines (``bought``, USD), its
+    machine time in hours, and the numbers of attempts and jobs with machines in the period."""
 
     money: dict[MoneyKind, Money] = field(default_factory=dict)
     gpu_hours: float = 0.0
     machine_hours: float = 0.0
     attempts: int = 0
     jobs: int = 0
+    bought: Money = Money.ZERO
 
-    def add(self, kind: MoneyKind, amount: Money) -> None:
+    def add(self, kind: MoneyKind, amount: Money, bought: bool) -> None:
         self.money[kind] = self.money.get(kind, Money.ZERO) + amount
+        if bought:
+            self.bought += amount
 
 
 def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
@@ -99,19 +103,19 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     spent = (within, MOVED.c.movement.in_(_SPENDS))
     whole = and_(MOVED.c.covers_from >= left, MOVED.c.covers_to < right)
     signed = case((MOVED.c.movement.in_(_GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
-    sums = select(group, MOVED.c.money, func.sum(signed)).select_from(moved).where(*spent, whole)
-    for name, kind, micros in connection.execute(sums.group_by(group, MOVED.c.money)):
-        found[name].add(MoneyKind(kind), Money(int(micros)))
+    sums = select(group, MOVED.c.money, _BOUGHT, func.sum(signed)).select_from(moved).where(*spent, whole)
+    for name, kind, bought, micros in connection.execute(sums.group_by(group, MOVED.c.money, _BOUGHT)):
+        found[name].add(MoneyKind(kind), Money(int(micros)), bool(bought))
     c = ENTRY.c
     own = and_(c.job_id == _T.job_id, c.attempt == _T.attempt, c.movement == MOVED.c.movement, c.money == MOVED.c.money)
     entries = (
-        select(group, c.money, c.micros, c.covers_from, c.covers_to)
+        select(group, c.money, _BOUGHT, c.micros, c.covers_from, c.covers_to)
         .select_from(moved.join(ENTRY, own))
         .where(*spent, not_(whole), c.account == Account.SPENT.value, c.covers_to >= left, c.covers_from < right)
     )
-    for name, kind, micros, start, end in connection.execute(entries):
+    for name, kind, bought, micros, start, end in connection.execute(entries):
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
-        found[name].add(MoneyKind(kind), Money(part))
+        found[name].add(MoneyKind(kind), Money(part), bool(bought))
     return found
 
 

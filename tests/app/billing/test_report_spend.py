@@ -125,3 +125,16 @@ def test_no_name_is_a_formula_and_amounts_stay_numbers(broker: Broker, tmp_path:
 
 def test_every_dimension_can_stand_with_every_other(broker: Broker) -> None:
     assert {len(row.values) for row in spend(broker, ",".join(DIMENSIONS))} == {len(DIMENSIONS)}
+
+
+def test_what_was_bought_and_what_was_rented_are_the_whole(new_broker: Callable[[], Broker]) -> None:
+    broker = new_broker()
+    finished(broker.store, 0, OVER_A_MONTH)
+    (rented,) = spend(broker, "team")
+    assert (rented.bought, rented.rented) == (Money.ZERO, rented.cash)
+    with broker.store._database.writing() as connection:
+        connection.exec_driver_sql("UPDATE machine_time SET capacity_type = 'reserved'")
+    (bought,) = spend(broker, "team")
+    assert (bought.bought, bought.rented) == (rented.cash, Money.ZERO)
+    (part,) = spend(broker, "team", since=OVER_A_MONTH, until=OVER_A_MONTH + HOUR)  # entries at an edge, too
+    assert Money.ZERO < part.bought == part.cash < rented.cash

@@ -40,6 +40,12 @@ def test_by_month_begins_a_year_ago_and_a_file_has_the_rows(gpubroker: Any, tmp_
     header, *lines = out.read_text().splitlines()
     assert header.startswith("month,provider,cash,")
     assert len(lines) == len(found["rows"])
+    page = tmp_path / "spend.html"
+    assert "written to" in gpubroker("report", "spend", "--by", "provider", "--out", page).err
+    assert page.read_text().count("<tr>") == 1 + len(
+        gpubroker("report", "spend", "--by", "provider", "--json").json["rows"]
+    )
+    assert "the file exists already" in gpubroker("report", "spend", "--out", page).err
 
 
 @pytest.mark.parametrize(
