@@ -121,7 +121,7 @@ app.add_typer(report_billed.charges, name="charges")
 def _write_page(out: Path, by: str, rows: list[SpendRow], start: datetime | None, end: datetime | None) -> None:
     from broker.app.billing.focus_files import drafted
     from broker.cli.render import formats
-    from broker.cli.render.written import Grid, Heading, Paragraph, html
+    from broker.cli.render.written import Block, Grid, Heading, Paragraph, html
 
     if out.exists():
         raise InvalidInput("the file exists already", where=str(out), hint="name another file")
@@ -138,7 +138,7 @@ def _write_page(out: Path, by: str, rows: list[SpendRow], start: datetime | None
         formats.moment(at) if at else f"the {other}" for at, other in ((start, "beginning"), (end, "present"))
     )
     header = [*dimensions, *money, "GPU-hours", "machine-hours", "attempts", "jobs"]
-    blocks = [
+    blocks: list[Block] = [
         Heading(f"Spending by {', '.join(dimensions)}", 1),
         Paragraph(f"From {since} to {until}. Amounts are USD; bought is the part on owned and reserved machines."),
         Grid(header, lines, figures=len(dimensions)),

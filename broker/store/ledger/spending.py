@@ -68,7 +68,7 @@ class Spent:
     jobs: int = 0
     bought: Money = Money.ZERO
 
-    def add(self, kind: MoneyKind, amount: Money, bought: bool) -> None:
+    def add(self, kind: MoneyKind, amount: Money, *, bought: bool) -> None:
         self.money[kind] = self.money.get(kind, Money.ZERO) + amount
         if bought:
             self.bought += amount
@@ -105,7 +105,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     signed = case((MOVED.c.movement.in_(_GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
     sums = select(group, MOVED.c.money, _BOUGHT, func.sum(signed)).select_from(moved).where(*spent, whole)
     for name, kind, bought, micros in connection.execute(sums.group_by(group, MOVED.c.money, _BOUGHT)):
-        found[name].add(MoneyKind(kind), Money(int(micros)), bool(bought))
+        found[name].add(MoneyKind(kind), Money(int(micros)), bought=bool(bought))
     c = ENTRY.c
     own = and_(c.job_id == _T.job_id, c.attempt == _T.attempt, c.movement == MOVED.c.movement, c.money == MOVED.c.money)
     entries = (
@@ -115,7 +115,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     )
     for name, kind, bought, micros, start, end in connection.execute(entries):
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
-        found[name].add(MoneyKind(kind), Money(part), bool(bought))
+        found[name].add(MoneyKind(kind), Money(part), bought=bool(bought))
     return found
 
 

@@ -124,7 +124,7 @@ def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, 
                     if entry.account is Account.SPENT and entry.tags.attempt == attempt.number:
                         covers = (entry.covers_from, entry.covers_to)
                         if entry.covers_from < end and entry.covers_to >= start:
-                            spent.add(entry.money, share_within(entry.amount, covers, (start, end)))
+                            spent.add(entry.money, share_within(entry.amount, covers, (start, end)), bought=False)
     return found
 
 
