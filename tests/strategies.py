@@ -153,6 +153,7 @@ wait_reasons: st.SearchStrategy[why.WaitReason] = st.one_of(
         an_hour=st.booleans(),
         rents_from=NAMES,
     ),
+    st.builds(why.AwaitsJobs, jobs=st.lists(NAMES, min_size=1, max_size=5).map(tuple)),
     st.builds(why.AwaitsApproval, rules=st.lists(NAMES, max_size=2).map(tuple), because=WORDS),
     st.builds(why.ApprovalEnded, by=WORDS, note=WORDS),
     st.builds(why.MaxDurationUsed, limit_seconds=seconds),
@@ -178,6 +179,7 @@ end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
     st.builds(why.Cancelled),
     st.builds(why.AttemptStopped, cause=st.sampled_from(Cause), evidence=WORDS),
     st.builds(why.ApprovalEnded, by=WORDS, note=WORDS),
+    st.builds(why.PredecessorFailed, job=NAMES, state=st.sampled_from([JobState.FAILED, JobState.CANCELLED])),
     st.builds(why.TasksEnded, failed=st.integers(1, 9), cancelled=st.integers(0, 9), count=st.just(20)),
     st.builds(why.EarlierWords, text=WORDS),
 )

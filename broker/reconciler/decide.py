@@ -73,6 +73,11 @@ class RunTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitJobs:
+    """Begin once the jobs before it have ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Out of money or time: wait for a person."""
 
@@ -116,7 +121,20 @@ class Expire:
 
 
 Step = (
-    MissDeadline | Expire | Release | Submit | Abandon | Observe | Stop | Place | RunTasks | Pause | End | Close | Wait
+    MissDeadline
+    | Expire
+    | Release
+    | Submit
+    | Abandon
+    | Observe
+    | Stop
+    | Place
+    | RunTasks
+    | AwaitJobs
+    | Pause
+    | End
+    | Close
+    | Wait
 )
 
 # Fruitless attempts are repeated at growing intervals (2 s, 4 s, … up to 5 minutes), to spare machines that cannot work
@@ -177,6 +195,8 @@ def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_g
         if view.closed or not all_gone:
             return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
         return Close()
+    if view.comes_later and not view.cancel_requested:
+        return AwaitJobs()
     if view.job.array is not None:
         return RunTasks()
     latest = view.latest

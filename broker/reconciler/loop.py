@@ -25,6 +25,7 @@ from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
 from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, Controller, JobContext, Trouble
+from broker.reconciler.controllers.after import Following
 from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
 from broker.reconciler.launching import Launching, Secrets
@@ -104,7 +105,7 @@ class Reconciler:
     ) -> None:
         self._journal, self._clock, self._calls = ports.journal, ports.clock, ports.calls
         self._timing = timing or Timing()
-        self._place, self._tasks = place, tasks
+        self._place, self._tasks, self._following = place, tasks, Following(ports.journal)
         self._judges = judges
         self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)
@@ -198,7 +199,9 @@ class Reconciler:
             view = fresh
             self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
-        # An array waits for its tasks, unless it just started some, or could not.
+        # What comes after other jobs goes on when they do. An array waits for its tasks, unless it just started some,
+        # or could not.
+        people |= not taken and any(isinstance(step, decide.AwaitJobs) for step in steps)
         people |= not taken and view.waiting is None and any(isinstance(step, decide.RunTasks) for step in steps)
         return taken, people
 
@@ -239,6 +242,8 @@ class Reconciler:
                 return self._agenda.ask(self._place, about)
             case decide.RunTasks():
                 return self._tasks is not None and self._agenda.ask(self._tasks, about)
+            case decide.AwaitJobs():
+                return self._agenda.ask(self._following, about)
             case decide.Pause(reason):
                 return self._append(view, (None, ev.Paused(reason=reason)))
             case decide.Release():

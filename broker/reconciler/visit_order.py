@@ -89,7 +89,8 @@ def _less(now: Any, promised: Iterable[Amount]) -> Any:
 
 def waits(view: JobView) -> bool:
     """Whether the job waits only for a machine."""
-    return view.state in _WAITING and not view.cancel_requested and all(attempt.over for attempt in view.attempts)
+    free = not view.cancel_requested and not view.comes_later
+    return view.state in _WAITING and free and all(attempt.over for attempt in view.attempts)
 
 
 def running_by_team(views: Iterable[JobView]) -> Counter[str]:

@@ -30,6 +30,7 @@ from broker.core.events.wait_reasons import (
     EndReason,
     HoldTrigger,
     NothingFits,
+    PredecessorFailed,
     RulesDeny,
     StopReason,
     TasksEnded,
@@ -249,7 +250,11 @@ def test_every_reason_of_a_stop_is_put_into_words(reason: StopReason | None) -> 
 @given(wait_reasons | end_reasons)
 def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -> None:
     """And none of them is shown by the name of its code."""
-    told = reasons.ended(reason) if isinstance(reason, Completed | Cancelled | TasksEnded) else reasons.waits(reason)
+    told = (
+        reasons.ended(reason)
+        if isinstance(reason, Completed | Cancelled | TasksEnded | PredecessorFailed)
+        else reasons.waits(reason)
+    )
     assert told == "" or reason is not None
     assert "kind=" not in told
 

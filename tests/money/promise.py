@@ -119,7 +119,8 @@ def _tasks(world: MoneyWorld, views: Sequence[JobView]) -> Iterator[Violation]:
                     yield Violation("tasks", f"{array.id} had {at_once} tasks at once at {begin}")
             if ended is not None and any(ended < until for _, until in spans):
                 yield Violation("tasks", f"{array.id} ended before its last task was closed")
-        if array.closed and not array.cancel_requested and len(tasks) < array.job.array.count:
+        given_up = array.cancel_requested or (array.comes_later and not tasks)
+        if array.closed and not given_up and len(tasks) < array.job.array.count:
             yield Violation("tasks", f"{array.id} ended without its last tasks: {numbers}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.jobs import arrays
+from broker.app.jobs import after, arrays
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
@@ -173,6 +173,8 @@ def preview(
         if admission.answer is Answer.DENY:
             seen = replace(seen, alternatives=passing(broker, seen, admission, basis))
     seen = seen.noted(*(f"rule {v.name} {v.message} ({v.source})" for v in admission.verdicts if v.warns))
+    if job.after:
+        seen = seen.noted(after.words(job))
     if job.array is not None:
         outlook = arrays.outlook(job.array, seen.job, seen.plan, admission, seen.max_duration)
         seen = seen.noted(arrays.words(outlook, seen.job))

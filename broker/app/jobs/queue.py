@@ -55,13 +55,15 @@ class QueuedJob:
 @dataclass(frozen=True, slots=True)
 class Queue:
     """The waiting jobs in turn. ``running``: how many jobs have a machine now. ``free``: the limited pools when the
-    queue was placed. ``machines``: what is free on owned machines that jobs share."""
+    queue was placed. ``machines``: what is free on owned machines that jobs share. ``later``: jobs that come after
+    others, which have not ended."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
     running: int
     free: Mapping[str, Free]
     machines: tuple[MachineUse, ...] = ()
+    later: tuple[JobView, ...] = ()
 
 
 def queue(
@@ -121,7 +123,8 @@ def queue(
     running = running_by_team(views)
     turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
-    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live))
+    later = tuple(view for view in views if view.comes_later and not view.state.final)
+    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live), later)
 
 
 def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
@@ -133,7 +136,9 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
     with broker.store.reading() as look:
         running = running_by_team(look.unclosed())
     waiting = tuple(one for one in found.waiting if one.view.job.team in teams)
-    return replace(found, waiting=waiting, running=sum(running[team] for team in teams), free={}, machines=())
+    later = tuple(view for view in found.later if view.job.team in teams)
+    mine = replace(found, waiting=waiting, later=later, running=sum(running[team] for team in teams))
+    return replace(mine, free={}, machines=())
 
 
 class QueueLots:

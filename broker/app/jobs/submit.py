@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from broker.app.jobs import arrays
+from broker.app.jobs.after import begin_later, with_predecessors
 from broker.app.jobs.disk_space import check_room
 from broker.app.jobs.preview import (
     NoFeasibleCapacity,
@@ -66,6 +67,7 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
     run for the job to start: `broker.app.service.background.ensure`.
 
     Takes the snapshot of its files first, unless the job has one (`broker.app.jobs.snapshots.with_snapshot`).
+    A job that comes after others holds no money: it is judged now, and again when it begins.
     ``agreed``: the plan that the submitter accepted. Not idempotent: each call submits one job.
 
     Raises, and then no job exists: `DearerNow`; `NoFeasibleCapacity` (exit 4); `NotAllowed` (exit 3; the decision is
@@ -77,7 +79,8 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
     check_room(broker, job)
-    job = sealed(broker, with_snapshot(broker, with_resume_point(broker, job), by=by), by=by)
+    job = with_predecessors(broker, with_resume_point(broker, job), by=by)
+    job = sealed(broker, with_snapshot(broker, job, by=by), by=by)
     try:
         return _admitted(broker, job, agreed, by)
     except (NoFeasibleCapacity, DearerNow, NotAllowed, InvalidInput):
@@ -149,7 +152,7 @@ def _admit(
     now, job = broker.clock.now(), seen.job
     live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
     admission, record = _judged(seen, policy, live, now, tx)
-    if not seen.waits and not still_free(admission.placement, seen.offers, live):
+    if not seen.waits and not job.after and not still_free(admission.placement, seen.offers, live):
         return None
     if admission.short_of is not None:
         raise too_little(admission)
@@ -158,9 +161,13 @@ def _admit(
     if admission.answer is Answer.DENY:
         tx.record(record)
         return admission
+    if job.array is not None and admission.answer is Answer.ASK:
+        raise arrays.too_many(0, admission, job)
+    if job.after:
+        later = new_job_id(job.name) if job.array is None else new_job_id(job.name, arrays.LONGEST_SLUG)
+        tx.record(replace(record, job_id=later))
+        return begin_later(tx, later, submission(seen, now), broker)
     if job.array is not None:
-        if admission.answer is Answer.ASK:
-            raise arrays.too_many(0, admission, job)
         array_id = new_job_id(job.name, arrays.LONGEST_SLUG)
         return arrays.begin(tx, array_id, submission(seen, now), seen.plan, policy, record, now, waits=seen.waits)
     job_id = new_job_id(job.name)

@@ -19,6 +19,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.after import Predecessor, When
 from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -176,6 +177,19 @@ class FailedTask(Result):
         return cls(id=task.id, index=index, parameters=array.parameters(index), because=reasons.ended(task.ending))
 
 
+class PredecessorResult(Result):
+    """A job that this one comes after: ``when`` it has succeeded or ended. ``inputs``: its results that this one
+    takes."""
+
+    job: str
+    when: When
+    inputs: list[str]
+
+    @classmethod
+    def of(cls, one: Predecessor) -> Self:
+        return cls(job=one.job, when=one.when, inputs=list(one.inputs))
+
+
 class JobDetails(Result):
     """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended."""
 
@@ -220,6 +234,7 @@ class JobDetails(Result):
     savings_percent: float | None
     array: str | None
     tasks: TaskStates | None
+    after: list[PredecessorResult]
 
     @classmethod
     def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **more: Any) -> Self:
@@ -254,6 +269,7 @@ class JobDetails(Result):
             savings_percent=percent,
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
+            after=[PredecessorResult.of(one) for one in view.job.after],
             **more,
         )
 

@@ -11,7 +11,8 @@ from broker.app.jobs.queue import Queue, QueuedJob
 from broker.app.results import reasons
 from broker.app.results.errors import ErrorDetails
 from broker.app.results.values import Figure, Moment, Result
-from broker.core.events.wait_reasons import WaitReason
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import AwaitsJobs, WaitReason
 from broker.core.job.jobs import Priority
 from broker.core.values.money import Money
 
@@ -62,6 +63,22 @@ class WaitingJob(Result):
         )
 
 
+class LaterJob(Result):
+    """A job that comes after others. ``after``: those that are still to end."""
+
+    id: str
+    name: str
+    team: str | None
+    submitted_at: Moment
+    after: list[str]
+
+    @classmethod
+    def of(cls, view: JobView) -> Self:
+        reason = view.waiting
+        ids = reason.jobs if isinstance(reason, AwaitsJobs) else tuple(one.job for one in view.job.after)
+        return cls.from_parts(view, name=view.job.name, team=view.job.team, after=list(ids))
+
+
 class RefusedJob(Result):
     """A job that could not be submitted as it is: with which exit code, and why."""
 
@@ -103,12 +120,13 @@ class SharedMachine(Result):
 
 class QueueResult(Result):
     """The waiting jobs, the next one first. ``running``: how many jobs have a machine now. ``machines``: our own ones
-    that jobs share."""
+    that jobs share. ``later``: jobs that come after others, which have not ended."""
 
     as_of: Moment
     running: int
     waiting: list[WaitingJob]
     machines: list[SharedMachine]
+    later: list[LaterJob]
 
     @classmethod
     def of(cls, found: Queue) -> Self:
@@ -117,6 +135,7 @@ class QueueResult(Result):
             running=found.running,
             waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)],
             machines=[SharedMachine.of(one) for one in found.machines],
+            later=[LaterJob.of(view) for view in found.later],
         )
 
 

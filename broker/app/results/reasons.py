@@ -8,11 +8,13 @@ from datetime import timedelta
 
 from broker.app.results.program_name import program
 from broker.core.events import wait_reasons as why
+from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
 from broker.placement.formats import about
 
 _MOST = 3
+_ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
 # The job itself excludes these offers; such reasons are left out while there is another one.
 EXCLUDED_BY_THE_JOB = frozenset(
     {
@@ -59,6 +61,9 @@ def waits(reason: WaitReason | None) -> str:
                 f"waits for {reason.instance_type} ({reason.capacity_type.value}), expected to be free at"
                 f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {about(reason.saves)}{unit} on {reason.rents_from}"
             )
+        case why.AwaitsJobs():
+            more = f" and {len(reason.jobs) - _MOST:,} more" if len(reason.jobs) > _MOST else ""
+            return f"waits for {', '.join(reason.jobs[:_MOST])}{more}"
         case why.AwaitsApproval():
             return reason.because
         case why.EarlierWords():
@@ -90,6 +95,8 @@ def ended(reason: EndReason | None) -> str:
             counts = {"failed": reason.failed, "cancelled": reason.cancelled}
             told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
             return f"{told} of {reason.count:,} tasks"
+        case why.PredecessorFailed():
+            return f"{reason.job}, which had to do well before, {_ENDED.get(reason.state, reason.state.value)}"
         case why.EarlierWords():
             return reason.text
 

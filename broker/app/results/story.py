@@ -146,6 +146,8 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
         case ev.TasksStarted():
             which = "1 task" if body.count == 1 else f"{body.count:,} tasks"
             return f"{which} started; others follow as they end", Tone.PLAIN
+        case ev.PredecessorsEnded():
+            return "the jobs before it have ended: it begins", Tone.PLAIN
         case ev.CancelRequested():
             return f"cancellation requested by {body.by}", Tone.ODD
         case ev.Extended():

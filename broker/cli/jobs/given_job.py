@@ -63,6 +63,19 @@ def overrides(
     return JobOverrides(dict(map(_variable, envs or ())), tuple(secrets or ()), name, gpu)
 
 
+def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
+    """The jobs, which come also after the jobs of these names or ids. Raises `InvalidInput` for what is no name."""
+    if not names:
+        return list(wanted)
+    from broker.core.job.file.after import predecessor
+
+    try:
+        more = [predecessor(name) for name in names]
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--after") from error
+    return [job.model_copy(update={"after": (*job.after, *more)}) for job in wanted]
+
+
 def given_jobs(
     context: typer.Context, files: Sequence[Path], beside: JobOverrides, folder: Path | None, now: datetime
 ) -> list[Job]:

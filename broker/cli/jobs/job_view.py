@@ -160,6 +160,8 @@ def story(
         parts.append(Text(f"  tasks {tasks_words(job.array, bill.tasks)}"))
     if job.task is not None:
         parts.append(Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}"))
+    if job.after:
+        parts.append(Text(f"  comes after {', '.join(one.job for one in job.after)}"))
     if steps := step_words(view, progress):
         eta = ""
         if progress is not None and progress.finish is not None and not view.state.final:

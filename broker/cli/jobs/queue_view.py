@@ -44,6 +44,7 @@ _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 def table(console: Console, found: Queue) -> list[RenderableType]:
     """The waiting jobs in order, and the meaning of the order."""
     free = [free_line(one) for one in found.machines]
+    free += [Text(f"{view.id} {reasons.waits(view.waiting)}", style="dim") for view in found.later]
     if not found.waiting:
         return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running"), *free]
     told = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,8 @@ EXAMPLES = examples(
     "gpubroker submit JOB.yaml --yes --json",
     "gpubroker submit JOB.yaml --name second-try --env LEARNING_RATE=0.001 --secret HF_TOKEN",
     "gpubroker submit --gpu L4 -- python train.py --epochs 3",
+    "gpubroker submit prepare.yaml train.yaml --yes",
+    "gpubroker submit evaluate.yaml --after train",
 )
 Events = Annotated[bool, typer.Option("--events", help="Follow the events only, without the output.")]
 COMMAND_CLASS = given_job.TakesCommand
@@ -33,7 +36,12 @@ COMMAND_CLASS = given_job.TakesCommand
 def submit(
     context: typer.Context,
     job: Annotated[
-        Path | None, typer.Argument(metavar="JOB.yaml", help="Job file or SkyPilot task file.", show_default=False)
+        list[Path] | None,
+        typer.Argument(
+            metavar="[JOB.yaml]...",
+            help="Job file or SkyPilot task file. Several may name each other under `after:`.",
+            show_default=False,
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     detach: Annotated[
@@ -44,11 +52,15 @@ def submit(
     secret: given_job.Secrets = None,
     name: given_job.JobName = None,
     workdir: given_job.JobFolder = None,
+    after: Annotated[
+        list[str] | None, typer.Option("--after", metavar="JOB", help="Begin once this job has succeeded. Repeatable.")
+    ] = None,
     events: Events = False,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job's events and output to its
-    end. The job is a file, or a command after `--`.
+    end. The job is a file, or a command after `--`. Of several jobs, each begins after those that it names under
+    `after:`; the last one is followed.
 
     The money is held before the launch. The job continues when this command, terminal or login session ends. Exits
     with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or its money is used up, 4 if
@@ -57,8 +69,8 @@ def submit(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     beside = given_job.overrides(env, secret, name, gpu)
-    (wanted,) = given_job.given_jobs(context, [job] if job else [], beside, workdir, broker.clock.now())
-    submit_job(terminal, broker, wanted, Manner(yes, detach, events))
+    wanted = given_job.given_jobs(context, job or [], beside, workdir, broker.clock.now())
+    submit_graph(terminal, broker, given_job.coming_after(wanted, after or []), Manner(yes, detach, events))
 
 
 @dataclass(frozen=True)
@@ -70,14 +82,48 @@ class Manner:
     events: bool
 
 
+def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how: Manner) -> None:
+    """Submit jobs, each behind those that it comes after, and follow the last one. If one is refused, those submitted
+    before it are cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each
+    other."""
+    from broker.app.jobs import after, jobs
+
+    *first, last = after.in_order(wanted)
+    submitted: dict[str, JobView] = {}
+
+    def referring(job: Job) -> Job:
+        return after.referring(job, {name: view.id for name, view in submitted.items()})
+
+    try:
+        for job in first:
+            submitted[job.name], left = _submitted(terminal, broker, referring(job), how)
+            if left:
+                raise KeyboardInterrupt
+        view, left = _submitted(terminal, broker, referring(last), how)
+    except BaseException:
+        for view in submitted.values():
+            jobs.cancel(broker, view, by=terminal.actor)
+            terminal.say(f"{view.id} is cancelled, as not all jobs were submitted.")
+        raise
+    for one in submitted.values():
+        tell_approvers(terminal, broker, one)
+    _afterwards(terminal, broker, view, how, left=left)
+
+
 def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> None:
     """Submit a job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
+    submit_graph(terminal, broker, [wanted], how)
+
+
+def _submitted(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
+    """As `_agree_and_submit`, for a job as it was given."""
+    from broker.app.jobs.after import with_predecessors
     from broker.app.jobs.preview import preview
     from broker.app.jobs.resume import with_resume_point
     from broker.app.jobs.snapshots import survey
     from broker.cli.jobs import snapshot_view
 
-    wanted = with_resume_point(broker, wanted)
+    wanted = with_predecessors(broker, with_resume_point(broker, wanted), by=terminal.actor)
     if not how.yes and not terminal.asks:
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
     if (files := survey(broker, wanted)) is not None:
@@ -86,8 +132,7 @@ def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> 
         which = f"the checkpoint at step {point.step:,}" if point.step is not None else "the newest checkpoint"
         terminal.say(f"Resumes from {which} of {point.job}.")
     terminal.adopt()
-    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=how.yes)
-    _afterwards(terminal, broker, view, how, left=left)
+    return _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=how.yes)
 
 
 def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> tuple[JobView, bool]:

@@ -112,6 +112,12 @@ class TasksStarted(Body):
     count: int
 
 
+class PredecessorsEnded(Body):
+    """The jobs that it comes after have ended as it asks: it may begin."""
+
+    kind: Literal["predecessors_ended"] = "predecessors_ended"
+
+
 class CancelRequested(Body):
     """A request to stop the job for good, checkpoint first."""
 
@@ -384,6 +390,7 @@ EventBody = Annotated[
     | ApprovalGiven
     | ApprovalRefused
     | TasksStarted
+    | PredecessorsEnded
     | CancelRequested
     | Extended
     | NothingFeasible

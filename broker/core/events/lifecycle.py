@@ -82,7 +82,8 @@ def advance(view: JobView | None, event: Event) -> JobView:
             id=event.job_id,
             job=body.job,
             user=body.user,
-            state=JobState.RUNNING if body.job.array else JobState.QUEUED,  # an array runs as long as it has tasks
+            # An array runs as long as it has tasks.
+            state=JobState.RUNNING if body.job.array and not body.job.after else JobState.QUEUED,
             seq=1,
             submitted_at=event.at,
             deadline=body.deadline,
@@ -128,6 +129,10 @@ def _job_event(view: JobView, event: Event) -> JobView:
         case ev.TasksStarted():
             only(view.job.array is not None, "it is no array")
             return replace(view, waiting=None)
+        case ev.PredecessorsEnded():
+            only(view.comes_later, "it waits for no job")
+            state = JobState.RUNNING if view.job.array else view.state
+            return replace(view, may_begin=True, state=state, waiting=None)
         case ev.CancelRequested():
             return replace(view, cancel_requested=True)
         case ev.Extended():

@@ -139,6 +139,7 @@ class JobView:
     grants: tuple[Grant, ...] = ()  # its approvals
     folded: int = 0
     failed_launches: int = 0
+    may_begin: bool = False  # the jobs that it comes after have ended as it asks
     rests: tuple[PoolRest, ...] = ()
 
     @property
@@ -168,6 +169,11 @@ class JobView:
     def failures(self) -> int:
         """Number of failures of the job itself, counted against ``retry.failures``."""
         return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
+
+    @property
+    def comes_later(self) -> bool:
+        """Whether it waits for the jobs that it comes after; the tasks of an array do not, as the array did."""
+        return bool(self.job.after) and not self.may_begin and self.job.task is None
 
     def attempt(self, number: int) -> AttemptView | None:
         """The attempt with that number; None if there is none or it is not kept in full."""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.core.events.outcomes import Cause
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.reasons import RuleObjection
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
@@ -203,6 +203,21 @@ class MovesElsewhere(_Reason):
     because: str = ""
 
 
+class AwaitsJobs(_Reason):
+    """It comes after these jobs, which are to end first."""
+
+    kind: Literal["awaits_jobs"] = "awaits_jobs"
+    jobs: tuple[str, ...]
+
+
+class PredecessorFailed(_Reason):
+    """It never began: this job, which had to do well before, ended in this ``state``."""
+
+    kind: Literal["predecessor_failed"] = "predecessor_failed"
+    job: str
+    state: JobState
+
+
 class Cancelled(_Reason):
     """A user stopped it for good."""
 
@@ -306,13 +321,15 @@ WaitReason = Annotated[
     | AttemptStopped
     | LaunchesFailed
     | LaunchTrouble
+    | AwaitsJobs
     | EarlierWords,
     Field(discriminator="kind"),
 ]
 """Why a job waits or is paused."""
 
 EndReason = Annotated[
-    Completed | Cancelled | AttemptStopped | ApprovalEnded | TasksEnded | EarlierWords, Field(discriminator="kind")
+    Completed | Cancelled | AttemptStopped | ApprovalEnded | TasksEnded | PredecessorFailed | EarlierWords,
+    Field(discriminator="kind"),
 ]
 """Why a job is over."""
 

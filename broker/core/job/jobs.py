@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.core.job.after import Predecessor
 from broker.core.job.arrays import ARRAY_VARIABLE, COUNT_VARIABLE, INDEX_VARIABLE, JobArray, TaskOf
 from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
 from broker.core.market.offers import CapacityType, Interconnect
@@ -180,8 +181,8 @@ class Job(JobPart):
     ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's settings of the task, for that engine
     only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
     starts; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the working folder.
-    ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all together, everything else to each. ``task``: one
-    of them.
+    ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all together,
+    everything else to each. ``task``: one of them.
     """
 
     name: str
@@ -216,6 +217,7 @@ class Job(JobPart):
     constraints: Constraints = Constraints.model_construct()
     priority: Priority = Priority.NORMAL
     skypilot_config: dict[str, Any] = Field(default_factory=dict)
+    after: tuple[Predecessor, ...] = ()
     array: JobArray | None = None
     task: TaskOf | None = None
 

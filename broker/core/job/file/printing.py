@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.core.documents import print_document
 from broker.core.job.arrays import JobArray
+from broker.core.job.file.after import print_after
 from broker.core.job.file.arrays import print_array
 from broker.core.job.file.machines import print_resources
 from broker.core.job.jobs import Job, JobPart, ResumePoint, Work
@@ -27,8 +28,8 @@ def print_job(job: Job) -> str:
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
         "file_mounts", "outputs", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "max_unattended", "checkpoint", "retry", "array", "resume_from", "data", "constraints",
-        "priority", "config",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "array", "after", "resume_from", "data",
+        "constraints", "priority", "config",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
     given |= {"config": job.skypilot_config} if job.skypilot_config else {}
@@ -52,6 +53,8 @@ def _fields(part: JobPart) -> dict[str, Any]:
 
 
 def _written(name: str, value: Any) -> Any:
+    if name == "after":
+        return print_after(value)
     match value:
         case Work():
             return _work(value)

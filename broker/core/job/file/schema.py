@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
+from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
 from broker.core.job.file.fields import (
     AcceleratorsField,
@@ -169,6 +170,7 @@ class JobFile(Section):
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
     array: ArrayField | None = None
+    after: AfterField | None = None
     resume_from: ResumeFrom | None = None
     data: DataSection | None = None
     constraints: ConstraintsSection | None = None

@@ -1,0 +1,87 @@
+"""Submitting jobs that come after others: which jobs these are, and in which order a graph of jobs is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from broker.app.jobs import jobs
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput, NotAllowed
+from broker.core.events import events as ev
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import AwaitsJobs
+from broker.core.job.after import Predecessor, When
+from broker.core.job.jobs import Job
+from broker.ledger.journal import Writing
+from broker.reconciler.controllers.after import standing
+
+
+def with_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
+    """The job with the full ids of the jobs that it comes after. Idempotent.
+
+    Raises `UnknownName` for an unknown job, `InvalidInput` for one that has failed or is given twice, `NotAllowed` for
+    results of another team's job.
+    """
+    before = tuple(_resolved(broker, job, one, by) for one in job.after)
+    ids = [one.job for one in before]
+    for one in before:
+        if ids.count(one.job) > 1:
+            raise InvalidInput(f"{one.job} is given twice", where="after")
+    return job.model_copy(update={"after": before}) if before else job
+
+
+def _resolved(broker: Broker, job: Job, wanted: Predecessor, by: Actor) -> Predecessor:
+    view = jobs.find(broker, wanted.job)
+    if wanted.inputs and view.job.team != job.team and not by.may_act_for(view.user, view.job.team):
+        raise NotAllowed(f"the results of {view.id} are another team's", hint=f"ask {view.user}")
+    if standing([Predecessor(job=view.id, when=wanted.when)], {view.id: view.state}).failed is not None:
+        raise InvalidInput(
+            f"{view.id} {view.state.value.replace('_', ' ')}: a job that comes after it would never begin",
+            where="after",
+            hint=f"`gpubroker jobs retry {view.id}`, and name the new job; or write `when: ended`",
+        )
+    array = view.job.array
+    tasks = tuple(array.number(turn) for turn in range(array.count)) if array and wanted.inputs else ()
+    return wanted.model_copy(update={"job": view.id, "folder": wanted.folder or wanted.job, "tasks": tasks})
+
+
+def in_order(given: Sequence[Job]) -> list[Job]:
+    """Jobs of one submission, each behind those that it comes after. Raises `InvalidInput` for two of one name where
+    a third names it, and for jobs that wait for each other, with their names."""
+    named: dict[str, Job] = {}
+    for job in given:
+        if job.name in named:
+            raise InvalidInput(f"two of the jobs are called {job.name}", hint="jobs of one submission need own names")
+        named[job.name] = job
+    graph = {job.name: {one.job for one in job.after if one.job in named} for job in given}
+    try:
+        return [named[name] for name in TopologicalSorter(graph).static_order()]
+    except CycleError as error:
+        names = " → ".join(reversed(error.args[1]))
+        raise InvalidInput(
+            f"these jobs come after each other, so none would begin: {names}",
+            where="after",
+            hint="an earlier job of the same name is named by its id",
+        ) from None
+
+
+def referring(job: Job, submitted: Mapping[str, str]) -> Job:
+    """The job with the ids of jobs of its own submission instead of their names. ``submitted``: ids by name."""
+    after = tuple(
+        one.model_copy(update={"job": submitted.get(one.job, one.job), "folder": one.job}) for one in job.after
+    )
+    return job.model_copy(update={"after": after}) if after else job
+
+
+def begin_later(tx: Writing, job_id: str, submitted: ev.Submitted, broker: Broker) -> JobView:
+    """Write a job that comes after others: nothing is held, and the reconciler lets it begin."""
+    reason = AwaitsJobs(jobs=tuple(one.job for one in submitted.job.after))
+    return tx.append(job_id, [(None, submitted), (None, ev.NothingFeasible(reason=reason))], broker.clock.now())
+
+
+def words(job: Job) -> str:
+    """What a plan says of it."""
+    parts = [f"{one.folder or one.job} has {'ended' if one.when is When.ENDED else 'succeeded'}" for one in job.after]
+    return f"it begins after {' and '.join(parts)}; its money is judged and held then, none before"

@@ -1,0 +1,31 @@
+"""Which jobs a job comes after, and what it takes from them: the edges of a graph of jobs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class When(StrEnum):
+    """What must have become of the job before: it did well, or it is over."""
+
+    SUCCEEDED = "succeeded"
+    ENDED = "ended"
+
+
+class Predecessor(BaseModel):
+    """A job that comes before. ``job``: its name or id in a job file, its id from the submission on.
+
+    ``inputs``: which of its results the job finds in ``$GPUBROKER_INPUT_DIR/<folder>``: paths, or patterns of paths.
+    ``folder``: the job as the file names it, set at submission. ``tasks``: of an array the numbers of its tasks, set
+    at submission; the results of each are in a folder named by its number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: str
+    when: When = When.SUCCEEDED
+    inputs: tuple[str, ...] = ()
+    folder: str = ""
+    tasks: tuple[int, ...] = ()

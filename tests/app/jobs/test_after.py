@@ -1,0 +1,45 @@
+"""The order in which a graph of jobs is submitted, and when a job may begin."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.app.jobs.after import in_order, referring
+from broker.core.errors import InvalidInput
+from broker.core.events.outcomes import JobState
+from broker.core.job.after import Predecessor, When
+from broker.core.job.jobs import Job
+from broker.reconciler.controllers.after import Standing, standing
+
+
+def job(name: str, *before: str) -> Job:
+    return Job(name=name, run="true", after=tuple(Predecessor(job=one) for one in before))
+
+
+def test_jobs_are_submitted_behind_those_that_they_come_after() -> None:
+    found = in_order([job("c", "a", "b"), job("b", "a", "an-earlier-one"), job("a")])
+    assert [one.name for one in found] == ["a", "b", "c"]
+    assert [one.job for one in referring(found[1], {"a": "a-123"}).after] == ["a-123", "an-earlier-one"]
+    assert [one.folder for one in referring(found[1], {"a": "a-123"}).after] == ["a", "an-earlier-one"]
+
+
+def test_jobs_that_wait_for_each_other_are_refused_with_their_names() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        in_order([job("a", "c"), job("b", "a"), job("c", "b"), job("d")])
+    told = caught.value.message.partition(": ")[2].split(" → ")
+    assert (told[0], set(told)) == (told[-1], {"a", "b", "c"})
+    with pytest.raises(InvalidInput, match="a → a"):
+        in_order([job("a", "a")])
+    with pytest.raises(InvalidInput, match="two of the jobs are called a"):
+        in_order([job("a"), job("a")])
+
+
+@given(st.lists(st.tuples(st.sampled_from(When), st.none() | st.sampled_from(JobState)), max_size=5))
+def test_a_job_begins_when_all_before_it_have_ended_as_it_asks(told: list[tuple[When, JobState | None]]) -> None:
+    before = [Predecessor(job=str(number), when=when) for number, (when, _) in enumerate(told)]
+    found = standing(before, {str(number): state for number, (_, state) in enumerate(told) if state is not None})
+    fails = any(when is When.SUCCEEDED and state in (JobState.FAILED, JobState.CANCELLED) for when, state in told)
+    assert (found.failed is not None) == fails
+    assert (found == Standing()) == (not fails and all(state is not None and state.final for _, state in told))
