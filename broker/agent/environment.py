@@ -32,6 +32,10 @@ class Scratch:
         return self.root / "outputs"
 
     @property
+    def inputs(self) -> Path:
+        return self.root / "inputs"
+
+    @property
     def library(self) -> Path:
         return self.root / "lib"
 
@@ -59,7 +63,7 @@ class Scratch:
         return self.root / "agent.json"
 
     def make(self) -> None:
-        for folder in (self.checkpoints, self.work, self.outputs, self.library):
+        for folder in (self.checkpoints, self.work, self.outputs, self.inputs, self.library):
             folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -75,6 +79,7 @@ def job_environment(
         "GPUBROKER_NODES": str(spec.nodes),
         "GPUBROKER_CHECKPOINT_DIR": str(scratch.checkpoints),
         "GPUBROKER_OUTPUT_DIR": str(scratch.outputs),
+        "GPUBROKER_INPUT_DIR": str(scratch.inputs),
         "GPUBROKER_PROGRESS_FILE": str(scratch.progress),
     }
     sees = inherited[SEES_VARIABLE].split(",") if SEES_VARIABLE in inherited else list(inherited)

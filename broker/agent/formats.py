@@ -120,12 +120,35 @@ class Sources:
 
 
 @dataclass(frozen=True)
+class WantedInput:
+    """Results of another job. ``job``: the name of its run folder; ``to``: their folder in `$GPUBROKER_INPUT_DIR`;
+    ``paths``: which, paths or patterns; ``may_lack``: there need be none."""
+
+    job: str
+    to: str
+    paths: tuple[str, ...]
+    may_lack: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "paths": list(self.paths)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> WantedInput:
+        job, to = str(values["job"]), str(values["to"])
+        if "/" in job or job.startswith("."):
+            raise BadDocument(f"spec.json: {job!r} is no folder beside the run folders")
+        if not to or to.startswith("/") or ".." in to.split("/"):
+            raise BadDocument(f"spec.json: {to!r} is no folder of inputs")
+        return cls(job, to, tuple(str(one) for one in values["paths"]), bool(values.get("may_lack")))
+
+
+@dataclass(frozen=True)
 class Spec:
     """An attempt's spec. ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: checkpoints kept.
     ``every``: seconds between two of them, as the job promises. ``gpus``: per node. ``workdir``: folder on the node
     where the commands run (None: one of the attempt's own, with ``sources`` in it, else empty). ``outputs``: patterns
     of results, relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is
-    restored while this one has none, and which (None: the newest).
+    restored while this one has none, and which (None: the newest). ``inputs``: results of other jobs.
     """
 
     job_id: str
@@ -139,6 +162,7 @@ class Spec:
     sources: Sources | None = None
     outputs: tuple[str, ...] = ()
     resume_from: tuple[str, str | None] | None = None
+    inputs: tuple[WantedInput, ...] = ()
     gpus: int = 0
     keep: int = 3
     every: float | None = None
@@ -167,6 +191,7 @@ class Spec:
             "sources": self.sources and self.sources.to_json(),
             "outputs": list(self.outputs),
             "resume_from": self.resume_from and {"job": self.resume_from[0], "checkpoint": self.resume_from[1]},
+            "inputs": [one.to_json() for one in self.inputs],
             "gpus": self.gpus,
             "checkpoint": {"keep": self.keep, "every": self.every, "grace": self.grace},
             "intervals": dict(self.intervals.__dict__),
@@ -189,6 +214,7 @@ class Spec:
                 sources=Sources.from_json(values.get("sources")),
                 outputs=tuple(str(one) for one in values.get("outputs") or ()),
                 resume_from=_resume_from(values.get("resume_from")),
+                inputs=tuple(WantedInput.from_json(one) for one in values.get("inputs") or ()),
                 gpus=int(values.get("gpus", 0)),
                 keep=max(1, int(checkpoint.get("keep", 3))),
                 every=None if checkpoint.get("every") is None else float(checkpoint["every"]),

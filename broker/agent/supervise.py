@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
-from broker.agent import checkpoints, claims, metadata, notices, source_tree
+from broker.agent import checkpoints, claims, inputs, metadata, notices, source_tree
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command
 from broker.agent.endings import CommandEnd, StopOrder
@@ -248,13 +248,13 @@ class Attempt:
             return CommandEnd(None, stop)
         self._mailbox.phase = "unpacking"
         try:
-            stop = self._unless_stopped(self._unpack) or self._stops.due()
+            stop = self._unless_stopped(self._unpack) or self._unless_stopped(self._bring) or self._stops.due()
         except OSError as error:
             place = f" ({error.filename})" if error.filename else ""
             return CommandEnd(
                 None, could_not_start=f"the job's files cannot be written: {error.strerror or error}{place}"
             )
-        except source_tree.TreeUnusable as error:
+        except (source_tree.TreeUnusable, inputs.NoInput) as error:
             return CommandEnd(None, could_not_start=str(error))
         if stop is not None:
             return CommandEnd(None, stop)
@@ -306,6 +306,13 @@ class Attempt:
         for one in sources.trees:
             into = self._scratch.work / Path(one.to).expanduser()
             source_tree.unpack(pool, one.tree, into, self._stops.must_end)
+
+    def _bring(self) -> None:
+        """Fetch the results of other jobs that this one takes."""
+        if self._beside is None:
+            return
+        for one in self._spec.inputs:
+            inputs.fetch(self._beside(one.job), one, self._scratch.inputs / one.to, self._stops.must_end)
 
     def _unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
         """Fetch something, retrying while the store is unreachable; returns the stop if one came meanwhile."""

@@ -8,7 +8,7 @@ not answer, and `Malformed` for an invalid document.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,7 @@ from broker.agent.formats import (
     PlacedTree,
     Sources,
     Spec,
+    WantedInput,
     attempt_path,
     rank_of,
 )
@@ -37,6 +38,8 @@ from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
+from broker.core.job.after import Predecessor
+from broker.core.job.arrays import task_id
 from broker.core.job.snapshots import FileSnapshot
 from broker.core.policy import policy
 from broker.core.policy.policy import Usage
@@ -347,6 +350,7 @@ class RunFolders:
             sources=_sources(job.snapshot),
             outputs=job.outputs,
             resume_from=(job.resume_from.job, job.resume_from.checkpoint) if job.resume_from else None,
+            inputs=_inputs(job.after),
             gpus=attempt.placement.offer.count,
             keep=job.checkpoint.keep,
             every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,
@@ -354,6 +358,18 @@ class RunFolders:
             intervals=self._intervals,
             clock=_node_clock(self._clock),
         )
+
+
+def _inputs(before: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
+    """What the job takes from those before it. A task of an array need not have what the others have."""
+    found = []
+    for one in before:
+        if one.inputs and one.tasks:
+            of_tasks = ((task_id(one.job, number), f"{one.folder}/{number}") for number in one.tasks)
+            found += [WantedInput(job, to, one.inputs, may_lack=True) for job, to in of_tasks]
+        elif one.inputs:
+            found.append(WantedInput(one.job, one.folder, one.inputs))
+    return tuple(found)
 
 
 def _workdir(folder: str | None) -> str | None:

@@ -1,0 +1,67 @@
+"""`submit` of jobs that come after others: `after:`, `--after`, and results of one as inputs of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from broker.cli.jobs import follow as following
+from tests.cli.conftest import Gpubroker
+
+HEAD = "resources: {cpus: 1}\nwork: 10m\nmax_duration: 20m\n"
+PREPARE = HEAD + "name: prepare\nrun: 'mkdir -p $GPUBROKER_OUTPUT_DIR/data; echo 42 > $GPUBROKER_OUTPUT_DIR/data/x'\n"
+SWEEP = (
+    HEAD + "name: sweep\narray: {range: 2}\nafter: {job: prepare, inputs: data/*}\n"
+    "run: 'echo $(cat $GPUBROKER_INPUT_DIR/prepare/data/x).$GPUBROKER_TASK_INDEX > $GPUBROKER_OUTPUT_DIR/y'\n"
+)
+JUDGE = HEAD + "name: judge\nafter: [{job: sweep, inputs: [y]}]\nrun: 'cat $GPUBROKER_INPUT_DIR/sweep/*/y'\n"
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text)
+
+
+def test_results_of_one_are_inputs_of_the_next(
+    gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    write(tmp_path, prepare=PREPARE, sweep=SWEEP, judge=JUDGE)
+    reconciled_by(following)
+    done = gpubroker("submit", "judge.yaml", "sweep.yaml", "prepare.yaml", "--yes", "--json")
+    assert done.code == 0, done.err
+    lines = gpubroker("jobs", "logs", done.json["id"], "--json").json["lines"]
+    assert [line["line"] for line in lines] == ["42.0", "42.1"]
+    (before,) = done.json["after"]
+    assert before == {"job": before["job"], "when": "succeeded", "inputs": ["y"]}
+    assert before["job"].startswith("sweep-")
+
+
+def test_what_waits_is_shown_with_what_it_waits_for(gpubroker: Gpubroker, tmp_path: Path) -> None:
+    write(tmp_path, prepare=PREPARE, judge=HEAD + "name: judge\nrun: 'true'\n")
+    first = gpubroker("submit", "prepare.yaml", "--yes", "--detach", "--json").json["id"]
+    then = gpubroker("submit", "judge.yaml", "--after", "prepare", "--yes", "--detach", "--json")
+    assert then.code == 0, then.err
+    assert then.json["waiting_because"] == f"waits for {first}"
+    assert then.json["wait_reason"] == {"kind": "awaits_jobs", "jobs": [first]}
+    assert set(then.json["held"].values()) == {"0.00"}
+    (later,) = gpubroker("jobs", "queue", "--json").json["later"]
+    assert (later["id"], later["after"]) == (then.json["id"], [first])
+    assert f"waits for {first}" in gpubroker("jobs", "queue").out
+    assert f"comes after {first}" in gpubroker("jobs", "show", then.json["id"]).out
+    write(tmp_path, judge=HEAD + "name: judge\nafter: prepare\nrun: 'true'\n")
+    assert "it begins after prepare has succeeded" in gpubroker("plan", "judge.yaml").out
+
+
+def test_a_cycle_is_refused_with_its_names_and_half_a_graph_is_taken_back(gpubroker: Gpubroker, tmp_path: Path) -> None:
+    write(tmp_path, prepare=PREPARE + "after: sweep\n", sweep=SWEEP)
+    refused = gpubroker("submit", "prepare.yaml", "sweep.yaml", "--yes")
+    assert refused.code == 2
+    assert "prepare → sweep → prepare" in refused.err or "sweep → prepare → sweep" in refused.err
+    assert gpubroker("jobs", "list", "--json").json["jobs"] == []
+    write(tmp_path, prepare=PREPARE, sweep=SWEEP.replace("cpus: 1", "cpus: 100000"))
+    refused = gpubroker("submit", "prepare.yaml", "sweep.yaml", "--yes")
+    assert refused.code == 4, refused.err
+    (only,) = gpubroker("jobs", "list", "--json").json["jobs"]
+    assert (only["name"], only["cancel_requested"]) == ("prepare", True)
+    assert gpubroker("submit", "sweep.yaml", "--after", "nobody", "--yes").code == 2
