@@ -25,7 +25,7 @@ from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
 from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, Controller, JobContext, Trouble
-from broker.reconciler.controllers.after import Following
+from broker.reconciler.controllers.after import ComingAfter
 from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
 from broker.reconciler.launching import Launching, Secrets
@@ -105,7 +105,7 @@ class Reconciler:
     ) -> None:
         self._journal, self._clock, self._calls = ports.journal, ports.clock, ports.calls
         self._timing = timing or Timing()
-        self._place, self._tasks, self._following = place, tasks, Following(ports.journal)
+        self._place, self._tasks, self._following = place, tasks, ComingAfter(ports.journal)
         self._judges = judges
         self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)

@@ -38,7 +38,7 @@ def standing(before: Sequence[Predecessor], states: Mapping[str, JobState]) -> S
     return Standing(tuple(dict.fromkeys(waits_for)))
 
 
-class Following(Controller):
+class ComingAfter(Controller):
     """Lets jobs begin whose predecessors have ended, and ends those whose predecessors have failed."""
 
     def __init__(self, journal: Journal) -> None:
