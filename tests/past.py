@@ -6,11 +6,13 @@ other days, and a million of them take minutes instead of hours. Times within JS
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 
-from sqlalchemy import BigInteger, Connection, Table
+from sqlalchemy import BigInteger, Connection, MetaData, Table
 from sqlmodel import AutoString, SQLModel
 
 from broker.core.events import events as ev
@@ -32,10 +34,10 @@ from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
-from broker.store import Store
+from broker.store import Store, tables
 from broker.store.engine.times import to_micros
-from broker.store.ledger.tables import SUM
-from broker.store.tables import STILL_THERE
+from broker.store.tables.jobs import STILL_THERE
+from broker.store.tables.ledger import SUM
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
 
@@ -109,10 +111,17 @@ def finished(store: Store, number: int, at: datetime) -> str:
     return job_id
 
 
+def every_table() -> MetaData:
+    """All tables that the code knows, also of groups that this process has not needed."""
+    for group in pkgutil.iter_modules(tables.__path__):
+        import_module(f"{tables.__name__}.{group.name}")
+    return SQLModel.metadata
+
+
 def multiply(store: Store, job_ids: Sequence[str], copies: int) -> None:
     """Copy each of these closed jobs so many times, the first copy a day before it, the next two days before it."""
-    tables = [table for table in SQLModel.metadata.sorted_tables if table.name == "job" or "job_id" in table.c]
-    for table in tables:
+    of_jobs = [table for table in every_table().sorted_tables if table.name == "job" or "job_id" in table.c]
+    for table in of_jobs:
         for job_id in sorted(job_ids):  # in the order of the keys, which is the quickest
             with store._database.writing() as connection:
                 if store._database.is_sqlite:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from broker.core.events import record_format
 from broker.store import Store
 from broker.store.engine.times import to_micros
-from broker.store.tables import EVENT, JOB
+from broker.store.tables.jobs import EVENT, JOB
 
 
 def _change(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:

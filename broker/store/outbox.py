@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, not_, or_, select
 from broker.core.notices import Notice, Severity
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables import NOTICE
+from broker.store.tables.notices import NOTICE
 
 _MOST_TOGETHER = 50  # notices in one message
 

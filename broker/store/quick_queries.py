@@ -31,7 +31,7 @@ GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, off
 """
 
 
-# The columns of `broker.store.tables.MachineTimeRow`. ``until`` of running machines is greater than any time.
+# The columns of `broker.store.tables.jobs.MachineTimeRow`. ``until`` of running machines is greater than any time.
 _RAN = """
 SELECT team, accelerator, count * nodes, since, CASE WHEN until < 4611686018427387904 THEN until END
 FROM machine_time WHERE until >= :since AND money <> 'sandbox' AND count > 0

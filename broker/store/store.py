@@ -25,7 +25,7 @@ from broker.store.market import polls
 from broker.store.market.market_history import MarketHistory
 from broker.store.policy import policies
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollRun, PollStatus
-from broker.store.tables import SETTING
+from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchase_events import PurchaseEvent

@@ -126,7 +126,7 @@ FAULTS = (
     PlantedFault(
         "11",
         "open jobs are asked for in words that SQLite has no index for",
-        "broker/store/tables.py",
+        "broker/store/tables/jobs.py",
         'UNCLOSED = text("NOT job.closed")',
         'UNCLOSED = text("job.closed IS NOT TRUE")',
         ("tests/store/jobs/test_open_jobs.py", "tests/app/test_query_plans.py"),

@@ -227,7 +227,8 @@ def _rebuilt(world: MoneyWorld) -> Iterator[Violation]:
     """Projections follow from events and entries."""
     from sqlalchemy import select
 
-    from broker.store.tables import BALANCE, JOB
+    from broker.store.tables.jobs import JOB
+    from broker.store.tables.ledger import BALANCE
 
     def rows() -> list[object]:
         with world.store._database.reading() as connection:

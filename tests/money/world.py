@@ -167,7 +167,7 @@ class MoneyWorld:
     def note_admitted(self) -> None:
         """What was held since the last call was admitted under the policy in force."""
         from broker.store.ledger.ledger import entry_of
-        from broker.store.tables import ENTRY
+        from broker.store.tables.ledger import ENTRY
 
         with self.store._database.reading() as connection:
             newest = connection.scalar(select(func.max(ENTRY.c.id))) or 0

@@ -18,7 +18,7 @@ from broker.core.ports import EngineState, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.tables import JOB
+from broker.store.tables.jobs import JOB
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, retrying, settled_and_closed
 
 HOUR = timedelta(hours=1)

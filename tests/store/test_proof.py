@@ -13,9 +13,9 @@ from broker.core.values.money import Money
 from broker.store import Store
 from broker.store import proof as module
 from broker.store.jobs.journal import StoreReading, StoreWriting
-from broker.store.ledger.tables import MOVED, SUM
 from broker.store.proof import Proof
-from broker.store.tables import BALANCE, JOB, MACHINE_TIME
+from broker.store.tables.jobs import JOB, MACHINE_TIME
+from broker.store.tables.ledger import BALANCE, MOVED, SUM
 from tests.past import finished, started
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

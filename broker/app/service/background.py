@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.jobs.runs_root import root
-from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import AttemptState, JobState
@@ -206,8 +205,10 @@ def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[fl
     """Reconcile in passes while ``still_leading`` returns True, and yield each. If the store does not answer (locked,
     full, unreachable), the error is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock
     between two passes, longer while the store does not answer."""
+    # Slow to import, and most commands do not reconcile.
     from broker.app.billing.budgets import Alerting
-    from broker.app.service.reconciler_setup import reconciler  # slow to import, and most commands do not reconcile
+    from broker.app.market.market import freshen
+    from broker.app.service.reconciler_setup import reconciler
     from broker.reconciler.engine_calls import EngineCalls
 
     worker, alerting = reconciler(broker, EngineCalls(_CALLS_BESIDE)), Alerting(broker)

@@ -21,7 +21,7 @@ from broker.store.access import requests, sessions
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables import API_TOKEN, AUDIT, PERSON
+from broker.store.tables.access import API_TOKEN, AUDIT, PERSON
 
 
 class AccessReading:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, select
 
 from broker.store.engine.times import to_micros
-from broker.store.tables import API_REQUEST
+from broker.store.tables.access import API_REQUEST
 
 _KEPT = timedelta(days=7)  # later, the same key is a new request
 

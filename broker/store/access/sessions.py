@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 
 from broker.core.access.sessions import PageSession
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables import PAGE_SESSION
+from broker.store.tables.access import PAGE_SESSION
 
 
 def read(connection: Connection, digest: str) -> PageSession | None:

@@ -37,7 +37,8 @@ from broker.store.ledger.spending import SpendingPeriod, Spent
 from broker.store.market import market, polls
 from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
-from broker.store.tables import EVENT, JOB, SETTING, UNCLOSED
+from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
+from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchase_events import PurchaseEvent

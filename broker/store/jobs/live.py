@@ -16,7 +16,7 @@ from broker.core.events.views import JobView
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import LiveAttempt
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.tables import JOB, UNCLOSED
+from broker.store.tables.jobs import JOB, UNCLOSED
 
 log = logging.getLogger(__name__)
 _FIELDS = tuple(field.name for field in fields(LiveAttempt))

@@ -14,7 +14,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables import MACHINE_TIME, STILL_THERE
+from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
 
 _KEY = ("job_id", "attempt")
 

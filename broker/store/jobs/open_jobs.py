@@ -12,7 +12,8 @@ from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.ledger.ledger import balance_of
-from broker.store.tables import BALANCE, ENTRY, EVENT, JOB, UNCLOSED
+from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
+from broker.store.tables.ledger import BALANCE, ENTRY
 
 _AT_ONCE = 5_000  # parameters that a query may have on either database
 _LAST = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()

@@ -14,7 +14,7 @@ from broker.core.events.views import JobView
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
-from broker.store.tables import JOB
+from broker.store.tables.jobs import JOB
 
 _LAST = "\U0010ffff"  # sorts after every other character
 

@@ -13,7 +13,7 @@ from broker.core.events import earlier_records
 from broker.core.events.folding import of_an_older_view
 from broker.core.events.record_format import UnreadableRecord, read_stamped, stamped
 from broker.core.events.views import JobView
-from broker.store.tables import JOB
+from broker.store.tables.jobs import JOB
 
 COLUMNS = (JOB.c.id, JOB.c.name, JOB.c.user_name, JOB.c.state, JOB.c.view)
 """The columns that `Quarantine` needs: the view, and those that identify the job to people."""

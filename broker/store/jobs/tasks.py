@@ -14,7 +14,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.tables import BALANCE, JOB
+from broker.store.tables.jobs import JOB
+from broker.store.tables.ledger import BALANCE
 
 
 def no_task(*, alone: bool) -> ColumnElement[bool]:

@@ -32,9 +32,8 @@ from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
-from broker.store.ledger.tables import METERING, MOVED
 from broker.store.policy import approvals
-from broker.store.tables import BALANCE, ENTRY, STILL_HELD
+from broker.store.tables.ledger import BALANCE, ENTRY, METERING, MOVED, STILL_HELD
 
 _AT_ONCE = 5_000  # entries read at once
 _JOBS_AT_ONCE = 5_000  # parameters that a query may have on either database

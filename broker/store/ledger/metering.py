@@ -16,8 +16,7 @@ from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.ledger.sums import QUARTER
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger.tables import METERING
-from broker.store.tables import ENTRY
+from broker.store.tables.ledger import ENTRY, METERING
 
 _AT_ONCE = 5_000  # parameters that a query may have on either database
 _NAMES = METERING.columns.keys()

@@ -22,7 +22,8 @@ from broker.finops.change import Cell, Used
 from broker.ledger.entries import Account
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import to_micros
-from broker.store.tables import ENTRY, EVENT, MACHINE_TIME, STILL_THERE
+from broker.store.tables.jobs import EVENT, MACHINE_TIME, STILL_THERE
+from broker.store.tables.ledger import ENTRY
 
 _AT_ONCE = 1_000  # jobs that are asked about at once
 _MILLI = 1_000

@@ -12,7 +12,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger.tables import MOVED
+from broker.store.tables.ledger import MOVED
 
 _AT_ONCE = 5_000  # parameters that a query may have on either database
 _NO_ATTEMPT = 0  # a key column cannot be NULL

@@ -20,8 +20,8 @@ from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import to_micros
 from broker.store.ledger.ledger import balance_of
-from broker.store.ledger.tables import MOVED
-from broker.store.tables import BALANCE, ENTRY, MACHINE_TIME, STILL_HELD, STILL_THERE
+from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
+from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"

@@ -12,7 +12,8 @@ from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Account
 from broker.store.engine.times import to_micros
 from broker.store.ledger.ledger import entry_of
-from broker.store.tables import ENTRY, MACHINE_TIME
+from broker.store.tables.jobs import MACHINE_TIME
+from broker.store.tables.ledger import ENTRY
 
 _AT_ONCE = 5_000  # entries read at once
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, func, select
 from broker.finops.focus.months import BillingMonth
 from broker.finops.statements import Statement
 from broker.store.engine.times import to_micros
-from broker.store.ledger.tables import STATEMENT
-from broker.store.tables import ENTRY
+from broker.store.tables.billing import STATEMENT
+from broker.store.tables.ledger import ENTRY
 
 
 def read(connection: Connection, month: str) -> Statement | None:

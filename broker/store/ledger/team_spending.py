@@ -23,7 +23,7 @@ from broker.ledger.entries import Account
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import to_micros
 from broker.store.ledger.month_use import IN_ADVANCE, paid_in
-from broker.store.tables import ENTRY
+from broker.store.tables.ledger import ENTRY
 
 _C = ENTRY.c
 

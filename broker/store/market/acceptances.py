@@ -11,7 +11,7 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import Doubt
 from broker.store.market.polls import ENDED, end_offers, supersede
 from broker.store.records import AcceptedDoubts, PollStatus
-from broker.store.tables import ACCEPTANCE, OFFER, POLL, POOL, PRICE
+from broker.store.tables.market import ACCEPTANCE, OFFER, POLL, POOL, PRICE
 
 
 def accept(

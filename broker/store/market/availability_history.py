@@ -14,7 +14,8 @@ from broker.store.engine.times import from_micros
 from broker.store.market.market import conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.market.polls import CODES, ENDED
-from broker.store.tables import EVENT, JOB, OFFER, POLL, POOL, PRICE
+from broker.store.tables.jobs import EVENT, JOB
+from broker.store.tables.market import OFFER, POLL, POOL, PRICE
 
 _CAN_BE_HAD = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, func, select, update
 
-from broker.store.tables import OFFER, PRICE, SIGNAL
+from broker.store.tables.market import OFFER, PRICE, SIGNAL
 
 
 def redate(connection: Connection, provider: str, begun: int, now: int, codes: Mapping[str, int], ended: int) -> None:

@@ -13,7 +13,7 @@ from broker.core.market.judging import AnswerCounts, GroupCount, MarketJudge, Od
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.records import PollStatus
-from broker.store.tables import OFFER, POLL, POOL
+from broker.store.tables.market import OFFER, POLL, POOL
 
 _POLLS = 20  # whose churn determines the expected churn
 _HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # age of ended offers that count for price levels

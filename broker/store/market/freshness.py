@@ -10,7 +10,7 @@ from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.polls import last_polls
 from broker.store.records import Freshness, PollStatus
-from broker.store.tables import OFFER, POLL
+from broker.store.tables.market import OFFER, POLL
 
 
 def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:

@@ -17,7 +17,7 @@ from broker.store.market.market import conditions
 from broker.store.market.offer_rows import OFFER_QUERY, PLACE, SAID, to_offers
 from broker.store.market.polls import CODES, ENDED
 from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
-from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
+from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 _KINDS = {code: Availability(kind) for kind, code in CODES.items()}
 _known_since = func.coalesce(PRICE.c.learned, PRICE.c.at)

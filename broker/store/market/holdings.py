@@ -11,7 +11,7 @@ from broker.core.errors import UnknownName
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables import HOLDING
+from broker.store.tables.procurement import HOLDING
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:

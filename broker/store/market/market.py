@@ -16,7 +16,7 @@ from broker.core.values.money import Money
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
-from broker.store.tables import OFFER, POOL, PRICE
+from broker.store.tables.market import OFFER, POOL, PRICE
 
 CPU = "cpu"  # among the accelerators of a query: machines without one
 _CURRENT = and_(OFFER.c.ended_at.is_(None), ~OFFER.c.superseded)

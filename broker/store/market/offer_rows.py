@@ -12,7 +12,7 @@ from sqlalchemy import select
 from broker.core.market.offers import Availability, Billing, CapacityType, Doubt, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros
-from broker.store.tables import OFFER, POOL
+from broker.store.tables.market import OFFER, POOL
 
 # The columns of an offer besides its date, in the order of `said`.
 SAID = (

@@ -21,7 +21,7 @@ from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import PriceDoubts, answer_counts, doubt_untold
 from broker.store.market.offer_rows import SAID, place, said
 from broker.store.records import PollRun, PollStatus
-from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
+from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 # Codes of `price_change.availability`; ENDED: the provider no longer reports the offer.
 CODES = {

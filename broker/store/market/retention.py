@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, 
 from broker.core.events.views import JobView
 from broker.store.engine.times import to_micros
 from broker.store.records import PollStatus, PrunedPrices
-from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
+from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 BATCH = 500  # series per transaction, so that other writers do not wait long
 

@@ -19,7 +19,9 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.tables import BALANCE, EVENT, JOB, STANDING_GRANT, STANDING_USE, UNCLOSED
+from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
+from broker.store.tables.ledger import BALANCE
+from broker.store.tables.policy import STANDING_GRANT, STANDING_USE
 
 KINDS = ("approval_asked", "approval_given", "approval_refused")
 # Literals, so that the database can use its partial index of these events.

@@ -16,7 +16,7 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables import DECISION
+from broker.store.tables.policy import DECISION
 
 log = logging.getLogger(__name__)
 _NEWEST_FIRST = DECISION.c.id.desc()

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.records import PolicyVersion
-from broker.store.tables import POLICY
+from broker.store.tables.policy import POLICY
 
 _NUMBER = select(func.max(POLICY.c.number))
 

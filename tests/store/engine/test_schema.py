@@ -11,12 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, text
-from sqlmodel import SQLModel
 
 from broker.core.errors import StoreProblem
 from broker.core.values.clock import ManualClock
 from broker.store import Store, open_store
 from broker.store.engine import schema
+from tests.past import every_table
 
 
 def engine_of(url: str) -> Engine:
@@ -40,7 +40,7 @@ def test_the_migrations_make_the_tables_that_the_code_knows(store: Store, url: s
     engine = engine_of(url)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, SQLModel.metadata) == []
+        assert compare_metadata(context, every_table()) == []
     engine.dispose()
 
 

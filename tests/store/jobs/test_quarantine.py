@@ -27,7 +27,7 @@ from broker.placement.planner import make_plan
 from broker.reconciler.controllers.placement import hold_entries, launch_request
 from broker.store import Store
 from broker.store.jobs.journal import StoreReading
-from broker.store.tables import EVENT, JOB
+from broker.store.tables.jobs import EVENT, JOB
 from tests.reconciler.rehearsal import offer
 from tests.unreadable import DAMAGES, add_newer_event, damage_view
 

@@ -21,8 +21,7 @@ from broker.ledger.meter import Meter
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.ledger import ledger
-from broker.store.ledger.tables import SUM
-from broker.store.tables import BALANCE
+from broker.store.tables.ledger import BALANCE, SUM
 from tests.store.fields import TagFields
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)

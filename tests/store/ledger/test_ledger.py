@@ -22,7 +22,7 @@ from broker.ledger.entries import Balance, Entry, Movement, Tags, balances, faul
 from broker.ledger.journal import OpenHold
 from broker.store import Store, open_store
 from broker.store.ledger import spent_sums
-from broker.store.ledger.tables import GROUP, SUM
+from broker.store.tables.ledger import GROUP, SUM
 from tests.counts import FULL
 from tests.store.fields import TagFields
 from tests.store.older import take_back

@@ -15,8 +15,8 @@ from broker.ledger.entries import Entry, Movement
 from broker.ledger.sums import DAY, QUARTER
 from broker.store import Store
 from broker.store.ledger import spent_sums
-from broker.store.ledger.tables import GROUP, SUM
 from broker.store.proof import Proof
+from broker.store.tables.ledger import GROUP, SUM
 from tests.store.fields import TagFields
 from tests.store.ledger.test_balances import HOUR, T, moved, post
 

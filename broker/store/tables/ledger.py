@@ -1,15 +1,77 @@
-"""The tables beside the ledger: sums of spend, meters, marks of budgets, and charges of providers."""
+"""The tables of the ledger: entries and balances, and the sums of them that hot queries read."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy import BigInteger, Column, Index, Integer, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Index, UniqueConstraint, literal_column, text
 from sqlmodel import Field
 
-from broker.store.tables import Row, table_of
+from broker.store.tables.rows import ID, Row, table_of
 
-_ID = BigInteger().with_variant(Integer, "sqlite")
+# Entries over more than a day, counted one by one: see `broker.store.ledger.spent_sums`.
+_LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
+
+
+class EntryRow(Row, table=True):
+    """One ledger entry; ``id`` is the posting order. Append-only."""
+
+    __tablename__: ClassVar[str] = "ledger_entry"
+    __table_args__ = (
+        UniqueConstraint("movement_id", "account", name="ledger_entry_movement"),
+        Index("ledger_entry_job", "job_id"),
+        Index(
+            "ledger_entry_spent",
+            "covers_to",
+            sqlite_where=text("account = 'spent'"),
+        ),
+        Index("ledger_entry_long", "covers_to", sqlite_where=_LONG),
+    )
+
+    id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
+    movement_id: str
+    movement: str
+    account: str
+    micros: int = Field(sa_type=BigInteger)
+    money: str
+    at: int = Field(sa_type=BigInteger)
+    covers_from: int = Field(sa_type=BigInteger)
+    covers_to: int = Field(sa_type=BigInteger)
+    job_id: str
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str | None
+    environment: str | None
+    attempt: int | None
+    provider: str | None
+    region: str | None
+    capacity_type: str | None
+    accelerator: str | None
+    gpus: int
+    note: str
+    rate: int | None = Field(sa_type=BigInteger)
+
+
+class BalanceRow(Row, table=True):
+    """Sums of a job's entries per kind of money, and the tags and dates that count its hold under a budget."""
+
+    __tablename__: ClassVar[str] = "ledger_balance"
+    __table_args__ = (Index("ledger_balance_open", "held", sqlite_where=text("held <> 0")),)
+
+    job_id: str = Field(primary_key=True)
+    money: str = Field(primary_key=True)
+    available: int = Field(sa_type=BigInteger)
+    held: int = Field(sa_type=BigInteger)
+    spent: int = Field(sa_type=BigInteger)
+    holds_to: int = Field(sa_type=BigInteger)
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str | None
+    environment: str | None
+    holds_from: int = Field(sa_type=BigInteger)
+    burns: int = Field(sa_type=BigInteger)
 
 
 class SpendGroupRow(Row, table=True):
@@ -18,7 +80,7 @@ class SpendGroupRow(Row, table=True):
     __tablename__: ClassVar[str] = "spend_group"
     __table_args__ = (UniqueConstraint("key", name="spend_group_key"),)
 
-    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
+    id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
     key: str
     money: str
     user_name: str
@@ -79,67 +141,11 @@ class MeteringRow(Row, table=True):
     ended: bool
 
 
-class BudgetMarkRow(Row, table=True):
-    """When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period."""
-
-    __tablename__: ClassVar[str] = "budget_mark"
-
-    budget: str = Field(primary_key=True)
-    period_start: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
-    amount: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
-    mark: str = Field(primary_key=True)
-    at: int = Field(sa_type=BigInteger)
-
-
-class ChargeRow(Row, table=True):
-    """A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes
-    several for the same time. ``source``: ``api``, or the name of the imported file."""
-
-    __tablename__: ClassVar[str] = "charge"
-    __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))
-
-    provider: str = Field(primary_key=True)
-    key: str = Field(primary_key=True)
-    starts: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
-    ends: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
-    line: str = Field(primary_key=True)
-    micros: int = Field(sa_type=BigInteger)
-    estimated: bool
-    source: str
-    read_at: int = Field(sa_type=BigInteger)
-
-
-class StatementRow(Row, table=True):
-    """What each team is charged for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
-    Append-only."""
-
-    __tablename__: ClassVar[str] = "statement"
-
-    month: str = Field(primary_key=True)
-    frozen_at: int = Field(sa_type=BigInteger)
-    frozen_by: str
-    body: str
-
-
-class AnomalyAnswerRow(Row, table=True):
-    """What somebody said of an incident of a team (empty: of jobs without one), which began on a ``day``
-    (``2026-11-20``). The last word counts."""
-
-    __tablename__: ClassVar[str] = "anomaly_answer"
-
-    team: str = Field(primary_key=True)
-    day: str = Field(primary_key=True)
-    answer: str
-    answered_at: int = Field(sa_type=BigInteger)
-    answered_by: str
-    reason: str
-
-
+ENTRY = table_of(EntryRow)
+BALANCE = table_of(BalanceRow)
 GROUP = table_of(SpendGroupRow)
 SUM = table_of(SpendSumRow)
 MOVED = table_of(MovementSumRow)
 METERING = table_of(MeteringRow)
-MARK = table_of(BudgetMarkRow)
-CHARGE = table_of(ChargeRow)
-STATEMENT = table_of(StatementRow)
-ANSWER = table_of(AnomalyAnswerRow)
+# Literally the condition of the index ``ledger_balance_open``; SQLAlchemy would render ``held != ?``.
+STILL_HELD = BALANCE.c.held != literal_column("0")

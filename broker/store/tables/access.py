@@ -1,0 +1,99 @@
+"""The tables of people, tokens, sessions of the page, repeated requests, and the audit log."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
+
+from broker.store.tables.rows import Row, table_of
+
+
+class PersonRow(Row, table=True):
+    """A person who may sign in. ``roles`` and ``teams`` (team → role) as JSON."""
+
+    __tablename__: ClassVar[str] = "person"
+
+    name: str = Field(primary_key=True)
+    service: bool
+    roles: str
+    teams: str
+    added_at: int = Field(sa_type=BigInteger)
+    disabled_at: int | None = Field(sa_type=BigInteger)
+
+
+class ApiTokenRow(Row, table=True):
+    """An API token, without its text. ``scopes`` as JSON."""
+
+    __tablename__: ClassVar[str] = "api_token"
+    __table_args__ = (Index("api_token_person", "person", "made_at"),)
+
+    id: str = Field(primary_key=True)
+    person: str
+    label: str
+    scopes: str
+    digest: str
+    made_at: int = Field(sa_type=BigInteger)
+    made_by: str
+    expires_at: int = Field(sa_type=BigInteger)
+    revoked_at: int | None = Field(sa_type=BigInteger)
+    revoked_by: str
+    used_at: int | None = Field(sa_type=BigInteger)
+
+
+class ApiRequestRow(Row, table=True):
+    """A change requested over the network. ``status``: None until it is answered; ``body``: the answer."""
+
+    __tablename__: ClassVar[str] = "api_request"
+    __table_args__ = (Index("api_request_at", "at"),)
+
+    person: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    digest: str
+    at: int = Field(sa_type=BigInteger)
+    status: int | None
+    body: str
+
+
+class PageSessionRow(Row, table=True):
+    """A session of the page, without its id. ``token``: the API token that started it."""
+
+    __tablename__: ClassVar[str] = "page_session"
+    __table_args__ = (Index("page_session_person", "person"), Index("page_session_ends", "ends_at"))
+
+    digest: str = Field(primary_key=True)
+    person: str
+    token: str
+    made_at: int = Field(sa_type=BigInteger)
+    seen_at: int = Field(sa_type=BigInteger)
+    ends_at: int = Field(sa_type=BigInteger)
+
+
+class AuditRow(Row, table=True):
+    """One line of the audit log. Append-only."""
+
+    __tablename__: ClassVar[str] = "audit_log"
+    __table_args__ = (
+        Index("audit_log_person", "person", "number"),
+        Index("audit_log_subject", "subject", "number"),
+    )
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    person: str
+    origin: str
+    token: str
+    action: str
+    subject: str
+    outcome: str
+    before: str
+    after: str
+    reason: str
+
+
+PERSON = table_of(PersonRow)
+API_TOKEN = table_of(ApiTokenRow)
+API_REQUEST = table_of(ApiRequestRow)
+PAGE_SESSION = table_of(PageSessionRow)
+AUDIT = table_of(AuditRow)
