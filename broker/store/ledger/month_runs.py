@@ -16,7 +16,8 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import to_micros
 from broker.store.ledger.month_use import paid_in
-from broker.store.tables import ENTRY, EVENT, JOB, MACHINE_TIME, STILL_THERE
+from broker.store.tables.jobs import EVENT, JOB, MACHINE_TIME, STILL_THERE
+from broker.store.tables.ledger import ENTRY
 
 _T = MACHINE_TIME.c
 _AT_ONCE = 1_000  # jobs that are asked about at once
