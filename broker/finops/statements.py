@@ -24,8 +24,9 @@ class Correction:
 @dataclass(frozen=True, slots=True)
 class Statement:
     """The rows of a month by ``rules``, and the corrections of months frozen before that are billed with it, which go
-    to the teams themselves. ``bought``: paid in advance, charged to nobody (USD). ``entries``: the number of the last
-    ledger entry that was counted; what is recorded after it is in a later statement."""
+    to the teams themselves, and what lay idle to nobody. ``bought``: paid in advance, charged to nobody (USD).
+    ``entries``: the number of the last ledger entry that was counted; what is recorded after it is in a later
+    statement."""
 
     month: str
     frozen_at: datetime

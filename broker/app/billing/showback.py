@@ -18,7 +18,7 @@ from broker.core.values.money import Money
 from broker.finops.change import NOBODY
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
-from broker.finops.showback import SharingRule, SharingRules, TeamCost, showback
+from broker.finops.showback import IDLE, SharingRule, SharingRules, TeamCost, showback
 from broker.finops.statements import Correction, Statement
 
 if TYPE_CHECKING:
@@ -93,8 +93,10 @@ def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datet
         earlier = look.statements()
         rows, bought = _rows(look, holdings, month.start, month.end, rules)
         late = look.recorded_after(_counted(earlier), [month_of(one.month) for one in earlier])
+        idle = [(one.month, _idle_later(look, holdings, month_of(one.month), earlier)) for one in earlier]
         last = look.last_entry()
     corrections = [Correction(of, month.name, team, amount) for (of, team), amount in late.costs.items()]
+    corrections += [Correction(of, month.name, IDLE, amount) for of, amount in idle if amount]
     made = Statement(month.name, now, by.identity, rules, rows, corrections, bought + late.bought, last)
     with broker.store.writing() as tx:
         if kept := tx.statement(month.name):
@@ -133,9 +135,24 @@ def _rows(
     look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime, rules: SharingRules
 ) -> tuple[Sequence[TeamCost], Money]:
     spending = look.team_spending(start, end)
+    return showback(spending.costs, _idle(look, holdings, start, end), rules), spending.bought
+
+
+def _idle(look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime) -> Money:
+    if not holdings:
+        return Money.ZERO
     used = look.used_in(start, end, end).cells
-    idle = sum((one.cost for one in idle_in(holdings, used, start, end)), Money.ZERO)
-    return showback(spending.costs, idle, rules), spending.bought
+    return sum((one.cost for one in idle_in(holdings, used, start, end)), Money.ZERO)
+
+
+def _idle_later(
+    look: StoreReading, holdings: Sequence[Holding], month: BillingMonth, frozen: Sequence[Statement]
+) -> Money:
+    """What idle capacity of a frozen month costs by what is recorded now, less what is charged for it: capacity may be
+    recorded, and its use known, after the month was frozen."""
+    rows = (row.idle for one in frozen if one.month == month.name for row in one.rows)
+    later = (c.amount for one in frozen for c in one.corrections if (c.month, c.team) == (month.name, IDLE))
+    return _idle(look, holdings, month.start, month.end) - sum([*rows, *later], Money.ZERO)
 
 
 def _holdings(broker: Broker) -> Sequence[Holding]:
@@ -148,12 +165,15 @@ def _counted(frozen: Sequence[Statement]) -> int:
 
 
 def _since(broker: Broker, month: BillingMonth) -> Sequence[Correction]:
+    holdings = _holdings(broker)
     with broker.store.reading() as look:
         frozen = look.statements()
         late = look.recorded_after(_counted(frozen), [month])
+        idle = _idle_later(look, holdings, month, frozen)
     in_order = sorted(frozen, key=lambda one: one.entries)
     billed = [correction for one in in_order for correction in one.corrections if correction.month == month.name]
-    return [*billed, *(Correction(month.name, None, team, amount) for (_, team), amount in late.costs.items())]
+    unbilled = {**{team: amount for (_, team), amount in late.costs.items()}, **({IDLE: idle} if idle else {})}
+    return [*billed, *(Correction(month.name, None, team, amount) for team, amount in unbilled.items())]
 
 
 def _check(rules: SharingRules) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
@@ -17,7 +18,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer
-from broker.ledger.entries import Tags
+from broker.ledger.entries import Entry, Tags
 from tests.actors import ANN, BOB, ROOT, with_clock
 from tests.focus_ledger import DAY, RUN, spent
 
@@ -109,3 +110,27 @@ def test_only_those_whose_jobs_caused_it_answer(steady: Broker) -> None:
         anomalies.answer(steady, "nlp", date(2026, 10, 10), AnomalyAnswer.YES, by=BOB)
     anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
     assert anomalies.check(steady) == []  # answered before anybody was told
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_job_that_doubles_a_day_is_named_first(
+    new_broker: Callable[[], Broker], clock: ManualClock, seed: int
+) -> None:
+    """Of a team with eight jobs a day, whose cost varies by a third, one of many jobs adds another day's worth."""
+    dice, broker = random.Random(seed), with_clock(new_broker(), clock)
+    entries = [
+        entry
+        for day in range(41)
+        for number in range(8)
+        for entry in _of_a_day(replace(USUAL, job_id=f"run-{day}-{number}"), day, dice.randint(8_000, 16_000))
+    ]
+    with broker.store.writing() as tx:
+        tx.post(entries)
+        tx.post(_of_a_day(LOOP, 40, 96_000))
+    (found,) = [one for one in spending_anomalies(broker) if one.running]
+    assert found.causes[0].job == "loop"
+
+
+def _of_a_day(tags: Tags, day: int, cents: int) -> Sequence[Entry]:
+    since = START + day * DAY
+    return spent(day, str(cents / 100), since, since + timedelta(hours=1), since + DAY, tags=tags)

@@ -216,3 +216,17 @@ def test_where_there_are_people_administrators_alone_freeze(broker: Broker) -> N
     with pytest.raises(NotAllowed, match="only an administrator"):
         freeze(broker, "2026-09", APART, by=OLGA)
     assert freeze(broker, "2026-09", APART, by=ANN).statement.frozen_by == "ann"
+
+
+def test_capacity_recorded_after_a_freeze_is_charged_with_the_next_statement_once(broker: Broker) -> None:
+    post_two_months(broker.store)
+    freeze(broker, "2026-09", APART, by=ANN)
+    paid = Money.usd("3600")
+    owned = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", SEPTEMBER, SEPTEMBER + 30 * DAY, upfront=paid)
+    broker.store.add_holding(owned, by="ann")
+    (seen,) = charged(broker, "2026-09").since
+    assert (seen.team, seen.amount, seen.billed_in) == (IDLE, paid, None)
+    corrections = freeze(broker, "2026-10", APART, by=ANN).statement.corrections
+    assert [(one.month, one.team, one.amount) for one in corrections if one.team == IDLE] == [("2026-09", IDLE, paid)]
+    (seen,) = charged(broker, "2026-09").since
+    assert seen.billed_in == "2026-10"
