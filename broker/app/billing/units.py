@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
 from broker.app.service.reconciler_setup import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
+from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
+from broker.finops.change import NOBODY
 from broker.finops.idle import idle_in
+from broker.finops.quality import QualityCost, ScoredRun, quality_costs
 from broker.finops.units import MeasuredAttempt, ReportedTokens, UnitFigures, unit_figures
 from broker.store.ledger.month_runs import GpuAttempt
+
+if TYPE_CHECKING:
+    from broker.store.jobs.journal import StoreReading
 
 MOST_READ = 500  # attempts whose samples are read, those with most accelerator time
 TOKENS = "tokens"
@@ -20,16 +28,18 @@ TOKENS = "tokens"
 
 @dataclass(frozen=True, slots=True)
 class UnitReport:
-    """``start`` until ``end`` (UTC). ``unread``: attempts whose samples could not be reached."""
+    """``start`` until ``end`` (UTC). ``unread``: attempts whose samples could not be reached. ``quality``: of the
+    metric that was asked for, of successful runs."""
 
     start: datetime
     end: datetime
     team: str | None
     figures: UnitFigures
     unread: int
+    quality: Sequence[QualityCost]
 
 
-def units(broker: Broker, period: str, team: str | None = None) -> UnitReport:
+def units(broker: Broker, period: str, team: str | None = None, metric: str | None = None) -> UnitReport:
     """The unit metrics of a period (`report.named_period`). Held capacity is everybody's, so its use is not that of one
     team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
     now = broker.clock.now()
@@ -44,6 +54,7 @@ def units(broker: Broker, period: str, team: str | None = None) -> UnitReport:
         attempts = look.gpu_attempts(team, start, end, MOST_READ)
         told = look.reported_metrics(team, start, end)
         spent = look.spent_by_jobs(list(told), start, end)
+        runs_of = [] if metric is None else _scored(look, {id: said[1] for id, said in told.items()}, metric)
     cells = {cell: used for cell, used in everything.items() if team is None or cell.team == team}
     tokens = [
         ReportedTokens(latest[TOKENS] - before.get(TOKENS, 0.0), spent.get(job_id, Money.ZERO))
@@ -53,7 +64,22 @@ def units(broker: Broker, period: str, team: str | None = None) -> UnitReport:
     measured = [_measured(broker, one, start, end) for one in attempts]
     held = idle_in(holdings, everything, start, end) if team is None else []
     figures = unit_figures(cells, runs, [one for one in measured if one is not None], held, tokens)
-    return UnitReport(start, end, team, figures, measured.count(None))
+    return UnitReport(start, end, team, figures, measured.count(None), quality_costs(runs_of))
+
+
+def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric: str) -> list[ScoredRun]:
+    ids = [job_id for job_id, figures in told.items() if metric in figures]
+    balances = look.balances(ids)
+    return [
+        ScoredRun(
+            " / ".join(filter(None, (view.job.team or NOBODY, view.job.project))),
+            view.id,
+            sum((one.spent for one in balances.get(view.id, {}).values()), Money.ZERO),
+            told[view.id][metric],
+        )
+        for view in look.views(ids)
+        if view.state is JobState.SUCCEEDED
+    ]
 
 
 def _measured(broker: Broker, one: GpuAttempt, start: datetime, end: datetime) -> MeasuredAttempt | None:

@@ -9,11 +9,30 @@ from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 
 
+class ScoredRunResult(Result):
+    """A successful run, its cost in all (USD), and the metric that it reported last."""
+
+    job_id: str
+    cost: Money
+    value: Figure
+
+
+class QualityCostResult(Result):
+    """The cheapest and the dearest run of a team's project. ``per_point``: USD for a difference of 1 of the metric;
+    null where both have the same."""
+
+    owner: str
+    cheapest: ScoredRunResult
+    dearest: ScoredRunResult
+    per_point: Money | None
+
+
 class UnitMetrics(Result):
     """What a unit of work cost in a time (UTC), of all or one team. Hours are of GPUs, money is USD; null: unknown, for
     want of a denominator. ``bought``: use of owned and reserved capacity, ``rented``: of on-demand and spot.
     ``measured_hours``: those of attempts with utilisation samples, of which ``busy_hours`` and ``idle_hours`` (below
-    5 %) are parts. ``unread``: attempts whose samples could not be reached."""
+    5 %) are parts. ``quality``: of the metric that was asked for. ``unread``: attempts whose samples could not be
+    reached."""
 
     since: Moment
     until: Moment
@@ -40,7 +59,15 @@ class UnitMetrics(Result):
     tokens: Figure
     per_million_tokens: Money | None
     unread: int
+    quality: list[QualityCostResult]
 
     @classmethod
     def of(cls, found: UnitReport) -> Self:
-        return cls.from_parts(found.figures, since=found.start, until=found.end, team=found.team, unread=found.unread)
+        return cls.from_parts(
+            found.figures,
+            since=found.start,
+            until=found.end,
+            team=found.team,
+            unread=found.unread,
+            quality=[QualityCostResult.model_validate(one) for one in found.quality],
+        )

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from broker.app.results.units import UnitMetrics
     from broker.core.values.money import Money
 
-EXAMPLES = examples("gpubroker report units", "gpubroker report units --period last-month --team nlp --json")
+EXAMPLES = examples(
+    "gpubroker report units",
+    "gpubroker report units --metric loss",
+    "gpubroker report units --period last-month --team nlp --json",
+)
 
 
 def units(
@@ -22,6 +26,10 @@ def units(
         str, typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC).")
     ] = "month",
     team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="Only this team.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="What a difference of 1 of this figure cost."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a successful run, a GPU-hour, a busy GPU-hour and a million tokens cost; what was bought, what rented.
@@ -33,10 +41,12 @@ def units(
     from broker.app.results.units import UnitMetrics
 
     terminal = Terminal.of(context)
-    found = UnitMetrics.of(measured(terminal.broker(), period, team))
+    found = UnitMetrics.of(measured(terminal.broker(), period, team, metric))
     if as_json:
         terminal.answer(found)
         return
+    if metric is not None and not found.quality:
+        terminal.say(f"no project has two successful runs that reported {metric}")
     terminal.show(*(f"{name + ':':<28} {text}" for name, text in _lines(found)))
 
 
@@ -70,4 +80,9 @@ def _lines(one: UnitMetrics) -> list[tuple[str, str]]:
         ("on held capacity", share(one.coverage, "of GPU-hours")),
         ("tagged with a team", share(one.tagged, "of spending")),
     ]
+    for owner in one.quality:
+        runs = " and ".join(
+            f"{run.job_id} ({run.value:g}, {money(run.cost)})" for run in (owner.cheapest, owner.dearest)
+        )
+        lines.append((f"a difference of 1, {owner.owner}", f"{money(owner.per_point)}, from {runs}"))
     return [*lines, ("samples out of reach", f"{one.unread:,} attempts")] if one.unread else lines

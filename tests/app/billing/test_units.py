@@ -13,9 +13,12 @@ from broker.app.service.reconciler_setup import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.ledger.entries import Tags
 from tests.actors import with_clock
+from tests.focus_ledger import spent
 from tests.past import finished, started
 
 HOUR = timedelta(hours=1)
@@ -78,3 +81,21 @@ def test_only_what_has_begun_can_be_asked_about(broker: Broker) -> None:
         units(broker, "2026-12")
     with pytest.raises(UnknownName):
         units(broker, "yesterday")
+
+
+def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(broker: Broker) -> None:
+    for number, loss, cost in ((7, 0.5, "10"), (42, 0.25, "15"), (77, 0.3, "12"), (1, 0.1, "90")):
+        job_id = started(broker.store, number, OCTOBER)
+        tags = Tags(job_id, f"user-{number}", f"team-{number % 5}", attempt=1)
+        gone = OCTOBER + 2 * HOUR
+        with broker.store.writing() as tx:
+            tx.append(job_id, [(1, ev.MetricsReported(metrics={"loss": loss}))], OCTOBER + HOUR)
+            tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))], gone)
+            tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED))], gone)
+            tx.post(spent(1, cost, OCTOBER, gone, gone, tags=tags))
+    (found,) = units(broker, "2026-10", metric="loss").quality
+    assert (found.owner, found.cheapest.job_id, found.dearest.job_id) == (
+        "team-2 / project-0", "open-07-tmplt", "open-42-tmplt",
+    )  # fmt: skip
+    assert found.per_point == Money.usd("20")
+    assert units(broker, "2026-10").quality == []
