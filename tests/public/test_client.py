@@ -70,9 +70,12 @@ def test_a_job_is_submitted_waited_for_and_read(client: Client) -> None:
 
 
 def test_a_job_for_each_value_and_what_happened_to_it(client: Client) -> None:
-    submitted = client.map(JOB.model_copy(update={"run": "echo $WHAT"}), WHAT=["a", "b"])
+    told = "echo $WHAT | tee $GPUBROKER_OUTPUT_DIR/what.txt"
+    submitted = client.map(JOB.model_copy(update={"run": told}), WHAT=["a", "b"])
     assert all(one.result(timeout=timedelta(seconds=90)).succeeded for one in submitted)
     assert [list(one.logs()) for one in submitted] == [["a"], ["b"]]
+    (file,) = submitted[1].fetch(Path("results"))
+    assert (file, file.read_text()) == (Path("results/what.txt"), "b\n")
     kinds = [event.kind for event in submitted[0].events()]
     assert kinds[0] == "submitted"
     assert kinds[-1] == "job_closed"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from broker.app.alerts import approvers
-from broker.app.jobs import jobs
+from broker.app.jobs import jobs, kept_files
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.preview import Preview, preview
@@ -122,6 +122,21 @@ class SubmittedJob:
     def logs(self, attempt: int | None = None) -> Iterator[str]:
         """The lines that its command has printed so far, attempt by attempt (or of one), oldest first."""
         return jobs.logs(self._broker, self._view(), attempt)
+
+    def fetch(self, to: Path, path: str | None = None) -> list[Path]:
+        """Download the job's results into a folder, under their own paths; their places. Of an array, those of each
+        task come into a folder named by its number. ``path``: only those at or below it, or that match it.
+
+        Every file is verified; calling it again continues what was interrupted. Raises `UnknownName` if there is no
+        such result, `InvalidInput` if a file cannot be written.
+        """
+        view = self._view()
+        if view.job.array is not None:
+            done = kept_files.fetch_array(self._broker, view, path, to)
+        else:
+            found = kept_files.matching(kept_files.outputs(self._broker, view), path)
+            done = kept_files.fetch_outputs(self._broker, view, found, to)
+        return [to / file.path for file in done.files]
 
     def events(self) -> list[JobEvent]:
         """Its events so far, in order."""
