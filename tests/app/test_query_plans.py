@@ -189,6 +189,20 @@ def spent_by_teams(site: QuerySite) -> None:
         assert not look.recorded_after(look.last_entry(), [BillingMonth.of(NOW - timedelta(days=99))]).costs
 
 
+def units_of_an_hour(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        since = NOW - timedelta(hours=1)
+        look.succeeded_runs(None, since, NOW)
+        assert look.gpu_attempts(None, since, NOW, 10)
+        assert not look.reported_metrics("team-1", since, NOW)
+
+
+def searched_for_anomalies(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        assert look.daily_by_team(NOW - timedelta(days=3), NOW)
+        look.spending_by_job("team-1", NOW - timedelta(hours=1), NOW)
+
+
 def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     bill_of(site.broker, view)
@@ -246,6 +260,8 @@ USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "use of two hours": used,
     "report billed of two hours": charged,
     "report review, showback and chargeback of an hour": spent_by_teams,
+    "report units of an hour": units_of_an_hour,
+    "report anomalies": searched_for_anomalies,
     "jobs show": found,
     "jobs extend": changed,
     "budget list, budget show": budget_lines,
