@@ -62,7 +62,8 @@ class Intervals:
     """The agent's intervals in seconds of the wall clock.
 
     ``scan``: for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
-    ``outputs``: look for results. ``metrics``: sample the accelerators. ``notice``: check for a preemption.
+    ``outputs``: look for results. ``metrics``: sample the accelerators. ``figures``: pass on what
+    the program reported. ``notice``: check for a preemption.
     ``promise``: how long a program may take to start before its checkpoints are missed. ``patience``: retries of an
     unreachable run folder at start and end; waiting for other ranks.
     """
@@ -72,6 +73,7 @@ class Intervals:
     log: float = 5.0
     outputs: float = 10.0
     metrics: float = 30.0
+    figures: float = 600.0
     notice: float = 2.0
     promise: float = 30.0
     patience: float = 600.0

@@ -31,7 +31,6 @@ log = logging.getLogger("gpubroker-agent")
 _MOST_SAMPLES = 2000
 _MOST_METRICS, _LONGEST_NAME = 32, 64
 _TOO_LARGE = 1e300  # NaN and infinity are not below it
-_REPORT_EVERY = 600.0  # seconds
 
 
 class NodeMailbox:
@@ -68,7 +67,7 @@ class NodeMailbox:
         self._idle: tuple[tuple[LeaseIdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
-        self._reported: dict[str, float] = {}
+        self._reported: tuple[int | None, dict[str, float]] | None = None
         self._reported_at = 0.0
         self.phase = "starting"
         self.saved_step: Callable[[], int | None] = lambda: None
@@ -156,15 +155,16 @@ class NodeMailbox:
         return told if isinstance(told, dict) else {}
 
     def _report(self, *, every: float) -> None:
-        """Put the program's figures into the journal if they are new and ``every`` seconds have passed. The first node
-        speaks for all."""
+        """Put the program's figures into the journal if they, or their step, are new and ``every`` seconds have passed.
+        The first node speaks for all."""
         if self._rank or (self._reported and time.monotonic() - self._reported_at < every):
             return
         told = self._program_says()
         found = _figures(told.get("metrics"))
-        if found and found != self._reported:
-            self._reported, self._reported_at = found, time.monotonic()
-            self._journal.append("metrics_reported", step=_whole(told.get("step")), metrics=found)
+        step = _whole(told.get("step"))
+        if found and (step, found) != self._reported:
+            self._reported, self._reported_at = (step, found), time.monotonic()
+            self._journal.append("metrics_reported", step=step, metrics=found)
 
     def fenced(self) -> bool:
         """Whether a newer attempt of the job exists. Raises StoreTrouble."""
@@ -183,7 +183,7 @@ class NodeMailbox:
                 if self._read(asked):
                     return
                 self._heartbeat()
-                self._report(every=_REPORT_EVERY)
+                self._report(every=self._spec.intervals.figures)
                 self._journal.flush()
                 if time.monotonic() - self._last_log >= self._spec.intervals.log:
                     self._output.upload()

@@ -15,6 +15,7 @@ from broker.core.events.outcomes import AttemptState, Cause, JobState, Next
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import (
     AttemptStopped,
+    BehindOthers,
     Cancelled,
     Completed,
     EndReason,
@@ -234,6 +235,8 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     assert latest.cause is not None, "only what has ended is followed by something"
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
     stopped = AttemptStopped(cause=latest.cause, evidence=latest.evidence)
+    if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, BehindOthers):
+        return End(JobState.STOPPED, latest.stop_reason)  # however the attempt ended before it could
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
     seen = "" if latest.stop_reason else latest.evidence
@@ -242,6 +245,8 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return End(JobState.FAILED, stopped)
         case Next.CANCEL:
             return End(JobState.CANCELLED, stopped)
+        case Next.STOP:
+            return End(JobState.STOPPED, stopped)
         case Next.PAUSE if view.extended_after != latest.number:
             if latest.cause is Cause.STOPPED_BY_POLICY:
                 return Pause(StoppedByPolicy(stop=latest.stop_reason, evidence=seen))

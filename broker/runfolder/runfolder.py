@@ -355,7 +355,8 @@ class RunFolders:
             keep=job.checkpoint.keep,
             every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,
             grace=grace,
-            intervals=self._intervals,
+            # Who may be stopped early by its figures has them passed on as often as its accelerators are sampled.
+            intervals=replace(self._intervals, figures=self._intervals.metrics) if job.stop_when else self._intervals,
             clock=_node_clock(self._clock),
         )
 

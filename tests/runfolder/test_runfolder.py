@@ -30,6 +30,7 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.job.jobs import CheckpointPlan, Job
 from broker.core.job.placements import Placement
+from broker.core.job.stop_when import MetricGoal, StopWhen
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock, ScaledClock
 from broker.core.values.money import Money
@@ -200,6 +201,14 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
     assert (lease.paid_until, lease.stop, lease.renewed_at) == (until, "max_cost", NOW)
     node = folders.read(view, attempt)
     assert (node.journal, node.heartbeat_at, node.exit) == ((), None, None)
+
+
+def test_figures_by_which_a_task_may_be_stopped_early_are_passed_on_often(tmp_path: Path) -> None:
+    folders = RunFolders(tmp_path.as_uri(), ManualClock(NOW))
+    rule = StopWhen(metric="loss", goal=MetricGoal.MINIMIZE)
+    often, seldom = (view_of(Job(name="n", run="true", stop_when=one)) for one in (rule, None))
+    passed_on = [folders.spec(view, view.attempts[0]).intervals.figures for view in (often, seldom)]
+    assert passed_on == [30.0, 600.0]
 
 
 def test_a_sandbox_clock_goes_along(tmp_path: Path) -> None:

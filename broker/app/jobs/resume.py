@@ -20,7 +20,7 @@ from broker.reconciler.progress import remaining_work
 
 # Of the old job alone. What goes on from a task keeps the task's variables but is a job outside the array, which counts
 # only what it started itself.
-_ANEW: Mapping[str, object] = {"seal": None, "task": None}
+_ANEW: Mapping[str, object] = {"seal": None, "task": None, "stop_when": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def _failed_again(broker: Broker, view: JobView, array: JobArray, *, from_start:
     numbers = sorted(task.job.task.index for task in failed if task.job.task)
     saved = sorted(task.job.task.index for task in failed if task.job.task and task.checkpoint and not from_start)
     again = {"only": tuple(numbers), "again": view.id, "with_checkpoint": tuple(saved)}
-    return view.job.model_copy(update={**_ANEW, "array": array.model_copy(update=again)})
+    update = {**_ANEW, "array": array.model_copy(update=again), "stop_when": view.job.stop_when}
+    return view.job.model_copy(update=update)
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:

@@ -135,7 +135,8 @@ class PendingApproval(Result):
 
 
 class TaskStates(Result):
-    """How the tasks of an array stand: so many of ``count``. ``paused``: they wait for a person."""
+    """How the tasks of an array stand: so many of ``count``. ``paused``: they wait for a person;
+    ``stopped``: early, as `stop_when` asks."""
 
     count: int
     not_started: int
@@ -145,6 +146,7 @@ class TaskStates(Result):
     succeeded: int
     failed: int
     cancelled: int
+    stopped: int
 
     @classmethod
     def of(cls, array: JobArray, counts: TaskCounts) -> Self:
@@ -160,6 +162,7 @@ class TaskStates(Result):
             succeeded=some(JobState.SUCCEEDED),
             failed=some(JobState.FAILED),
             cancelled=some(JobState.CANCELLED),
+            stopped=some(JobState.STOPPED),
         )
 
 

@@ -11,10 +11,11 @@ from broker.core.events import wait_reasons as why
 from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
+from broker.core.job.stop_when import MetricGoal, StopWhen
 from broker.placement.formats import about
 
 _MOST = 3
-_ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
+_ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled", JobState.STOPPED: "was stopped early"}
 # The job itself excludes these offers; such reasons are left out while there is another one.
 EXCLUDED_BY_THE_JOB = frozenset(
     {
@@ -91,6 +92,8 @@ def ended(reason: EndReason | None) -> str:
             return f"{by}: {reason.note}" if reason.note else by
         case why.AttemptStopped():
             return f"{reason.cause}: {reason.evidence}" if reason.evidence else str(reason.cause)
+        case why.BehindOthers():
+            return _behind(reason)
         case why.TasksEnded():
             counts = {"failed": reason.failed, "cancelled": reason.cancelled}
             told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -122,6 +125,8 @@ def stops(reason: StopReason | None) -> str:
             return "; ".join(str(one) for one in reason.objections)
         case why.MovesElsewhere():
             return _moves(reason)
+        case why.BehindOthers():
+            return f"stopped early: {_behind(reason)}"
         case why.EarlierWords():
             return reason.text
 
@@ -146,6 +151,21 @@ def _moves(reason: why.MovesElsewhere) -> str:
             return f"moves to {where}: waiting on in the queue would miss the deadline"
         case why.MoveAdvantage.BETTER_VALUE:
             return f"moves to {where}: so much better for the money and the time that moving pays"
+
+
+def _behind(reason: why.BehindOthers) -> str:
+    what = f"its best {reason.metric} by step {reason.step:,} was {reason.best:,.6g}"
+    return f"{what}, worse than {reason.median:,.6g}, the median of {reason.tasks:,} tasks that had succeeded"
+
+
+def stop_when(rule: StopWhen) -> str:
+    """When tasks of an array are stopped early."""
+    better = "lower" if rule.goal is MetricGoal.MINIMIZE else "higher"
+    since = f" from step {rule.from_step:,} on" if rule.from_step else ""
+    return (
+        f"a task is stopped early{since} where its best {rule.metric} ({better} is better) is worse than the median of"
+        f" those that succeeded, once {rule.min_tasks:,} have"
+    )
 
 
 def beside_state(reason: EndReason | None) -> str:

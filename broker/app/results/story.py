@@ -29,6 +29,7 @@ class Tone(StrEnum):
     PLAIN = "plain"
 
 
+_TONES = {JobState.SUCCEEDED: Tone.GOOD, JobState.STOPPED: Tone.PLAIN}
 _CAUSES: dict[Cause, str] = {
     Cause.COMPLETED: "finished",
     Cause.EXIT_STATUS: "the command failed",
@@ -44,6 +45,7 @@ _CAUSES: dict[Cause, str] = {
     Cause.REQUEST_EXPIRED: "the request to launch it expired",
     Cause.DENIED_BEFORE_LAUNCH: "a policy denied it before it was launched",
     Cause.CANCELLED_BY_USER: "cancelled",
+    Cause.STOPPED_EARLY: "stopped early, as it was behind the other tasks",
     Cause.MAX_COST: "stopped at its max_cost",
     Cause.MAX_DURATION: "stopped at its max_duration",
     Cause.PAID_UNTIL: "stopped when its held money was used up",
@@ -169,7 +171,7 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
         case ev.JobEnded():
             told = reasons.beside_state(body.reason)
             because = f": {told}" if told else ""
-            return f"{body.state.value}{because}", Tone.GOOD if body.state is JobState.SUCCEEDED else Tone.BAD
+            return f"{body.state.value}{because}", _TONES.get(body.state, Tone.BAD)
         case ev.JobClosed():
             if not course.launched:
                 return None

@@ -25,6 +25,7 @@ from broker.reconciler.controllers.arrays import RunningArrays
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.going_on import GoingOn
 from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.stopping_early import StoppingEarly
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
@@ -71,6 +72,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
     what_runs = (
         enforcement,
+        StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
         GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker)),
         ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),

@@ -36,6 +36,7 @@ _STATES = {
     JobState.RUNNING: "green",
     JobState.FAILED: "red",
     JobState.CANCELLED: "yellow",
+    JobState.STOPPED: "yellow",
     JobState.PAUSED_BUDGET: "yellow",
     JobState.AWAITING_APPROVAL: "yellow",
     JobState.INTERRUPTED: "yellow",
@@ -158,6 +159,8 @@ def story(
         parts.append(Text(f"  {'runs' if not latest.state.final else 'ran'} on {where(latest.placement)}"))
     if job.array is not None and bill.tasks is not None:
         parts.append(Text(f"  tasks {tasks_words(job.array, bill.tasks)}"))
+        if job.stop_when is not None:
+            parts.append(hanging(Text(reasons.stop_when(job.stop_when)), 2))
     if job.task is not None:
         parts.append(Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}"))
     if job.after:
@@ -198,7 +201,12 @@ def tasks_words(array: JobArray, counts: TaskCounts) -> str:
     from broker.app.results.jobs import TaskStates  # brings the use cases along
 
     tasks = TaskStates.of(array, counts)
-    ended = {"succeeded": tasks.succeeded, "failed": tasks.failed, "cancelled": tasks.cancelled}
+    ended = {
+        "succeeded": tasks.succeeded,
+        "stopped early": tasks.stopped,
+        "failed": tasks.failed,
+        "cancelled": tasks.cancelled,
+    }
     others = {"running": tasks.running, "waiting": tasks.waiting, "paused": tasks.paused, "to come": tasks.not_started}
     told = [", ".join(f"{count:,} {what}" for what, count in some.items() if count) for some in (ended, others)]
     over = f"{sum(ended.values()):,} of {tasks.count:,} over"

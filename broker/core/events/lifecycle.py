@@ -4,7 +4,7 @@
 
     job       queued ─▶ awaiting_approval? ─▶ launching ─▶ running ⇄ interrupted ─▶ succeeded | failed | cancelled
                                                   ▲            └─▶ paused_budget ─┐
-                                                  └───────────────────────────────┘
+                                                  └───────────────────────────────┘               | stopped
     attempt   requested ─▶ launched ─▶ starting ─▶ running ─▶ stopping ─▶ succeeded | failed | interrupted
                                                                           | cancelled | lost
 

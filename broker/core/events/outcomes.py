@@ -15,6 +15,7 @@ class Next(StrEnum):
     OTHER_OFFER = "other_offer"
     PAUSE = "pause"
     CANCEL = "cancel"
+    STOP = "stop"
     GIVE_UP = "give_up"
 
 
@@ -65,6 +66,7 @@ class Cause(StrEnum):
     REQUEST_EXPIRED = "request_expired"
     DENIED_BEFORE_LAUNCH = "denied_before_launch"
     CANCELLED_BY_USER = "cancelled_by_user"
+    STOPPED_EARLY = "stopped_early"
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
     PAID_UNTIL = "paid_until"
@@ -100,6 +102,7 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.REQUEST_EXPIRED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.DENIED_BEFORE_LAUNCH: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
+    Cause.STOPPED_EARLY: Outcome(AttemptState.CANCELLED, Next.STOP),
     Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     # The judged money is used up: the gate judges what follows, perhaps for a new budget period.
@@ -113,7 +116,7 @@ OUTCOMES: dict[Cause, Outcome] = {
 
 
 class JobState(StrEnum):
-    """The state of a job."""
+    """The state of a job. ``STOPPED``: a task that was ended early, as its array asks (`stop_when`)."""
 
     QUEUED = "queued"
     PLANNED = "planned"
@@ -125,7 +128,8 @@ class JobState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    STOPPED = "stopped"
 
     @property
     def final(self) -> bool:
-        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.STOPPED)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.reasons import RuleObjection
+from broker.core.job.stop_when import MetricGoal
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 
@@ -224,6 +225,19 @@ class Cancelled(_Reason):
     kind: Literal["cancelled"] = "cancelled"
 
 
+class BehindOthers(_Reason):
+    """A task of an array was far behind the others (`stop_when`): its ``best`` value of ``metric`` by ``step`` was
+    worse than ``median``, that of the running averages of ``tasks`` tasks that had succeeded."""
+
+    kind: Literal["behind_others"] = "behind_others"
+    metric: str
+    goal: MetricGoal
+    step: int
+    best: float
+    median: float
+    tasks: int
+
+
 class EarlierWords(_Reason):
     """The sentence of a version without typed reasons. It decides nothing."""
 
@@ -232,7 +246,14 @@ class EarlierWords(_Reason):
 
 
 StopReason = Annotated[
-    Cancelled | MaxDurationUsed | HoldEnded | MoreMoneyDenied | RulesDeny | MovesElsewhere | EarlierWords,
+    Cancelled
+    | MaxDurationUsed
+    | HoldEnded
+    | MoreMoneyDenied
+    | RulesDeny
+    | MovesElsewhere
+    | BehindOthers
+    | EarlierWords,
     Field(discriminator="kind"),
 ]
 """Why the broker stops an attempt."""
@@ -328,7 +349,14 @@ WaitReason = Annotated[
 """Why a job waits or is paused."""
 
 EndReason = Annotated[
-    Completed | Cancelled | AttemptStopped | ApprovalEnded | TasksEnded | PredecessorFailed | EarlierWords,
+    Completed
+    | Cancelled
+    | BehindOthers
+    | AttemptStopped
+    | ApprovalEnded
+    | TasksEnded
+    | PredecessorFailed
+    | EarlierWords,
     Field(discriminator="kind"),
 ]
 """Why a job is over."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from broker.core.job.after import Predecessor
 from broker.core.job.arrays import ARRAY_VARIABLE, COUNT_VARIABLE, INDEX_VARIABLE, JobArray, TaskOf
 from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
+from broker.core.job.stop_when import StopWhen
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 
@@ -182,7 +183,7 @@ class Job(JobPart):
     only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
     starts; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the working folder.
     ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all together,
-    everything else to each. ``task``: one of them.
+    everything else to each. ``stop_when``: when its tasks are stopped early. ``task``: one of them.
     """
 
     name: str
@@ -219,6 +220,7 @@ class Job(JobPart):
     skypilot_config: dict[str, Any] = Field(default_factory=dict)
     after: tuple[Predecessor, ...] = ()
     array: JobArray | None = None
+    stop_when: StopWhen | None = None
     task: TaskOf | None = None
 
     def deadline_at(self, submitted_at: datetime) -> datetime | None:

@@ -42,10 +42,10 @@ _SETTLING = timedelta(seconds=20)  # of the wall clock: how long the bill of a j
 class JobResult:
     """Where a job stands once time alone changes nothing more about it.
 
-    ``state``: `SUCCEEDED`, `FAILED` or `CANCELLED`; or `AWAITING_APPROVAL` or `PAUSED_BUDGET`, when a person has to act
-    before it goes on. ``end_reason`` says why it ended, ``wait_reason`` what it waits for. ``cost``, in USD: what the
-    ledger has; ``on_demand``: the same work on the cheapest on-demand machine at submission, and ``savings`` the
-    difference (None: no such machine, or the job has not ended).
+    ``state``: `SUCCEEDED`, `FAILED`, `CANCELLED` or `STOPPED` (early, as its array asks); or `AWAITING_APPROVAL` or
+    `PAUSED_BUDGET`, when a person has to act before it goes on. ``end_reason`` says why it ended, ``wait_reason`` what
+    it waits for. ``cost``, in USD: what the ledger has; ``on_demand``: the same work on the cheapest on-demand machine
+    at submission, and ``savings`` the difference (None: no such machine, or the job has not ended).
     """
 
     id: str

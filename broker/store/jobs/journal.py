@@ -16,6 +16,7 @@ from broker.core.events.lifecycle import ImpossibleSequence, advance, fold
 from broker.core.events.record_format import UnreadableRecord
 from broker.core.events.views import JobView
 from broker.core.job.reasons import Reason
+from broker.core.job.stop_when import ReportedValue
 from broker.core.market.capacity import Charge
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
@@ -124,6 +125,14 @@ class StoreReading:
         """The tasks of an array that were started, or those in these states, oldest first."""
         in_states = [JOB.c.state.in_(states)] if states else []
         return self._quarantine.views(tasks.rows(self._connection, array, *in_states, limit=limit))
+
+    def tasks_succeeded(self, array: str) -> Sequence[str]:
+        """The ids of the tasks of an array that have succeeded, in any order."""
+        return tasks.succeeded(self._connection, array)
+
+    def reported(self, job_ids: Sequence[str], metric: str) -> Mapping[str, Sequence[ReportedValue]]:
+        """What those jobs reported of a figure, with a step, in the order of their reports."""
+        return tasks.reported(self._connection, job_ids, metric)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""

@@ -3,19 +3,23 @@ transaction."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from broker.core.events.outcomes import JobState
+from broker.core.job.stop_when import ReportedValue
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.tables.jobs import JOB
+from broker.store.tables.jobs import EVENT, JOB
 from broker.store.tables.ledger import BALANCE
+
+_AT_ONCE = 500  # jobs that are asked about at once
 
 
 def no_task(*, alone: bool) -> ColumnElement[bool]:
@@ -35,6 +39,26 @@ def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCount
         of_array[JobState(state)] = of_array.get(JobState(state), 0) + count
         still_open[array] += 0 if closed else count
     return {array: TaskCounts(states[array], still_open[array]) for array in arrays}
+
+
+def succeeded(connection: Connection, array: str) -> list[str]:
+    """The ids of those that have succeeded."""
+    c = JOB.c
+    return list(connection.scalars(select(c.id).where(c.array_id == array, c.state == JobState.SUCCEEDED.value)))
+
+
+def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dict[str, list[ReportedValue]]:
+    """What those jobs reported of a figure, with a step, in the order of their reports."""
+    c = EVENT.c
+    found: dict[str, list[ReportedValue]] = {}
+    for first in range(0, len(job_ids), _AT_ONCE):
+        some = job_ids[first : first + _AT_ONCE]
+        query = select(c.job_id, c.body).where(c.job_id.in_(some), c.kind == "metrics_reported")
+        for job_id, body in connection.execute(query.order_by(c.job_id, c.seq)):
+            told = json.loads(body)
+            if told.get("step") is not None and metric in told["metrics"]:
+                found.setdefault(job_id, []).append(ReportedValue(told["step"], told["metrics"][metric]))
+    return found
 
 
 def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:

@@ -34,7 +34,8 @@ _RESERVED = _C.capacity_type == CapacityType.RESERVED.value
 # 1: paid for capacity that is used later, if at all.
 IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
 # After these the job does not do its work again: it is done, or nobody wants it any more.
-_NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in (Next.SUCCEED, Next.CANCEL))
+_OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
+_NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
 
 
 @dataclass(slots=True)

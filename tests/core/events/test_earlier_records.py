@@ -33,6 +33,17 @@ def test_every_event_of_earlier_formats_is_read_and_read_again_as_it_is_written_
     assert body_from_json(ev.body_to_json(body)) == body
 
 
+@pytest.mark.parametrize("text", (RECORDED / "arrays-9.jsonl").read_text("utf-8").splitlines(), ids=("array", "task"))
+def test_arrays_of_the_version_before_stop_no_task_early(text: str) -> None:
+    body = body_from_json(text)
+    assert isinstance(body, ev.Submitted)
+    assert body.job.stop_when is None
+    assert (body.job.array is None) != (body.job.task is None)
+    again = ev.body_to_json(body)
+    assert again.startswith('{"format":10,')
+    assert body_from_json(again) == body
+
+
 @given(event_streams())
 def test_what_is_written_today_needs_no_conversion(stream: Stream) -> None:
     for _, body, _ in stream.items:

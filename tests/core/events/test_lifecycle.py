@@ -90,4 +90,5 @@ def test_every_kind_of_event_is_in_the_stored_union() -> None:
 
 def test_states_know_whether_they_are_final() -> None:
     assert {s for s in AttemptState if s.final} == {outcome.state for outcome in OUTCOMES.values()}
-    assert {s for s in JobState if s.final} == {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+    ends = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.STOPPED}
+    assert {s for s in JobState if s.final} == ends

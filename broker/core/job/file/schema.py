@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
+from broker.core.job.arrays import MOST_TASKS
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
 from broker.core.job.file.fields import (
@@ -25,6 +26,7 @@ from broker.core.job.file.fields import (
     ResumeFrom,
     Secrets,
     Setup,
+    Text,
     Workdir,
     WorkField,
 )
@@ -41,6 +43,7 @@ from broker.core.job.file.skypilot_fields import (
     TpuArguments,
 )
 from broker.core.job.jobs import Priority, Workload
+from broker.core.job.stop_when import MetricGoal
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.units import Amount, Count, Duration, PositiveDuration, Size
 
@@ -132,6 +135,14 @@ class RetrySection(Section):
     launches: Annotated[Whole, Field(ge=1, le=1000)] | None = None
 
 
+class StopWhenSection(Section):
+    metric: Annotated[Text, Field(max_length=64)] = Field(description="a figure that the tasks report with a step")
+    goal: MetricGoal = Field(description="which of its values are better")
+    rule: Literal["median"] | None = None
+    from_step: Annotated[Whole, Field(ge=0, le=10**12)] | None = None
+    min_tasks: Annotated[Whole, Field(ge=1, le=MOST_TASKS)] | None = None
+
+
 class DataSection(Section):
     location: Location | None = None
     size: Size | None = None
@@ -170,6 +181,7 @@ class JobFile(Section):
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
     array: ArrayField | None = None
+    stop_when: StopWhenSection | None = None
     after: AfterField | None = None
     resume_from: ResumeFrom | None = None
     data: DataSection | None = None
@@ -184,6 +196,7 @@ SECTIONS: dict[str, type[Section]] = {
     "model": ModelSection,
     "checkpoint": CheckpointSection,
     "retry": RetrySection,
+    "stop_when": StopWhenSection,
     "data": DataSection,
     "constraints": ConstraintsSection,
 }
