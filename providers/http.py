@@ -194,7 +194,7 @@ class Api:
                 bundle = setting(self._provider, "ca_bundle")
                 change = f"a proxy or a private endpoint? Name its certificates with {bundle}"
                 raise Unreachable(f"its certificate is not trusted: {said}", where=where, hint=change) from error
-            if _without_address(error):
+            if without_address(error):
                 raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
             raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
         return _json(body, where)
@@ -245,7 +245,7 @@ def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
     from tenacity import Retrying, retry_if_exception
 
     return Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, RetryLater) and not isinstance(error, HostUnknown)),
+        retry=retry_if_exception(worth_retrying),
         stop=lambda state: state.attempt_number >= settings.attempts or _wish(state) > _LONGEST_WAIT,
         wait=_pause,
         sleep=clock.sleep,
@@ -253,7 +253,12 @@ def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
     )
 
 
-def _without_address(error: BaseException | None) -> bool:
+def worth_retrying(error: BaseException) -> bool:
+    """Whether a request that failed so may succeed a little later; not where the host's name has no address."""
+    return isinstance(error, RetryLater) and not isinstance(error, HostUnknown)
+
+
+def without_address(error: BaseException | None) -> bool:
     """Whether the name of the host could not be resolved."""
     while error is not None:
         if isinstance(error, socket.gaierror):

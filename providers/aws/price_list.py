@@ -16,13 +16,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from urllib.parse import urlsplit
 
-from broker.core.errors import BrokerError, InvalidInput, Malformed, Refused, RetryLater, Throttled, Unreachable
+from broker.core.errors import (
+    BrokerError,
+    HostUnknown,
+    InvalidInput,
+    Malformed,
+    Refused,
+    Throttled,
+    Unreachable,
+)
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import NAME, AwsSettings
-from providers.http import setting, shown
+from providers.http import NO_NETWORK, setting, shown, without_address, worth_retrying
 from providers.rows import Found, Unfit, short
 
 SOURCE = "aws-price-list"
@@ -63,11 +72,11 @@ class PriceList:
         """The offers of the region's list. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
         `Malformed`; rows received before a broken connection are yielded first.
         """
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
         found: list[Offer | SkippedRow] = []
         retrying = Retrying(
-            retry=retry_if_exception_type(RetryLater),
+            retry=retry_if_exception(worth_retrying),
             stop=stop_after_attempt(self._settings.attempts),
             wait=wait_exponential_jitter(initial=1, max=30),
             sleep=self._clock.sleep,
@@ -251,6 +260,9 @@ class _Download:
             raise Malformed(f"the answer cannot be unpacked: {error}", where=self.where) from error
         except httpx.HTTPError as error:
             said = str(error) or type(error).__name__
+            if without_address(error):
+                host = urlsplit(self._url).hostname
+                raise HostUnknown(f"no address for {host}", where=self.where, hint=NO_NETWORK) from error
             raise Unreachable(f"broken off or not reached: {said}", where=self.where, hint=change) from error
 
     def _split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:

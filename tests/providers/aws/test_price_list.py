@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
+from broker.core.errors import BrokerError, HostUnknown, Malformed, Refused, Throttled, Unreachable
 from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -251,6 +252,21 @@ def test_nobody_is_there(make: Make, files: Files) -> None:
     _, error = failing(lambda: make(price_list_url="http://127.0.0.1:9"))
     assert isinstance(error, Unreachable)
     assert "GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL" in error.hint
+
+
+def test_a_host_without_an_address_is_asked_once(
+    make: Make, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine without a network, where a poll of all regions would take half a minute."""
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    _, error = failing(lambda: make(price_list_url="http://prices.invalid", attempts=3))
+    assert isinstance(error, HostUnknown)
+    assert "no address for prices.invalid" in str(error)
+    assert clock.slept == []
 
 
 def test_what_arrived_before_the_connection_broke_is_kept(make: Make, files: Files) -> None:
