@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,17 +21,30 @@ Gpus = Annotated[
     typer.Option(
         "--gpu",
         "-g",
+        autocompletion=completion.gpus,
         metavar="NAME[:COUNT]",
         help="Accelerator, optionally with the exact count per machine; 'cpu' for machines without GPU. Repeatable.",
     ),
 ]
-Providers = Annotated[list[str] | None, typer.Option("--provider", "-p", help="Provider or pattern. Repeatable.")]
+Providers = Annotated[
+    list[str] | None,
+    typer.Option("--provider", "-p", autocompletion=completion.providers, help="Provider or pattern. Repeatable."),
+]
 Regions = Annotated[
-    list[str] | None, typer.Option("--region", "-r", help="Region or pattern, such as 'us-*'. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--region", "-r", autocompletion=completion.regions, help="Region or pattern, such as 'us-*'. Repeatable."
+    ),
 ]
 CapacityTypes = Annotated[
     list[str] | None,
-    typer.Option("--capacity-type", "-c", metavar="TYPE", help="spot, on-demand, reserved or owned. Repeatable."),
+    typer.Option(
+        "--capacity-type",
+        "-c",
+        metavar="TYPE",
+        autocompletion=completion.capacity_types,
+        help="spot, on-demand, reserved or owned. Repeatable.",
+    ),
 ]
 
 

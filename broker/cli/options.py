@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
+from broker.cli import completion
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="Job file or SkyPilot task file.")]
 JobReference = Annotated[
-    str, typer.Argument(metavar="JOB", help="Job ID, unique ID prefix, or name (the newest job of that name).")
+    str,
+    typer.Argument(
+        metavar="JOB",
+        autocompletion=completion.jobs,
+        help="Job ID, unique ID prefix, or name (the newest job of that name).",
+    ),
 ]
 PolicyFiles = Annotated[
     list[Path], typer.Argument(metavar="FILES...", help="Policy files, or folders of policy files (*.yaml).")

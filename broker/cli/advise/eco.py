@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
@@ -28,7 +29,9 @@ _CLEANEST = 5
 
 def eco(
     context: typer.Context,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
+    gpu: Annotated[
+        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
+    ] = "H100",
     gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs.")] = 1,
     hours: Annotated[float, typer.Option("--hours", help="Duration in hours.")] = 1.0,
     location: Annotated[

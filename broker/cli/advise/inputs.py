@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -57,9 +58,15 @@ Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", help="Hidde
 Heads = Annotated[int | None, typer.Option("--heads", metavar="N", help="Number of attention heads.")]
 KvHeads = Annotated[int | None, typer.Option("--kv-heads", metavar="N", help="Number of key-value heads.")]
 HeadDim = Annotated[int | None, typer.Option("--head-dim", metavar="N", help="Dimension of one head.")]
-Gpu = Annotated[str | None, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator, such as H100.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator, such as H100."),
+]
 Gpus = Annotated[
-    list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="Only this accelerator. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Only this accelerator. Repeatable."
+    ),
 ]
 Price = Annotated[
     list[str] | None,

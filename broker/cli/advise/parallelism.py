@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
@@ -29,7 +30,9 @@ def parallelism(
     context: typer.Context,
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
+    gpu: Annotated[
+        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
+    ] = "H100",
     gpus: Annotated[
         int | None, typer.Option("--gpus", help="Number of GPUs. Default: the fewest that hold the model.")
     ] = None,

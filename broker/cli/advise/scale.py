@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Force, Picture, ShowChart, draw
@@ -31,7 +32,9 @@ _POINTED = 60  # points of the curve in a chart
 
 def scale(
     context: typer.Context,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
+    gpu: Annotated[
+        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
+    ] = "H100",
     gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="Work, in hours of one such GPU.")] = None,
     parameters: inputs.Parameters = None,
     tokens: Annotated[

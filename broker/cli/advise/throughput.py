@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
@@ -25,7 +26,9 @@ EXAMPLES = examples(
 
 def throughput(
     context: typer.Context,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
+    gpu: Annotated[
+        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
+    ] = "H100",
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
     precision: Annotated[Precision, typer.Option("--precision", help="Precision of the weights.")] = Precision.FP16,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import filters
+from broker.cli import completion, filters
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or refuse them; standing grants.")
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Waiting job: ID, unique ID prefix, or name.")]
+Job = Annotated[
+    str,
+    typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Waiting job: ID, unique ID prefix, or name."),
+]
 
 
 @app.command(

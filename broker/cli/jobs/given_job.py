@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from broker.cli import completion
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -32,7 +33,13 @@ Secrets = Annotated[
 JobName = Annotated[str | None, typer.Option("--name", help="Name of the job.")]
 JobGpu = Annotated[
     str | None,
-    typer.Option("--gpu", "-g", metavar="NAME[:COUNT]", help="Accelerators of the machine, such as L4 or H100:8."),
+    typer.Option(
+        "--gpu",
+        "-g",
+        metavar="NAME[:COUNT]",
+        autocompletion=completion.gpus,
+        help="Accelerators of the machine, such as L4 or H100:8.",
+    ),
 ]
 JobFolder = Annotated[
     Path | None,

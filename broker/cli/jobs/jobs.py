@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import filters
+from broker.cli import completion, filters
 from broker.cli.jobs import kept_files, prune, resume
 from broker.cli.jobs.job_output import print_output
 from broker.cli.options import AsJson, JobReference, examples
@@ -34,11 +34,20 @@ app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted
 )
 def list_jobs(
     context: typer.Context,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only jobs in this state. Repeatable.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", autocompletion=completion.states, help="Only jobs in this state. Repeatable."),
+    ] = None,
     team: Annotated[str | None, typer.Option("--team", help="Only jobs of this team.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
     array: Annotated[
-        str | None, typer.Option("--array", metavar="JOB", help="The tasks of this array instead, in order of start.")
+        str | None,
+        typer.Option(
+            "--array",
+            metavar="JOB",
+            autocompletion=completion.jobs,
+            help="The tasks of this array instead, in order of start.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
     as_json: AsJson = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -27,7 +28,12 @@ def poll(
     context: typer.Context,
     provider: Annotated[
         list[str] | None,
-        typer.Option("--provider", "-p", help="Poll only this provider. Repeatable. Default: all except the sandbox."),
+        typer.Option(
+            "--provider",
+            "-p",
+            autocompletion=completion.providers,
+            help="Poll only this provider. Repeatable. Default: all except the sandbox.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

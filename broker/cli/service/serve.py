@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import completion
 from broker.cli.options import AsJson, examples
 from broker.cli.prices import watch
 from broker.cli.terminal import Terminal
@@ -38,7 +39,12 @@ def serve(
     context: typer.Context,
     provider: Annotated[
         list[str] | None,
-        typer.Option("--provider", "-p", help="Poll only this provider. Repeatable. Default: all except the sandbox."),
+        typer.Option(
+            "--provider",
+            "-p",
+            autocompletion=completion.providers,
+            help="Poll only this provider. Repeatable. Default: all except the sandbox.",
+        ),
     ] = None,
     listen: Annotated[
         str | None,

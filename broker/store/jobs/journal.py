@@ -405,6 +405,10 @@ class StoreReading:
         """
         return market.offers(self._connection, query)
 
+    def names_in_market(self, what: str) -> Sequence[str]:
+        """Every ``provider`` or ``region`` of an offer on record, current or not."""
+        return market.names(self._connection, what)
+
     def count_offers(self) -> int:
         """The number of current offers."""
         return market.count_offers(self._connection)

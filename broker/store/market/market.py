@@ -122,6 +122,11 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
+def names(connection: Connection, what: str) -> list[str]:
+    """Every ``provider`` or ``region`` of a pool."""
+    return list(connection.scalars(select(POOL.c[what]).distinct()))
+
+
 _SERIES = (
     select(OFFER.c.id)
     .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)

@@ -1,0 +1,82 @@
+"""What a shell offers where a name is expected, after `--install-completion`: accelerators, providers, regions,
+jobs and their states. Starts nothing and asks nobody; what cannot be read offers nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import typer
+
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+_MOST = 100  # jobs
+log = logging.getLogger(__name__)
+
+
+def gpus(incomplete: str) -> list[str]:
+    """Canonical names of accelerators."""
+    from broker.core.values.accelerators import known
+
+    return _begun(known(), incomplete)
+
+
+def states(incomplete: str) -> list[str]:
+    """States of jobs."""
+    from broker.core.events.outcomes import JobState
+
+    return _begun((state.value for state in JobState), incomplete)
+
+
+def capacity_types(incomplete: str) -> list[str]:
+    """How capacity is bought."""
+    from broker.core.market.offers import CapacityType
+
+    return _begun((kind.value.replace("_", "-") for kind in CapacityType), incomplete)
+
+
+def providers(context: typer.Context, incomplete: str) -> list[str]:
+    """Providers that are set up, and those of prices on record."""
+
+    def names(broker: Broker) -> list[str]:
+        with broker.store.reading() as look:
+            return sorted({*broker.registries.providers, *look.names_in_market("provider")})
+
+    return _begun(_read(context, names), incomplete)
+
+
+def regions(context: typer.Context, incomplete: str) -> list[str]:
+    """Regions of prices on record."""
+
+    def names(broker: Broker) -> list[str]:
+        with broker.store.reading() as look:
+            return sorted(look.names_in_market("region"))
+
+    return _begun(_read(context, names), incomplete)
+
+
+def jobs(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the newest jobs, and the ids that begin so."""
+
+    def names(broker: Broker) -> list[str]:
+        with broker.store.reading() as look:
+            ids = look.jobs_begun(incomplete, limit=_MOST) if incomplete else ()
+            return [view.job.name for view in look.jobs(limit=_MOST)] + [view.id for view in ids]
+
+    return _begun(_read(context, names), incomplete)
+
+
+def _read(context: typer.Context, names: Callable[[Broker], list[str]]) -> list[str]:
+    try:
+        return names(Terminal.of(context).broker(look_after=False))
+    except Exception:  # a traceback would be written into the line that is being typed
+        log.debug("nothing to complete with", exc_info=True)
+        return []
+
+
+def _begun(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
