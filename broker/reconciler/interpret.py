@@ -19,13 +19,18 @@ from broker.runfolder.node_state import Dated, NodeState
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Limits of silence, in broker time. ``start``: until the agent's first report, once a machine starts or is up;
-    ``heartbeat``: between heartbeats. Time in an engine's queue does not count."""
+    ``heartbeat``: between heartbeats. Time in an engine's queue does not count.
+
+    ``billed``: from the begin of the bill until the agent's first report, by the stored time. It is the limit for
+    brokers that restart often or look rarely: no process sees a long `Silence` then.
+    """
 
     start: timedelta = timedelta(minutes=15)
     heartbeat: timedelta = timedelta(minutes=2)
+    billed: timedelta = timedelta(hours=1)
 
     def scaled(self, factor: float) -> Patience:
-        return Patience(self.start * factor, self.heartbeat * factor)
+        return Patience(self.start * factor, self.heartbeat * factor, self.billed * factor)
 
 
 class Silence:
@@ -144,11 +149,15 @@ def _ended(
         case _ if claimed and silent > patience.heartbeat:
             evidence = f"no heartbeat for {silent.total_seconds():.0f} s"
             return end(attempt.stop_requested or Cause.MACHINE_LOST, evidence)
-        case _ if not claimed and silent > patience.start:
-            evidence = f"no agent after {silent.total_seconds():.0f} s"
+        case _ if not claimed and (silent > patience.start or _billed_for(attempt, now) > patience.billed):
+            evidence = f"no agent after {max(silent, _billed_for(attempt, now)).total_seconds():.0f} s"
             return end(attempt.stop_requested or Cause.LAUNCH_FAILED, evidence)
         case _:
             return None
+
+
+def _billed_for(attempt: AttemptView, now: datetime) -> timedelta:
+    return now - attempt.up_since if attempt.up_since is not None else timedelta(0)
 
 
 def must_be_removed(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:

@@ -220,3 +220,19 @@ def test_each_task_is_done_exactly_once_whatever_is_killed(world: MoneyWorld, se
     assert Counter(task.job.task.index for task in tasks(world, array) if task.job.task) == dict.fromkeys(range(9), 1)
     world.drain()
     assert not broken(world)
+
+
+def test_a_machine_without_an_agent_is_given_up_by_a_broker_that_restarts_at_every_look(world: MoneyWorld) -> None:
+    array = enter(world, "range: 1")
+    for _ in range(3):
+        world._tick()
+    world.clock.true += 5 * MINUTE  # the agent starts, and dies before its first word
+    (machine,) = world.cloud.live()
+    world.cloud.kill_agent(machine)
+    for _ in range(12):
+        world.passes(10 * MINUTE)
+        world.look()
+        world.do("restart", {})
+    assert machine.gone_at is not None
+    assert machine.gone_at - machine.since < 90 * MINUTE, "nobody but the broker could end it"
+    assert jobs.find(world.broker, array.id).state is JobState.SUCCEEDED, "another machine did the work"

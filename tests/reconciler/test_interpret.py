@@ -168,6 +168,20 @@ def test_a_machine_whose_agent_never_speaks_is_a_failed_launch(state: EngineStat
     assert ended(found).cause is Cause.LAUNCH_FAILED
 
 
+def test_a_machine_that_is_billed_for_an_hour_without_an_agent_is_given_up_by_a_process_that_just_started() -> None:
+    def after(minutes: int, node: NodeState = NodeState(), **fields: Any) -> list[Dated]:  # noqa: B008  # immutable
+        billed = NOW - minutes * MINUTE
+        return told(attempt(AttemptState.LAUNCHED, up_since=billed, **fields), node, seen(EngineState.UP), NOW)
+
+    assert after(60, claimed_at=None) == []
+    found = ended(after(61, claimed_at=None))
+    assert (found.cause, found.evidence) == (Cause.LAUNCH_FAILED, "no agent after 3660 s")
+    assert after(61) == [], "one with an agent is judged by its heartbeat"
+    assert after(61, NodeState(unreachable=True), claimed_at=None) == [], "the agent's first report may lie there"
+    first = NodeState(journal=(Dated(NOW, ev.Claimed(host="node")),))
+    assert kinds(after(61, first, claimed_at=None)) == ["claimed"]
+
+
 def test_what_waits_in_a_queue_is_not_silent_and_is_told_once() -> None:
     waiting = attempt(AttemptState.LAUNCHED, claimed_at=None, up_since=None)
     look = seen(EngineState.QUEUED, evidence="in Slurm's queue: Priority")
