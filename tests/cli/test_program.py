@@ -54,6 +54,21 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not [name for name in HEAVY if name in imported]
 
 
+def test_a_period_has_the_same_names_in_every_command() -> None:
+    names = {(words, option) for words, command in ALL for one in command.params for option in one.opts}
+    times = {
+        (words, option)
+        for words, command in ALL
+        for one in command.params
+        for option in one.opts
+        if one.metavar == "WHEN"
+    }
+    pairs = {"--since": "--from", "--from": "--since", "--until": "--to", "--to": "--until"}
+    lacking = {(words, option) for words, option in times if option in pairs and (words, pairs[option]) not in names}
+    assert lacking == set()
+    assert len(times) > 8
+
+
 @pytest.mark.parametrize(("words", "command"), ALL, ids=IDS)
 def test_every_command_is_documented_with_examples_that_parse(words: tuple[str, ...], command: Any) -> None:
     assert command.help

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
@@ -51,10 +52,23 @@ def quote(
     ],
     machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1,
     term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 3w.")] = "1d",
-    start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help="Earliest start.")] = None,
-    latest: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Latest start.")] = None,
-    provider: Annotated[list[str] | None, typer.Option("--provider", metavar="NAME", help="Repeatable.")] = None,
-    region: Annotated[str | None, typer.Option("--region", metavar="REGION", help="Default: every region.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d (from now)."),
+    ] = None,
+    latest: Annotated[
+        str | None, typer.Option("--until", "--to", metavar="WHEN", help="Latest start: 2026-12-31, or 30d (from now).")
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            "--region", "-r", metavar="REGION", autocompletion=completion.regions, help="Default: every region."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
@@ -78,8 +92,8 @@ def quote(
         count=count,
         length=length("--for", term),
         region=region,
-        earliest=None if start is None else filters.moment("--from", start, now),
-        latest=None if latest is None else filters.moment("--until", latest, now),
+        earliest=None if start is None else filters.moment_ahead("--since", start, now),
+        latest=None if latest is None else filters.moment_ahead("--until", latest, now),
     )
     quoted = use_case.quotes(broker, request, provider or ())
     if as_json:

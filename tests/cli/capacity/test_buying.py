@@ -187,3 +187,10 @@ def test_what_aws_lists_is_compared_with_what_was_bought(cloud: AwsCloud, gpubro
     assert document.code == 2
     check("capacity-check", document.json)
     assert [one["order"] for one in document.json["differences"]] == ["cr-1"]
+
+
+@pytest.mark.parametrize("option", ["--since", "--from", "--until", "--to"])
+def test_a_start_lies_ahead(gpubroker: Gpubroker, option: str) -> None:
+    done = gpubroker("capacity", "quote", "H100:8", option, "soon")
+    assert done.code == 2
+    assert "a duration from now, such as 30d" in done.err
