@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.alerts import approvers
-from broker.app.jobs import approvals, details, jobs
+from broker.app.jobs import approvals, details, extension, jobs
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
@@ -26,12 +26,12 @@ def cancel(by: Caller, id: str, key: str) -> ChangeAnswer:
 
 def extend(by: Caller, id: str, key: str, limits: Mapping[str, str | None]) -> ChangeAnswer:
     """Raise a job's limits: ``max_cost`` in USD, ``max_duration`` of billed time. Status 202: it needs an approval
-    first. Raises as `changeable` and `jobs.extend`."""
+    first. Raises as `changeable` and `extension.extend`."""
     view = changeable(by, id)
     more = _limits(limits)
 
     def extended() -> JobView:
-        after = jobs.extend(by.broker, view, more, by=by.actor)
+        after = extension.extend(by.broker, view, more, by=by.actor)
         approvers.tell(by.broker, after)
         return after
 
@@ -66,12 +66,12 @@ def changeable(by: Caller, id: str) -> JobView:
     return view
 
 
-def _limits(limits: Mapping[str, str | None]) -> jobs.JobLimits:
+def _limits(limits: Mapping[str, str | None]) -> extension.JobLimits:
     cost, duration, field = limits["max_cost"], limits["max_duration"], "max_cost"
     try:
         most = None if cost is None else parse_money(cost)
         field = "max_duration"
-        return jobs.JobLimits(most, None if duration is None else parse_duration(duration))
+        return extension.JobLimits(most, None if duration is None else parse_duration(duration))
     except (ValueError, OverflowError) as error:
         raise InvalidInput(str(error), where=field) from error
 

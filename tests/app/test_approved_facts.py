@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs import approvals, jobs
+from broker.app.jobs import approvals
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.service import reconciler_setup
@@ -251,7 +252,7 @@ def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: ApprovalSi
     site.look()
     site.mailbox.starts(site.engine.submitted[0])
     view = site.look()
-    jobs.extend(site.broker, view, jobs.JobLimits(max_duration=timedelta(hours=9)), by=ANN)
+    extend(site.broker, view, JobLimits(max_duration=timedelta(hours=9)), by=ANN)
     site.preempted()
     site.offers = [offer("gcp", "eu-1", "170")]  # $850 for five hours: $493 is held, and $390 waits for an answer
     view = site.look(3)
@@ -348,7 +349,7 @@ def test_more_that_was_approved_while_it_ran_is_for_the_attempt_under_way(
     site.look()
     site.guard(PLACES["residency"])
     (running,) = site.views()
-    jobs.extend(site.broker, running, jobs.JobLimits(max_duration=timedelta(hours=9)), by=ANN)
+    extend(site.broker, running, JobLimits(max_duration=timedelta(hours=9)), by=ANN)
     site.approve(view.id)
     earlier()
     with site.broker.store.reading() as look:

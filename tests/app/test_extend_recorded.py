@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.policy.backtest import Backtest, replay
 from broker.app.policy.policies import decisions_about
@@ -60,7 +61,7 @@ def view(broker: Broker) -> JobView:
 def more(broker: Broker, view: JobView, cost: str) -> JobView:
     broker.clock.advance(timedelta(minutes=1))  # type: ignore[attr-defined]  # the test's own clock
     longer = jobs.find(broker, view.id).max_duration + timedelta(hours=250)
-    return jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(cost), max_duration=longer), by=ANN)
+    return extend(broker, view, JobLimits(max_cost=Money.usd(cost), max_duration=longer), by=ANN)
 
 
 def said(found: Sequence[Decision]) -> list[tuple[ActionKind, Answer, int | None]]:
@@ -102,7 +103,7 @@ def test_a_yes_is_to_what_was_recorded(broker: Broker, view: JobView, monkeypatc
 
 
 def test_time_alone_is_an_extension_too(broker: Broker, view: JobView) -> None:
-    jobs.extend(broker, view, jobs.JobLimits(max_duration=timedelta(hours=11)), by=ANN)
+    extend(broker, view, JobLimits(max_duration=timedelta(hours=11)), by=ANN)
     assert said(decisions_about(broker, view.id))[1:] == [(ActionKind.EXTEND, Answer.ALLOW, 1)]
 
 
@@ -115,7 +116,7 @@ def test_of_a_paused_job_what_is_asked_is_on_record_and_what_is_judged_again_is_
         tx.append(view.id, ended, broker.clock.now())
     assert more(broker, view, "4").state is not JobState.AWAITING_APPROVAL
     assert said(decisions_about(broker, view.id)) == [FIRST], "the gate judges it when it is placed"
-    asked = jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
+    asked = extend(broker, view, JobLimits(max_cost=Money.usd(6)), by=ANN)
     assert asked.asked is not None
     assert said(decisions_about(broker, view.id)) == [FIRST, (ActionKind.EXTEND, Answer.ASK, None)]
 
@@ -141,7 +142,7 @@ def test_judged_again_what_it_was_given_is_not_counted_before_it_was_given(broke
 
 def test_a_policy_that_refuses_an_extension_leaves_the_job_what_it_had(broker: Broker, view: JobView) -> None:
     more(broker, view, "4")
-    jobs.extend(broker, view, jobs.JobLimits(max_duration=timedelta(hours=700)), by=ANN)
+    extend(broker, view, JobLimits(max_duration=timedelta(hours=700)), by=ANN)
 
     found = again(broker, view, POLICY.replace("$9", "$3"))
     assert [one.answer for one in found.outcomes] == [Answer.ALLOW, Answer.DENY, Answer.ALLOW], "it was not stopped"

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.bills import bill_of
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.results.reasons import stops, waits
 from broker.app.wiring import Broker
 from broker.cli.jobs import job_view
@@ -85,7 +86,7 @@ def test_while_running_a_few(site: Broker) -> None:
     # What was stopped at its cost limit goes on from its checkpoint, once the limit and the job's own are higher.
     view = running.views["cost"]
     activate(site, entry(site, "cost", "max_job_cost: $100000", "cost"))
-    jobs.extend(site, view, jobs.JobLimits(max_cost=Money.usd(9000)), by=ANN)
+    extend(site, view, JobLimits(max_cost=Money.usd(9000)), by=ANN)
     running.until(running.all(JobState.RUNNING, "cost"), "it runs again")
     second = running.views["cost"].attempts[-1]
     assert second.number == 2
@@ -109,7 +110,7 @@ def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
     running = stopped_while_running(site, ["asks"])
     view = running.views["asks"]
 
-    jobs.extend(site, view, jobs.JobLimits(), by=ANN)
+    extend(site, view, JobLimits(), by=ANN)
     running.until(running.all(JobState.AWAITING_APPROVAL, "asks"), "somebody is asked")
     assert len(running.views["asks"].attempts) == 1, "nothing runs before somebody says yes"
     approvals.grant(site, view.id, "worth it", by=OLGA)

@@ -13,6 +13,7 @@ import pytest
 
 from broker.app.billing.report import spend
 from broker.app.jobs import jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.preview import preview
 from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, submit
@@ -153,10 +154,8 @@ def test_extending_never_lowers(broker: Broker) -> None:
     grant(broker)
     view = submit(broker, job(broker, SANDBOX), by=ANN)
     with pytest.raises(InvalidInput, match=r"\$0\.01 is less than the job has already: \$0\.00 spent and \$"):
-        jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd("0.01")), by=ANN)
-    assert jobs.extend(broker, view, jobs.JobLimits(max_cost=held(broker, view.id)), by=ANN).max_cost == held(
-        broker, view.id
-    )
+        extend(broker, view, JobLimits(max_cost=Money.usd("0.01")), by=ANN)
+    assert extend(broker, view, JobLimits(max_cost=held(broker, view.id)), by=ANN).max_cost == held(broker, view.id)
 
 
 def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +163,7 @@ def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch
     with pytest.raises(NotAllowed, match=f"{view.user}'s job, and you are mallory"):
         jobs.cancel(broker, view, by=person("mallory"))
     with pytest.raises(NotAllowed, match="mallory"):
-        jobs.extend(broker, view, jobs.JobLimits(max_duration=timedelta(hours=99)), by=person("mallory"))
+        extend(broker, view, JobLimits(max_duration=timedelta(hours=99)), by=person("mallory"))
     assert jobs.cancel(broker, view, by=ROOT).cancel_requested
 
 

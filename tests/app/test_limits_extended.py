@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import Cause, JobState
@@ -49,7 +50,7 @@ def test_at_its_cost_limit_it_is_stopped_and_goes_on_once_more_is_approved(
     with site.store.reading() as look:
         assert look.balance(view.id)[MoneyKind.CASH].spent <= LIMIT
 
-    asked = jobs.extend(site, view, jobs.JobLimits(max_cost=Money.usd(5000)), by=ANN)
+    asked = extend(site, view, JobLimits(max_cost=Money.usd(5000)), by=ANN)
     assert asked.state is JobState.AWAITING_APPROVAL
     assert asked.asked is not None
     assert asked.asked.total == Money.usd(5000)

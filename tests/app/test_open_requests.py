@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.policy.backtest import replay
 from broker.app.policy.policies import decisions_about
@@ -89,7 +90,7 @@ def test_once_it_is_decided_nothing_is_said_of_it(broker: Broker) -> None:
 def test_more_that_is_asked_for_a_job_that_runs_is_told_as_well_and_no_more_than_that(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": DENIES}, by="test")
     running = start(broker, "$2", "first")
-    jobs.extend(broker, running, jobs.JobLimits(max_cost=Money.usd(3)), by=ANN)
+    extend(broker, running, JobLimits(max_cost=Money.usd(3)), by=ANN)
     with pytest.raises(NotAllowed, match=r"\$3\.00 held, \$1\.00 of it for requests that await approval"):
         start(broker, "$1.50", "second", by=person("eve"))
 
@@ -126,9 +127,9 @@ class TestABudgetThatAsks:
 
     def test_nor_with_more_for_jobs_that_run(self, broker: Broker) -> None:
         one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
-        jobs.extend(broker, one, jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
+        extend(broker, one, JobLimits(max_cost=Money.usd(6)), by=ANN)
         with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user may hold"):
-            jobs.extend(broker, two, jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
+            extend(broker, two, JobLimits(max_cost=Money.usd(6)), by=ANN)
 
     def test_nor_with_more_for_jobs_that_are_paused(self, broker: Broker) -> None:
         one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
@@ -140,9 +141,9 @@ class TestABudgetThatAsks:
                     [(1, ended), (None, ev.Paused(reason=StoppedByPolicy(evidence="stopped")))],
                     broker.clock.now(),
                 )
-        jobs.extend(broker, jobs.find(broker, one.id), jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
+        extend(broker, jobs.find(broker, one.id), JobLimits(max_cost=Money.usd(6)), by=ANN)
         with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user may hold"):
-            jobs.extend(broker, jobs.find(broker, two.id), jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
+            extend(broker, jobs.find(broker, two.id), JobLimits(max_cost=Money.usd(6)), by=ANN)
         after = jobs.find(broker, two.id)
         assert (after.state, after.max_cost, after.asked) == (JobState.PAUSED_BUDGET, Money.usd(2), None)
         assert decisions_about(broker, two.id)[-1].answer is Answer.DENY, "the refusal is on record"

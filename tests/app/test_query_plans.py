@@ -27,6 +27,7 @@ from broker.app.billing import budgets, charges, report
 from broker.app.capacity import plan as capacity_plan
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.bills import bill_of
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.policy import policies, unknown_names
 from broker.app.service import background
@@ -245,7 +246,7 @@ def work_left(site: QuerySite) -> None:
 def changed(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[1])
     with suppress(BrokerError):
-        jobs.extend(site.broker, view, jobs.JobLimits(max_duration=timedelta(hours=500)), by=ANN)
+        extend(site.broker, view, JobLimits(max_duration=timedelta(hours=500)), by=ANN)
 
 
 USE_CASES: dict[str, Callable[[QuerySite], None]] = {

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.jobs import jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
@@ -126,7 +127,7 @@ def test_refused_it_is_checkpointed_stopped_and_billed_and_goes_on_to_its_end_wh
     assert seconds <= spent <= 5 * (seconds + 1), "each second at the price that was in force"
 
     activate(site)
-    jobs.extend(site, view, jobs.JobLimits(), by=ANN)
+    extend(site, view, JobLimits(), by=ANN)
     running.until(lambda: bool(running.views["spot"].attempts[-1].resumed_from), "it has found its checkpoint")
     assert running.views["spot"].attempts[-1].resumed_from == max(
         (saved.id for saved in first.checkpoints), key=lambda id: int(id.rpartition("-")[2])

@@ -12,6 +12,7 @@ import pytest
 
 from broker.app.billing.report import ledger_faults, spend
 from broker.app.jobs import jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.sealed_secrets import JobSecrets
@@ -150,13 +151,11 @@ def test_extending_a_running_job_takes_the_money_at_once_or_not_at_all(broker: B
     grant(broker, "$1.50")
     view = submit(broker, job(broker, SANDBOX + "max_cost: $1\n"), by=ANN)
     with pytest.raises(InvalidInput, match="more than that"):
-        jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd("0.5")), by=ANN)
+        extend(broker, view, JobLimits(max_cost=Money.usd("0.5")), by=ANN)
     with pytest.raises(NotAllowed, match="budget pretend"):
-        jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd("2"), max_duration=timedelta(hours=30)), by=ANN)
+        extend(broker, view, JobLimits(max_cost=Money.usd("2"), max_duration=timedelta(hours=30)), by=ANN)
     assert held(broker, view.id) == Money.usd("1")
-    after = jobs.extend(
-        broker, view, jobs.JobLimits(max_cost=Money.usd("1.25"), max_duration=timedelta(hours=30)), by=ANN
-    )
+    after = extend(broker, view, JobLimits(max_cost=Money.usd("1.25"), max_duration=timedelta(hours=30)), by=ANN)
     assert after.max_cost == Money.usd("1.25")
     assert held(broker, view.id) == Money.usd("1.25")
     assert ledger_faults(broker) == []
@@ -167,7 +166,7 @@ def test_an_ended_job_is_not_extended_and_cancelling_twice_is_once(broker: Broke
     jobs.cancel(broker, view, by=ANN)
     assert jobs.cancel(broker, view, by=ANN).seq == 3
     with pytest.raises(InvalidInput, match="is being cancelled"):
-        jobs.extend(broker, view, jobs.JobLimits(max_duration=timedelta(hours=99)), by=ANN)
+        extend(broker, view, JobLimits(max_duration=timedelta(hours=99)), by=ANN)
 
 
 def test_jobs_are_found_by_id_by_a_beginning_and_by_name(broker: Broker) -> None:

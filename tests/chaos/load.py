@@ -10,7 +10,8 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from broker.app.jobs import approvals, jobs
+from broker.app.jobs import approvals
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
@@ -156,7 +157,7 @@ class Load:
                     approvals.grant(self._broker, view.id, "chaos", by=APPROVER)
                     self.approved.add(job.name)
                 elif job.longer and view.state is JobState.RUNNING and view.max_duration < MORE_TIME:
-                    jobs.extend(self._broker, view, jobs.JobLimits(max_duration=MORE_TIME), by=process_actor())
+                    extend(self._broker, view, JobLimits(max_duration=MORE_TIME), by=process_actor())
                     self.extended.add(job.name)
             except BrokerError as error:
                 self.trouble.add(f"{type(error).__name__}: {error}"[:150])

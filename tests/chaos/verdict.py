@@ -168,16 +168,18 @@ def _difference(kept: JobView, rebuilt: JobView) -> str:
 
 
 def _periods(broker: Broker) -> Iterator[str]:
-    """No day has more than its budget, and none less than nothing; days that did not come have nothing, whatever
-    clocks showed for a while."""
+    """No day has more than its budget, and none less than nothing. Days that did not come have nothing, whatever clocks
+    showed for a while, but for the bills of attempts that began and ended while the clock showed such a day."""
     now = datetime.now(UTC)
     today = datetime(now.year, now.month, now.day, tzinfo=UTC)
     with broker.store.reading() as look:
+        begun = [one for view in look.jobs() for one in view.attempts if one.up_since and one.up_since > now]
         for rule in rules_of(broker.policy()):
             for days in range(-2, 4):
                 start = today + timedelta(days=days)
                 spent = look.spent(rule.spec, start, start + timedelta(days=1))
-                least, most = Money(-_BLUR), rule.config.amount if days <= 0 else Money(_BLUR)
+                dated = sum((metered(one, now, look.price_series) for one in begun), Money(_BLUR))
+                least, most = Money(-_BLUR), rule.config.amount if days <= 0 else dated
                 if not least <= spent <= most:
                     yield f"budget {rule.spec.id}: {spent.as_json()} spent on {start:%Y-%m-%d}"
 

@@ -10,6 +10,7 @@ import pytest
 
 from broker.app.jobs import jobs, submit
 from broker.app.jobs.bills import bill_of
+from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.resume import retried
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
@@ -191,7 +192,7 @@ def test_all_tasks_together_cost_no_more_than_the_array_may(world: MoneyWorld) -
     assert bill_of(world.broker, array).so_far <= Money.usd("50")
     one = next(task for task in tasks(world, array) if not task.state.final)
     with pytest.raises(InvalidInput, match="more than is left of the array"):
-        jobs.extend(world.broker, one, JobLimits(Money.usd("49"), None), by=person("ann"))
+        extend(world.broker, one, JobLimits(Money.usd("49"), None), by=person("ann"))
     world.drain()
     assert not broken(world)
 

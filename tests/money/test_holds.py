@@ -15,6 +15,7 @@ import pytest
 from broker.app.billing import budgets
 from broker.app.jobs import jobs
 from broker.app.jobs import submit as submitting
+from broker.app.jobs.extension import JobLimits, extend
 from broker.core.errors import NotAllowed
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
@@ -141,8 +142,8 @@ def test_an_extension_by_time_does_not_thin_out_what_is_held(store: Store) -> No
     played.passes(2 * HOUR)
     before = played.held()
     assert before > Money.usd(2300)
-    for more in (jobs.JobLimits(Money.usd(2400), 120 * DAY), jobs.JobLimits(None, 3000 * DAY)):
-        jobs.extend(played.world.broker, played.view(first), more, by=ANN)
+    for more in (JobLimits(Money.usd(2400), 120 * DAY), JobLimits(None, 3000 * DAY)):
+        extend(played.world.broker, played.view(first), more, by=ANN)
         assert played.held() >= before - Money.usd(1)
     with pytest.raises(NotAllowed):
         played.submit(**{**said, "max_cost": "$2200"}, nodes=3)

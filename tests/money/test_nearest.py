@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.app.billing import budgets
-from broker.app.jobs import jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.preview import Preview, preview
 from broker.core.errors import Alternative, NotAllowed
 from broker.core.events.outcomes import JobState
@@ -57,14 +57,14 @@ def begun(store: Store, policy: str, **said: Any) -> tuple[PlayedWorld, JobView]
     return played, view
 
 
-def refused(played: PlayedWorld, view: JobView, more: jobs.JobLimits) -> tuple[tuple[Alternative, ...], str]:
+def refused(played: PlayedWorld, view: JobView, more: JobLimits) -> tuple[tuple[Alternative, ...], str]:
     with pytest.raises(NotAllowed) as found:
-        jobs.extend(played.world.broker, view, more, by=ANN)
+        extend(played.world.broker, view, more, by=ANN)
     assert found.value.alternatives or "ask the owner of stage.yaml:" in found.value.hint
     return found.value.alternatives, found.value.hint
 
 
-def typed(played: PlayedWorld, line: str) -> jobs.JobLimits:
+def typed(played: PlayedWorld, line: str) -> JobLimits:
     """What the command that was printed asks for."""
     program, *words, job = shlex.split(line)[:4]
     assert [program, *words] == ["gpubroker", "jobs", "extend"]
@@ -73,37 +73,37 @@ def typed(played: PlayedWorld, line: str) -> jobs.JobLimits:
     options = shlex.split(line)[4:]
     said = dict(zip(options[::2], options[1::2], strict=True))
     cost, time = said.get("--max-cost"), said.get("--max-duration")
-    return jobs.JobLimits(parse_money(cost) if cost else None, parse_duration(time) if time else None)
+    return JobLimits(parse_money(cost) if cost else None, parse_duration(time) if time else None)
 
 
 def test_the_most_money_that_fits_is_told_to_the_cent(store: Store) -> None:
     """Of $77, another job has $50: $27 are left. All of the $28 asked for burn in November, at $3 an hour."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
-    (now, later), hint = refused(played, view, jobs.JobLimits(max_cost=Money.usd(28)))
+    (now, later), hint = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert (now.max_cost, now.max_duration, now.not_before, now.needs_approval) == (Money.usd(27), None, None, False)
     assert now.instruction == f"gpubroker jobs extend {view.id} --max-cost '$27.00'"
     assert now.instruction in hint
     assert (later.max_cost, later.not_before) == (Money.usd(28), DECEMBER)
     assert "--max-cost '$28.00' from 2026-12-01 00:00 UTC on" in hint
-    refused(played, view, jobs.JobLimits(max_cost=Money.usd(27) + CENT))
-    assert jobs.extend(played.world.broker, view, typed(played, now.instruction), by=ANN).max_cost == Money.usd(27)
+    refused(played, view, JobLimits(max_cost=Money.usd(27) + CENT))
+    assert extend(played.world.broker, view, typed(played, now.instruction), by=ANN).max_cost == Money.usd(27)
 
 
 def test_the_most_time_that_fits_is_told_to_the_minute(store: Store) -> None:
     """$27 last nine hours; the provider bills by the hour, and stopping takes two minutes: 7 h 58 min are left."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_duration="5h")
-    (now, later), _ = refused(played, view, jobs.JobLimits(max_duration=20 * HOUR))
+    (now, later), _ = refused(played, view, JobLimits(max_duration=20 * HOUR))
     assert now.max_duration == 7 * HOUR + 58 * MINUTE
     assert now.instruction == f"gpubroker jobs extend {view.id} --max-duration 7h58m"
     assert (later.max_duration, later.not_before) == (20 * HOUR, DECEMBER)
-    refused(played, view, jobs.JobLimits(max_duration=now.max_duration + MINUTE))
-    after = jobs.extend(played.world.broker, view, typed(played, now.instruction), by=ANN)
+    refused(played, view, JobLimits(max_duration=now.max_duration + MINUTE))
+    after = extend(played.world.broker, view, typed(played, now.instruction), by=ANN)
     assert after.max_duration == now.max_duration
 
 
 def test_each_limit_that_was_asked_for_is_tried_with_the_other_as_asked(store: Store) -> None:
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$15", max_duration="4h")
-    asked = jobs.JobLimits(Money.usd(60), 20 * HOUR)
+    asked = JobLimits(Money.usd(60), 20 * HOUR)
     found, _ = refused(played, view, asked)
     assert [(one.max_cost, one.max_duration, one.not_before) for one in found] == [
         (Money.usd(27), 20 * HOUR, None),
@@ -114,7 +114,7 @@ def test_each_limit_that_was_asked_for_is_tried_with_the_other_as_asked(store: S
 
 def test_what_fits_in_no_later_month_is_not_promised(store: Store) -> None:
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="30d")
-    (now,), hint = refused(played, view, jobs.JobLimits(max_cost=Money.usd(1000)))
+    (now,), hint = refused(played, view, JobLimits(max_cost=Money.usd(1000)))
     assert now.max_cost == Money.usd(27)
     assert hint.startswith("this passes:\n")
 
@@ -123,7 +123,7 @@ def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) 
     """Others hold $100 of November and $39 of December: all of $125 fits into neither, $30 and $91 fit into both."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "130"), max_cost="$20", max_duration="30d")
     played.ask(**{**OTHER, "max_cost": "$89"})
-    now, later = refused(played, view, jobs.JobLimits(max_cost=Money.usd(125)))[0]
+    now, later = refused(played, view, JobLimits(max_cost=Money.usd(125)))[0]
     assert now.max_cost == Money.usd(121)
     assert later.not_before == datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -132,14 +132,14 @@ def test_a_later_time_is_judged_for_as_long_as_the_money_lasts(store: Store) -> 
     """All of $90 from midnight on: $72 of it on the first of December, $18 on the second."""
     daily = "budgets: [{name: daily, amount: $77, period: day}]\n"
     played, view = begun(store, daily, max_cost="$20", max_duration="30d")
-    assert refused(played, view, jobs.JobLimits(max_cost=Money.usd(90)))[0][-1].not_before == DECEMBER
+    assert refused(played, view, JobLimits(max_cost=Money.usd(90)))[0][-1].not_before == DECEMBER
 
 
 def test_a_period_that_ends_outside_of_working_hours_is_not_promised(store: Store) -> None:
     """The first of December begins at night. The rule that asks for hours allows the request now."""
     hours = "guardrails: [{name: office, working_hours: {from: '06:00', to: '22:00'}}]\n"
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77") + hours, max_cost="$20", max_duration="3d")
-    (now,), _ = refused(played, view, jobs.JobLimits(max_cost=Money.usd(28)))
+    (now,), _ = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert now.max_cost == Money.usd(27)
 
 
@@ -149,7 +149,7 @@ def test_a_full_month_is_passed_over_although_the_days_have_room(store: Store) -
     played = PlayedWorld(store, START - 10 * timedelta(days=1), f"budgets:\n{both}")
     view = played.ask(**VAST, max_cost="$20", max_duration="30d")
     played.ask(**OTHER)
-    now, later = refused(played, view, jobs.JobLimits(max_cost=Money.usd(28)))[0]
+    now, later = refused(played, view, JobLimits(max_cost=Money.usd(28)))[0]
     assert (now.max_cost, later.not_before) == (Money.usd(27), DECEMBER)
 
 
@@ -161,14 +161,14 @@ def test_a_freeze_is_no_reason_to_speak_of_budgets(store: Store) -> None:
     text = f"version: 1\npolicy: stage\ndefaults: {{allow_stale_prices: true}}\n{more}"
     store.activate_policy({"stage.yaml": text}, by="cat")
     with pytest.raises(NotAllowed) as found:
-        jobs.extend(played.world.broker, view, jobs.JobLimits(max_cost=Money.usd(28)), by=ANN)
+        extend(played.world.broker, view, JobLimits(max_cost=Money.usd(28)), by=ANN)
     assert (found.value.alternatives, found.value.hint) == ((), "")
 
 
 def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
     policy = "budgets: [{name: monthly, amount: $77, period: month, top_up: false}]\n"
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
-    found, hint = refused(played, view, jobs.JobLimits(max_cost=Money.usd(28)))
+    found, hint = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert not found
     assert hint.startswith("neither a lower limit nor a later budget period passes; ")
     assert hint.endswith("ask the owner of stage.yaml:4")
@@ -179,7 +179,7 @@ def test_what_would_be_asked_about_is_marked(store: Store) -> None:
         MONTHLY.replace("AMOUNT", "77") + "guardrails: [{name: big, approve_above: {cost: $22, approvers: [cat]}}]\n"
     )
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
-    (now, _), hint = refused(played, view, jobs.JobLimits(max_cost=Money.usd(28)))
+    (now, _), hint = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert now.needs_approval
     assert "'$27.00' (needs approval)" in hint
 
@@ -187,11 +187,11 @@ def test_what_would_be_asked_about_is_marked(store: Store) -> None:
 def test_the_same_request_passes_once_its_time_has_come(store: Store) -> None:
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
     played.world.look()
-    (_, later), _ = refused(played, played.view(view), jobs.JobLimits(max_cost=Money.usd(60)))
+    (_, later), _ = refused(played, played.view(view), JobLimits(max_cost=Money.usd(60)))
     assert later.not_before == DECEMBER
     played.until(DECEMBER + MINUTE)
     assert played.view(view).state is JobState.PAUSED_BUDGET, "its money has not lasted until then"
-    jobs.extend(played.world.broker, played.view(view), typed(played, later.instruction), by=ANN)
+    extend(played.world.broker, played.view(view), typed(played, later.instruction), by=ANN)
     played.passes(HOUR)
     assert len(played.view(view).attempts) == 2
 
@@ -236,9 +236,9 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
     for _ in range(3):
         with suppress(NotAllowed):
             played.ask(**OTHER | {"max_cost": f"${draw.randrange(5, 60)}"})
-    asked = jobs.JobLimits(Money.usd(draw.randrange(300, 2000)), timedelta(hours=draw.randrange(100, 2000)))
+    asked = JobLimits(Money.usd(draw.randrange(300, 2000)), timedelta(hours=draw.randrange(100, 2000)))
     try:
-        jobs.extend(played.world.broker, view, asked, by=ANN)
+        extend(played.world.broker, view, asked, by=ANN)
         return  # a budget of days has room for any time
     except NotAllowed as error:
         now = [one for one in error.alternatives if one.not_before is None]
@@ -246,10 +246,10 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
         cost, time = one.max_cost, one.max_duration
         assert cost is not None
         assert time is not None
-        beyond = jobs.JobLimits(cost + CENT, time) if cost != asked.max_cost else jobs.JobLimits(cost, time + MINUTE)
+        beyond = JobLimits(cost + CENT, time) if cost != asked.max_cost else JobLimits(cost, time + MINUTE)
         refused(played, view, beyond)
     if now:
-        done = jobs.extend(played.world.broker, view, typed(played, draw.choice(now).instruction), by=ANN)
+        done = extend(played.world.broker, view, typed(played, draw.choice(now).instruction), by=ANN)
         assert done.max_cost in {one.max_cost for one in now}
     for line in budgets.budgets(played.world.broker):
         assert all(held <= line.limit for held in by_period(line).values())

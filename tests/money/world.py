@@ -21,6 +21,7 @@ from sqlalchemy import func, select
 
 from broker.app.billing import budgets
 from broker.app.jobs import approvals, jobs, submit
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
@@ -235,11 +236,11 @@ class MoneyWorld:
         view = self._job(job)
         if view is None:
             return
-        more = jobs.JobLimits(
+        more = JobLimits(
             Money.usd(max_cost.lstrip("$")) if max_cost else None,
             parse_duration(max_duration) if max_duration else None,
         )
-        jobs.extend(self.broker, view, more, by=person(view.user))
+        extend(self.broker, view, more, by=person(view.user))
         self.did["extensions"] += 1
 
     def do_cancel(self, job: int) -> None:

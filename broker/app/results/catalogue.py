@@ -16,7 +16,7 @@ from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanLi
 from broker.app.results.charges import BilledReport, ChargesResult
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.focus import FocusExportResult
-from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs, PrunedCheckpoints
+from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
 from broker.app.results.kept_files import (
     FetchedFilesResult,
     JobCheckpoints,
@@ -31,6 +31,7 @@ from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExpl
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import ImportedPrices, PastOfferList, PriceHistoryList, PrunedPriceHistory
 from broker.app.results.prices import AcceptedPrices, PollReport, PriceStatus
+from broker.app.results.pruned import PrunedCheckpoints
 from broker.app.results.purchases import (
     CapacityCheckResult,
     PurchaseHistory,

@@ -10,7 +10,6 @@ from pydantic import BaseModel, JsonValue
 
 from broker.app.jobs.bills import Bill
 from broker.app.jobs.jobs import Progress, last_step
-from broker.app.jobs.retention import PrunedRunFolders
 from broker.app.results import reasons
 from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
 from broker.app.results.values import Moment, Result, Seconds, moment_text
@@ -28,7 +27,6 @@ from broker.core.policy.coverage_words import covered
 from broker.core.values.money import Money
 from broker.ledger.journal import TaskCounts
 from broker.reconciler.progress import billed_time, machine_time, steps_redone
-from broker.runfolder.retention import StoredCheckpoint
 
 
 class CheckpointResult(Result):
@@ -360,37 +358,3 @@ class JobLogs(Result):
 
     id: str
     lines: list[LoggedLine]
-
-
-class KeptCheckpoint(Result):
-    """A checkpoint in a run folder."""
-
-    checkpoint: str
-    bytes: int
-
-
-class PrunedJob(Result):
-    """A job of which checkpoints went, and what stays."""
-
-    id: str
-    gone: list[KeptCheckpoint]
-    stays: list[KeptCheckpoint]
-
-
-class PrunedCheckpoints(Result):
-    """Checkpoints of jobs that ended before a time. ``deleted``: false where they were only listed."""
-
-    before: Moment
-    deleted: bool
-    jobs: list[PrunedJob]
-
-    @classmethod
-    def of(cls, pruned: Iterable[PrunedRunFolders], before: datetime, *, deleted: bool) -> Self:
-        def kept(checkpoints: Iterable[StoredCheckpoint]) -> list[KeptCheckpoint]:
-            return [KeptCheckpoint(checkpoint=one.id, bytes=one.size) for one in checkpoints]
-
-        return cls(
-            before=before,
-            deleted=deleted,
-            jobs=[PrunedJob(id=one.view.id, gone=kept(one.gone), stays=kept(one.stays)) for one in pruned],
-        )

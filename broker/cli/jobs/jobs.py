@@ -282,7 +282,7 @@ def extend(
     """
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bill_of
-    from broker.app.jobs.jobs import JobLimits
+    from broker.app.jobs.extension import JobLimits, extend
     from broker.app.service import background
     from broker.cli.jobs import held_view
     from broker.cli.jobs.submit import approval_needed, tell_approvers
@@ -291,7 +291,7 @@ def extend(
     cost = None if max_cost is None else filters.price("--max-cost", max_cost)
     duration = None if max_duration is None else filters.time_span("--max-duration", max_duration)
     broker = terminal.broker()
-    after = jobs.extend(broker, jobs.find(broker, job), JobLimits(cost, duration), by=terminal.actor)
+    after = extend(broker, jobs.find(broker, job), JobLimits(cost, duration), by=terminal.actor)
     background.revive(broker)
     tell_approvers(terminal, broker, after)
     if as_json:

@@ -49,7 +49,7 @@ def prune(
     if doing:
         found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too)
     if as_json:
-        from broker.app.results.jobs import PrunedCheckpoints
+        from broker.app.results.pruned import PrunedCheckpoints
 
         terminal.answer(PrunedCheckpoints.of(found, before, deleted=doing))
         return

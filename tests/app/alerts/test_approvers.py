@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from broker.app.alerts import approvers, notify
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
@@ -101,10 +102,10 @@ def test_more_that_is_asked_for_later_is_told_as_well(
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     clock.advance(timedelta(minutes=1))
-    asked = jobs.extend(
+    asked = extend(
         broker,
         jobs.find(broker, view.id),
-        jobs.JobLimits(max_cost=Money.usd(9), max_duration=timedelta(hours=48)),
+        JobLimits(max_cost=Money.usd(9), max_duration=timedelta(hours=48)),
         by=ANN,
     )
     approvers.tell(broker, asked)

@@ -12,6 +12,7 @@ import pytest
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.approvals import ApprovalState
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.backtest import replay
@@ -97,7 +98,7 @@ def test_a_grant_is_not_above_what_denies_by_now(broker: Broker) -> None:
 
 def test_more_for_what_runs_is_denied_by_now_as_well(broker: Broker) -> None:
     view = start(broker, "$2")
-    jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(5)), by=ANN)
+    extend(broker, view, JobLimits(max_cost=Money.usd(5)), by=ANN)
     govern(broker, BIG, "  - {name: cheap, max_job_cost: $4}\n")
     with pytest.raises(NotAllowed, match=r"cheap: the job may cost \$5\.00"):
         approvals.grant(broker, view.id, by=BOB)
@@ -157,7 +158,7 @@ def test_where_nobody_is_asked_any_more_anybody_may_send_it_on_and_nobody_has_ap
 def test_who_asks_on_behalf_of_somebody_does_not_approve_it(broker: Broker) -> None:
     govern(broker, BIG.replace("[bob]", "[bob, root]"))
     view = start(broker, "$2")
-    jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(5)), by=ROOT)
+    extend(broker, view, JobLimits(max_cost=Money.usd(5)), by=ROOT)
     with pytest.raises(NotAllowed, match="which somebody else must approve"):
         approvals.grant(broker, view.id, by=ROOT)
     assert approvals.grant(broker, view.id, by=BOB).max_cost == Money.usd(5)
@@ -194,7 +195,7 @@ def test_of_two_questions_the_one_that_is_still_asked_waits(broker: Broker) -> N
 def test_what_is_asked_by_now_and_was_not_then_is_asked_next(broker: Broker, runs: bool) -> None:
     view = start(broker, "$2" if runs else "$3")
     if runs:
-        jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(3)), by=ANN)
+        extend(broker, view, JobLimits(max_cost=Money.usd(3)), by=ANN)
     before = held(broker, view)
     govern(broker, BIG, "  - {name: long, approve_above: {duration: 5h, approvers: [dave], expires: 2h}}\n")
     after = approvals.grant(broker, view.id, by=BOB)
@@ -221,7 +222,7 @@ def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_he
 def moved_while_asked(broker: Broker, before_it_moves: Callable[[], object] = lambda: None) -> JobView:
     """A job whose owner waits to hear about $5, and which was placed anew meanwhile: that is on record, too."""
     view = start(broker, "$2")
-    jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(5)), by=ANN)
+    extend(broker, view, JobLimits(max_cost=Money.usd(5)), by=ANN)
     with broker.store.writing() as tx:
         tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
     before_it_moves()

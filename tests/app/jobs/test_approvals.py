@@ -11,6 +11,7 @@ import pytest
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approval_reevaluation import last_judged
 from broker.app.jobs.approvals import ApprovalState, GrantRequest
+from broker.app.jobs.extension import JobLimits, extend
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import ended, waits
@@ -39,7 +40,7 @@ guardrails:
 """
 JOB = "name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\nwork: 2h\nmax_cost: {cost}\n"
 SANDBOX = "constraints: {providers: [sandbox]}\n"
-MORE = jobs.JobLimits(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
+MORE = JobLimits(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
 
 
 @pytest.fixture
@@ -217,13 +218,13 @@ class TestMoreForAJob:
     def test_more_for_what_runs_waits_while_it_goes_on(self, broker: Broker) -> None:
         view = launched(broker)
         before = held(broker, view)
-        after = jobs.extend(broker, view, MORE, by=ANN)
+        after = extend(broker, view, MORE, by=ANN)
         assert (after.state, after.max_cost) == (JobState.LAUNCHING, Money.usd(2))
         assert after.asked is not None
         assert after.asked.total == Money.usd(5)
         assert held(broker, view) == before + after.asked.held[MoneyKind.SANDBOX]
         with pytest.raises(NotAllowed, match="already waits for approval"):
-            jobs.extend(broker, view, jobs.JobLimits(max_cost=Money.usd(6)), by=ANN)
+            extend(broker, view, JobLimits(max_cost=Money.usd(6)), by=ANN)
         granted = approvals.grant(broker, view.id, by=BOB)
         assert (granted.max_cost, granted.asked) == (Money.usd(5), None)
         assert bodies(broker, view)[-2:] == ["approval_given", "extended"]
@@ -239,7 +240,7 @@ class TestMoreForAJob:
                 return funds_of(now, now.attempts[0], entries, series, broker.clock.now()).paid_until
 
         first = paid_until(view)
-        asked = jobs.extend(broker, view, MORE, by=ANN)
+        asked = extend(broker, view, MORE, by=ANN)
         assert first is not None
         assert paid_until(asked) == first
         later = paid_until(approvals.grant(broker, view.id, by=BOB))
@@ -249,7 +250,7 @@ class TestMoreForAJob:
     def test_refused_it_goes_on_with_what_it_had(self, broker: Broker) -> None:
         view = launched(broker)
         before = held(broker, view)
-        jobs.extend(broker, view, MORE, by=ANN)
+        extend(broker, view, MORE, by=ANN)
         after = approvals.refuse(broker, view.id, "no", by=BOB)
         assert (after.state, after.max_cost, after.asked) == (JobState.LAUNCHING, Money.usd(2), None)
         assert held(broker, view) == before
@@ -261,7 +262,7 @@ class TestMoreForAJob:
         tick(broker)
         paused = now_of(broker, view)
         assert (paused.state, held(broker, view)) == (JobState.PAUSED_BUDGET, Money.ZERO)
-        asked = jobs.extend(broker, paused, MORE, by=ANN)
+        asked = extend(broker, paused, MORE, by=ANN)
         assert asked.state is JobState.AWAITING_APPROVAL
         tick(broker)
         assert held(broker, view) > Money.ZERO, "what is asked for stays held"
@@ -274,7 +275,7 @@ class TestMoreForAJob:
         with broker.store.writing() as tx:
             tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MAX_COST))], broker.clock.now())
         tick(broker)
-        jobs.extend(broker, view, MORE, by=ANN)
+        extend(broker, view, MORE, by=ANN)
         after = approvals.refuse(broker, view.id, "no", by=person("carol"))
         assert (after.state, waits(after.waiting)) == (JobState.PAUSED_BUDGET, "refused by carol: no")
         assert held(broker, view) == Money.ZERO
@@ -381,9 +382,9 @@ def test_each_request_of_a_job_is_listed_with_its_own_answers(broker: Broker, cl
     approvals.grant(broker, view.id, "as it is urgent", by=OLGA)
     tick(broker)
     clock.advance(timedelta(minutes=1))
-    jobs.extend(broker, now_of(broker, view), MORE, by=ANN)
+    extend(broker, now_of(broker, view), MORE, by=ANN)
     approvals.refuse(broker, view.id, "too much", by=OLGA)
-    jobs.extend(broker, now_of(broker, view), MORE, by=ANN)
+    extend(broker, now_of(broker, view), MORE, by=ANN)
     clock.advance(timedelta(hours=6))  # nobody answers
     tick(broker)
     found = approvals.requests(broker, all_of_them=True)
