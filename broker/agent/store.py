@@ -24,6 +24,9 @@ _Result = TypeVar("_Result")
 # Time limits, so that a hanging request does not keep the agent from its own deadlines.
 _CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s"}
 _RETRY: Any = {"max_retries": 3}
+# Bytes of one request. The time limit includes the answer's content, so a larger object is read in several requests;
+# else one that takes longer than the limit could never be read.
+_PIECE = 16 << 20
 _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
@@ -151,12 +154,19 @@ class ObjectFolder:
             raise StoreTrouble(f"cannot upload {path}: {_sentence(error)}") from None
 
     def stream(self, path: str, start: int = 0) -> Iterator[bytes]:
-        """The content in pieces, from byte ``start`` on, which must be less than there are. Raises FileNotFoundError,
-        StoreTrouble."""
+        """The content in pieces of up to 16 MiB, from byte ``start`` on, which must be less than there are. Raises
+        FileNotFoundError, and StoreTrouble also for an object that is replaced meanwhile."""
         options: Any = {"range": {"offset": start}} if start else None
         try:
-            for piece in obstore.get(self._inner, path, options=options).stream(min_chunk_size=1 << 22):
-                yield bytes(piece)
+            whole = obstore.get(self._inner, path, options=options)
+            size, version = whole.meta["size"], whole.meta.get("e_tag")
+            if size - start <= _PIECE:
+                yield bytes(whole.bytes())
+                return
+            del whole  # its content is not read: that could take longer than one request may
+            for at in range(start, size, _PIECE):
+                part: Any = {"range": (at, min(at + _PIECE, size)), "if_match": version}
+                yield bytes(obstore.get(self._inner, path, options=part).bytes())
         except FileNotFoundError:
             raise
         except (exceptions.BaseError, OSError) as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
 
 from broker.agent.store import ObjectFolder, StoreTrouble
 from tests.fakes.gcs import GcsBucket
@@ -53,6 +54,31 @@ def test_large_files_go_up_in_parts_and_come_down_whole(store: ObjectFolder, buc
     store.upload("checkpoints/1/weights", (data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)))
     assert b"".join(store.stream("checkpoints/1/weights")) == data
     assert store.sizes("checkpoints") == {"checkpoints/1/weights": len(data)}
+
+
+MIB = 1 << 20
+
+
+def test_an_object_of_any_size_is_read_by_requests_that_end_within_their_time_limit(
+    store: ObjectFolder, bucket: GcsBucket
+) -> None:
+    data = os.urandom(40 * MIB)
+    store.write("weights", data)
+    pieces = list(store.stream("weights"))
+    assert [len(piece) for piece in pieces] == [16 * MIB, 16 * MIB, 8 * MIB]
+    assert b"".join(pieces) == data
+    assert b"".join(store.stream("weights", 17 * MIB)) == data[17 * MIB :]
+    assert b"".join(store.stream("weights", 39 * MIB)) == data[39 * MIB :]
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_no_mixture() -> None:
+    store = ObjectFolder(MemoryStore())
+    store.write("weights", bytes(40 * MIB))
+    pieces = store.stream("weights")
+    next(pieces)
+    store.write("weights", os.urandom(40 * MIB))
+    with pytest.raises(StoreTrouble, match="cannot read weights"):
+        list(pieces)
 
 
 def test_half_an_upload_is_nothing(store: ObjectFolder, bucket: GcsBucket) -> None:
