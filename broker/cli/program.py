@@ -32,6 +32,7 @@ COMMANDS = {
     "init": "broker.cli.jobs.init:init",
     "plan": "broker.cli.jobs.plan:plan",
     "submit": "broker.cli.jobs.submit:submit",
+    "exec": "broker.cli.jobs.entering:exec_",
     "jobs": "broker.cli.jobs.jobs:app",
     "policy": "broker.cli.policy.policy:app",
     "budget": "broker.cli.billing.budget:app",
@@ -89,13 +90,19 @@ def _command() -> Any:
     return typer.main.get_command(app)
 
 
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether gpubroker itself is to print JSON: what follows ``--`` is for another program."""
+    own = list(arguments)
+    return "--json" in (own[: own.index("--")] if "--" in own else own)
+
+
 def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: Actor | None = None) -> int:
     """Run one command as ``actor`` (default: the user of this process) and return its exit code.
 
     Errors are printed as a sentence, or with --json as a document. If the reader of the output closed it (`| head`),
     the command ends without a message.
     """
-    terminal = Terminal(registries, actor or process_actor(), as_json="--json" in arguments)
+    terminal = Terminal(registries, actor or process_actor(), as_json=asks_for_json(arguments))
     try:
         code = _run(terminal, arguments)
         sys.stdout.flush()

@@ -217,6 +217,18 @@ class SharesItsMachine(Protocol):
         ...
 
 
+@runtime_checkable
+class LetsPeopleIn(Protocol):
+    """An engine that can run a program beside a job's command."""
+
+    def enter(self, handle: str, arguments: Sequence[str]) -> int:
+        """Run the program as the user of the job's command, in its folder, with its variables and CPUs and this
+        process's standard streams. Returns its exit status (128 + n if signal n ended it); the program is ended with
+        the attempt. Not idempotent. Raises `RetryLater` if the command does not run, `GiveUp` for a job of another
+        place, and `InvalidInput` if the program cannot be started."""
+        ...
+
+
 class Rule(Protocol):
     """One rule of a policy file, already bound to its configuration, its scope and its place in the file."""
 

@@ -188,7 +188,7 @@ class Slot:
 
         with suppress(psutil.Error, OSError):
             process = psutil.Process(int(started["pid"]))
-            if self.alive() and _same(process, started):
+            if self.alive() and same_process(process, started):
                 process.send_signal(number)
 
     def lines(self, *names: str) -> Iterator[str]:
@@ -214,7 +214,7 @@ def _record(pid: int) -> dict[str, Any]:
     return {"pid": pid, "wall": datetime.now(UTC).isoformat(), "born": kernel_start(pid)}
 
 
-def _same(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
+def same_process(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
     """Whether the pid still belongs to the recorded process. Without recorded kernel ticks the wall clock decides: a
     process that started after the record is another one."""
     born = recorded.get("born")

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -22,12 +21,13 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.agent.clock import from_text
-from broker.core.errors import RetryLater
+from broker.core.errors import GiveUp, RetryLater
 from broker.core.market.local_gpus import local_gpus
 from broker.core.market.machines import Machine
 from broker.core.market.shares import MachineShare, total
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock
+from broker.engines.cpus import bound_to
 from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
 from broker.engines.handles import Handles
@@ -85,7 +85,7 @@ class Local:
             with self._register.giving(name, share, self._inventory(whole, share), launch.store) as (part, lock):
                 slot.write(_GIVEN, json.loads(part.to_text()))
                 environment = agent_environment(launch.secrets, _limits(part))
-                with _bound_to(part.cpus):
+                with bound_to(part.cpus):
                     slot.start(lambda own: arguments(own, lock), environment, [lock])
         return self._handles.of(launch.key)
 
@@ -132,6 +132,15 @@ class Local:
         slot = self._handles.slot(handle)
         return slot.lines("output.log") if slot is not None else iter(())
 
+    def enter(self, handle: str, arguments: Sequence[str]) -> int:
+        from broker.engines.entering import enter  # only the command line enters jobs
+
+        slot = self._handles.slot(handle)
+        if slot is None:
+            elsewhere = self._handles.elsewhere(handle)
+            raise GiveUp(elsewhere.evidence if elsewhere else f"this machine has no record of {handle}")
+        return enter(slot, arguments)
+
     def _observe(self, handle: str) -> Observation:
         elsewhere = self._handles.elsewhere(handle)
         if elsewhere is not None:
@@ -167,20 +176,6 @@ def _limits(part: GivenPart) -> dict[str, str]:
     gpus = ",".join(map(str, part.gpus))
     threads = str(max(-(-part.share.milli_cpus // 1000), 1))
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": threads}
-
-
-@contextmanager
-def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
-    """Binds processes that this thread starts meanwhile, and their children, to these CPUs."""
-    if not cpus or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _patience(slot: Slot) -> timedelta:

@@ -17,7 +17,7 @@ import cli
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.cli.program import run
+from broker.cli.program import asks_for_json, run
 from broker.core.actors import Actor
 from broker.reconciler.loop import Reconciler
 from providers import registry
@@ -120,7 +120,7 @@ def gpubroker(home: Path, started: list[object], capfd: pytest.CaptureFixture[st
         code = run([str(argument) for argument in arguments], cli.registries, by)
         captured = capfd.readouterr()
         done = Done(code, captured.out, captured.err)
-        if code == 0 and "--json" in arguments:
+        if code == 0 and asks_for_json([str(argument) for argument in arguments]):
             check_any(names_of([str(argument) for argument in arguments]), done.json)
         return done
 

@@ -231,6 +231,8 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
         case ev.MetricsReported():
             told = ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
             return f"the program reports {told}", Tone.PLAIN
+        case ev.Entered():
+            return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
         case ev.OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
         case ev.NoticeTooShort():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion, filters
-from broker.cli.jobs import kept_files, prune, resume
+from broker.cli.jobs import entering, kept_files, prune, resume
 from broker.cli.jobs.job_output import print_output
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
@@ -307,6 +307,7 @@ def extend(
 
 app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)
 app.command(epilog=resume.RETRY_EXAMPLES)(resume.retry)
+app.command(epilog=entering.ATTACH_EXAMPLES)(entering.attach)
 app.command(epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
 app.command(epilog=kept_files.GET_EXAMPLES)(kept_files.get)
 app.command(epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)

@@ -341,6 +341,14 @@ class NoticeReceived(Body):
     terminates_at: datetime | None = None
 
 
+class Entered(Body):
+    """``by`` ran ``program`` (its name, without arguments) beside the attempt's command."""
+
+    kind: Literal["entered"] = "entered"
+    by: str
+    program: str
+
+
 class StopRequested(Body):
     """The broker decided to stop the attempt, checkpoint first."""
 
@@ -417,6 +425,7 @@ EventBody = Annotated[
     | MetricsReported
     | NoticeTooShort
     | NoticeReceived
+    | Entered
     | StopRequested
     | AttemptEnded
     | RemovalDelayed

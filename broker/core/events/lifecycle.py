@@ -337,7 +337,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
         case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
             return attempt
-        case ev.OutputsSaved() | ev.OutputTrouble() | ev.CheckpointsMissing() | ev.MetricsReported():
+        case ev.OutputsSaved() | ev.OutputTrouble() | ev.CheckpointsMissing() | ev.MetricsReported() | ev.Entered():
             return attempt
         case ev.NoticeReceived():
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))

@@ -1,0 +1,46 @@
+"""`gpubroker exec` and `gpubroker jobs attach`: run a program, or a shell, beside a job's command."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import JobReference, examples
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples("gpubroker exec bert -- nvidia-smi", "gpubroker exec bert -- python -c 'print(1)'")
+ATTACH_EXAMPLES = examples("gpubroker jobs attach bert")
+
+Node = Annotated[int | None, typer.Option("--node", min=0, help="The node of a multi-node job; 0 is the first.")]
+
+
+def exec_(
+    context: typer.Context,
+    job: JobReference,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    node: Node = None,
+) -> None:
+    """Run a program beside the command of a running job: as its user, in its folder, with its variables and CPUs.
+
+    Works for jobs on this machine (engine local). The program ends with the job's attempt, and the job's history names
+    who ran it. Exits with the program's exit status.
+    """
+    _enter(context, job, command, node)
+
+
+def attach(context: typer.Context, job: JobReference, node: Node = None) -> None:
+    """Open your shell ($SHELL) beside the command of a running job. See `gpubroker exec`."""
+    _enter(context, job, [os.environ.get("SHELL", "/bin/sh")], node)
+
+
+def _enter(context: typer.Context, job: str, command: list[str], node: int | None) -> None:
+    from broker.app.jobs import jobs
+    from broker.app.jobs.entering import enter
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    status = enter(broker, jobs.find_single(broker, job), command, node=node, by=terminal.actor)
+    if status:
+        raise typer.Exit(status)

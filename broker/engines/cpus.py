@@ -1,0 +1,21 @@
+"""CPUs of processes that this one starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+@contextmanager
+def bound_to(cpus: Sequence[int]) -> Iterator[None]:
+    """Binds processes that this thread starts meanwhile, and their children, to these CPUs; none: as this thread."""
+    if not cpus or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
