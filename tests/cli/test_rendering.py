@@ -147,6 +147,7 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 
 ABOUT_ATTEMPTS = (
+    ev.Entered,
     ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, ev.Claimed, ev.Restored,
     ev.CommandStarted, ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived,
     ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,
@@ -165,7 +166,7 @@ def sample(body: type[ev.Body]) -> Any:
         "job": Job(name="j", run="x"), "user": "ann", "by": "ann", "max_duration_seconds": 60.0,
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
-        "metrics": {"tokens": 3e9},
+        "program": "nvidia-smi", "metrics": {"tokens": 3e9},
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
         "every": 15.0, "files": 3, "rate": Money.usd("2"), "trigger": HoldTrigger.ENDS,
         "first": 0, "count": 3,
