@@ -19,10 +19,11 @@ from broker.core.errors import BrokerError
 from broker.page import signing
 from broker.page.drawing import STATIC, drawn
 from broker.page.routes import PAGES
-from broker.page.visitors import Cookie, Visitor, gate, read_form
+from broker.page.visitors import Cookie, Visitor, gate
 from broker.server import problems
 from broker.server.application import MOST_BODY, Envelope, api
 from broker.server.callers import SignInNeeded
+from broker.server.forms import read_form
 from broker.server.problems import HttpProblem
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
@@ -47,7 +48,7 @@ _FILES, _API = "/static", ("/api/", "/healthz", "/metrics")
 def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport: Transport) -> ASGIApp:
     """The application of API, health, metrics and page. They share the count of wrong tokens."""
     wrong, more = WrongTokens(), _ONLY_TLS if transport.encrypted else {}
-    described = Envelope(api(broker, service, wrong))
+    described = Envelope(api(broker, service, wrong, transport))
     pages = Envelope(page(broker, health, Cookie(transport.encrypted), wrong), OF_PAGES | more)
     files = Envelope(_files(), OF_FILES | more)
 
@@ -63,6 +64,7 @@ def page(broker: Broker, health: Pulses, cookie: Cookie, wrong: WrongTokens) -> 
     """The page alone, without the `Envelope` that a caller puts around it."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
     app.state.health = health
+    app.state.wrong_codes = WrongTokens(most=10)  # by person, so that nobody tries all codes of programs
     form = Depends(read_form)
     app.add_api_route(signing.SIGN_IN, signing.asking, methods=["GET"])
     app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])

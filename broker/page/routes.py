@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import approvals, house, jobs, market, money
+from broker.page import approvals, device, house, jobs, market, money
 from broker.page.overview import overview
 
 
@@ -39,6 +39,8 @@ PAGES = (
     PageRoute("GET", "/budgets/{id}", Permission.SEE_BUDGETS, money.budget),
     PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
     PageRoute("GET", "/me", None, house.me),
+    PageRoute("GET", "/device", None, device.asking),
+    PageRoute("POST", "/device", None, device.deciding),
     PageRoute("GET", "/people", Permission.SEE_PEOPLE, house.people_and_tokens),
     PageRoute("GET", "/health", Permission.SEE_MARKET, house.health),
 )

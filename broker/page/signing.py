@@ -11,8 +11,9 @@ from broker.app.access import sessions
 from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
 from broker.page.drawing import drawn
-from broker.page.visitors import By, Cookie, Form, form_of, from_here
+from broker.page.visitors import By, Cookie, Form, from_here
 from broker.server.callers import SignInNeeded, TooManyWrongTokens, address_of, admitted
+from broker.server.forms import form_of
 from broker.server.wrong_tokens import WrongTokens
 
 SIGN_IN = "/sign-in"

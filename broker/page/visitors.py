@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -16,10 +16,9 @@ from broker.app.access import sessions
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import EntryPoint
-from broker.core.errors import InvalidInput, NotAllowed
+from broker.core.errors import NotAllowed
 from broker.server.callers import Caller, SignInNeeded, address_of, refused
-
-_MOST_FIELDS = 50
+from broker.server.forms import form_of
 
 
 class ForeignForm(NotAllowed):
@@ -55,22 +54,6 @@ class Cookie:
     @property
     def name(self) -> str:
         return "__Host-gpubroker" if self.secure else "gpubroker_session"
-
-
-async def read_form(request: Request) -> None:
-    """Parse the form's fields into ``request.state.form``; of repeated fields the last. Raises `InvalidInput`."""
-    try:
-        text = (await request.body()).decode()
-        found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
-    except ValueError as error:
-        raise InvalidInput("not a form", hint="open the page again, and send its form") from error
-    request.state.form = dict(found)
-
-
-def form_of(request: Request) -> dict[str, str]:
-    """The fields that `read_form` parsed."""
-    form: dict[str, str] = request.state.form
-    return form
 
 
 def from_here(request: Request) -> None:

@@ -15,7 +15,7 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
-from broker.server import problems
+from broker.server import device_flow, problems
 from broker.server.callers import gate
 from broker.server.problems import HttpProblem
 from broker.server.routes import OPENAPI, ROUTES
@@ -35,10 +35,10 @@ OF_THE_API = {
 
 def application(broker: Broker, service: ServiceAnswers, health: Pulses, transport: Transport) -> ASGIApp:
     """The API with health and metrics, without the page."""
-    return Envelope(api(broker, service, WrongTokens()))
+    return Envelope(api(broker, service, WrongTokens(), transport))
 
 
-def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
+def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: Transport) -> FastAPI:
     """The API with health and metrics, without the `Envelope` that a caller puts around it."""
     app = FastAPI(
         title="gpubroker",
@@ -66,6 +66,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens) -> FastAPI:
             responses={"4XX": problem, "5XX": problem},
             openapi_extra={"x-permission": route.permission},
         )
+    device_flow.install(app, broker, transport)
     for path in ("/healthz", "/metrics"):
         app.add_api_route(path, _of_service(service), methods=["GET"], name=path[1:], include_in_schema=False)
     return app

@@ -56,5 +56,16 @@ ROUTES = (
     ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )
 OPENAPI = f"{VERSION}/openapi.json"
-PUBLIC = frozenset({OPENAPI, "/healthz", "/metrics"})
-"""Paths without a person's token: the description of the API, and those with the service's own token."""
+DEVICE_AUTHORIZATION, TOKEN, REVOCATION = (f"{VERSION}/{name}" for name in ("device_authorization", "token", "revoke"))
+PUBLIC = frozenset(
+    {
+        ("GET", OPENAPI),
+        ("GET", "/healthz"),
+        ("GET", "/metrics"),
+        ("POST", DEVICE_AUTHORIZATION),
+        ("POST", TOKEN),
+        ("POST", REVOCATION),
+    }
+)
+"""Routes without a person's token: the description of the API, those with the service's own token, and those by which a
+program gets a token or gives one up."""

@@ -26,6 +26,10 @@ class Transport:
         """Whether clients use TLS, with this process or with a proxy in front of it."""
         return self.certificate is not None or self.plain
 
+    def own_url(self, host: str) -> str:
+        """The address of this server as a client wrote it. ``host``: the request's ``Host``, also behind a proxy."""
+        return f"{'https' if self.encrypted else 'http'}://{host}"
+
     def is_safe(self, host: str) -> bool:
         """Whether tokens sent to the address do not cross a network unencrypted, as far as the server can know."""
         return self.encrypted or is_loopback(host)

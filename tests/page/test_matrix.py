@@ -39,7 +39,7 @@ def test_no_page_lies_outside_of_the_table(seen_site: Site) -> None:
     served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
     open_to_all = {("GET", SIGN_IN), ("POST", SIGN_IN)}
     assert served == {(route.method, route.path) for route in PAGES} | open_to_all | {("POST", "/sign-out")}
-    assert [route.path for route in PAGES if route.permission is None] == ["/", "/me"]
+    assert [route.path for route in PAGES if route.permission is None] == ["/", "/me", "/device", "/device"]
 
 
 def test_the_menu_is_made_of_pages() -> None:

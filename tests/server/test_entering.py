@@ -17,6 +17,7 @@ from broker.core.access.permissions import TokenScope
 from broker.core.errors import StoreProblem
 from broker.core.values.clock import ManualClock
 from broker.server.application import Envelope, api
+from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from tests.actors import ROOT, with_clock
 from tests.server.world import Company, bearer
@@ -79,7 +80,7 @@ def test_a_role_that_was_taken_back_counts_no_more(world: Company) -> None:
 def test_an_expired_token_lets_nobody_in(world: Company, clock: ManualClock) -> None:
     broker = with_clock(world.broker, clock)
     token = tokens.create(broker, "mia", "", [TokenScope.READ], timedelta(hours=1), by=ROOT).text
-    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), WrongTokens())
+    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
     client = TestClient(Envelope(app))
     assert client.get(ME, headers=bearer(token)).status_code == 200
     clock.advance(timedelta(hours=1))

@@ -20,6 +20,7 @@ from broker.core.access.permissions import TokenScope
 from broker.core.actors import Actor, Role
 from broker.core.job.file import parse_job
 from broker.server.application import Envelope, api
+from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from broker.settings import Settings
 from cli import registries
@@ -124,7 +125,7 @@ def submitted(broker: Broker, name: str, user: str, team: str | None, most: str 
 def new_world(folder: Path) -> Company:
     broker = new_broker(folder)
     wrong = WrongTokens()
-    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), wrong)
+    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), wrong, Transport())
     return Company(
         broker,
         app,

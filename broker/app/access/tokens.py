@@ -10,11 +10,12 @@ from broker.app.access.people import known_person, only_administrators
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import ID_LENGTH, LONGEST, PREFIX, ApiToken, digest_of, id_of, new_text
 from broker.core.access.audit import AuditRecord
+from broker.core.access.people import Person
 from broker.core.access.permissions import Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import print_duration
-from broker.store.access.access import AccessReading
+from broker.store.access.access import AccessReading, AccessWriting
 
 _NOTED_EVERY = timedelta(minutes=10)  # how often the use of a token is recorded, so that not every read is a write
 _LONGEST_LABEL = 80
@@ -51,10 +52,6 @@ def create(
         raise InvalidInput(expected, where="--expires")
     if not label.isprintable() or len(label) > _LONGEST_LABEL:
         raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
-    text, now = new_text(), broker.clock.now()
-    id = id_of(text)
-    assert id is not None
-    token = ApiToken(id, person, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
         owner = known_person(tx, person)
@@ -62,9 +59,27 @@ def create(
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
         if owner.service and TokenScope.APPROVALS in scopes:
             raise InvalidInput(f"{person} is a service account and never approves", hint="leave out --scope approvals")
-        tx.add_token(token)
-        tx.log(AuditRecord(now, by.identity, by.origin, "tokens.create", token.id, after=_in_words(token)))
+        return issued(tx, owner, label, scopes, expires, by=by, now=broker.clock.now())
+
+
+def issued(
+    tx: AccessWriting, owner: Person, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor,
+    now: datetime,
+) -> NewToken:  # fmt: skip
+    """Store a new token of a person and its line in the audit log. The caller has checked that ``by`` may do it."""
+    text = new_text()
+    id = id_of(text)
+    assert id is not None
+    token = ApiToken(id, owner.name, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
+    tx.add_token(token)
+    tx.log(AuditRecord(now, by.identity, by.origin, "tokens.create", token.id, after=_in_words(token)))
     return NewToken(token, text)
+
+
+def owner_of_new(look: AccessReading, person: str) -> Person | None:
+    """The person for whom a token may be created without an administrator; None if unknown or disabled by now."""
+    found = look.person(person)
+    return found if found is not None and found.disabled_at is None else None
 
 
 def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
@@ -87,6 +102,22 @@ def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
         now = broker.clock.now()
         tx.log(AuditRecord(now, by.identity, by.origin, "tokens.revoke", id, before=_in_words(found), after="revoked"))
         return tx.revoke_token(found, by=by.identity, at=now)
+
+
+def give_up(broker: Broker, text: str, *, origin: str) -> None:
+    """Revoke a token whose text its holder has, without a further permission. Idempotent; a wrong text changes nothing,
+    and the caller does not learn it (RFC 7009)."""
+    id = id_of(text)
+    with broker.store.access.writing() as tx:
+        found = None if id is None else tx.token(id)
+        if found is None or not found.is_of(text) or found.revoked_at is not None:
+            return
+        now = broker.clock.now()
+        record = AuditRecord(
+            now, found.person, origin, "tokens.revoke", found.id, before=_in_words(found), after="revoked"
+        )
+        tx.log(record)
+        tx.revoke_token(found, by=found.person, at=now)
 
 
 def enter(broker: Broker, text: str) -> Entrant | None:

@@ -1,4 +1,4 @@
-"""`store.access`: people, API tokens, sessions and the audit log, in transactions of their own."""
+"""`store.access`: people, API tokens, sessions, logins of programs and the audit log, in transactions of their own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from sqlalchemy import Connection, func, select
 
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.device_logins import DeviceLogin
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.access.sessions import PageSession
 from broker.core.actors import Role
-from broker.store.access import requests, sessions
+from broker.store.access import device_logins, requests, sessions
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
@@ -58,6 +59,14 @@ class AccessReading:
     def session(self, digest: str) -> PageSession | None:
         """The page session with that hash; None if unknown."""
         return sessions.read(self._connection, digest)
+
+    def device_login(self, digest: str) -> DeviceLogin | None:
+        """The login with that hash of the program's code; None if unknown."""
+        return device_logins.of_program(self._connection, digest)
+
+    def device_login_of(self, user_code: str) -> DeviceLogin | None:
+        """The login with that code for people; None if unknown."""
+        return device_logins.of_person(self._connection, user_code)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -141,6 +150,22 @@ class AccessWriting(AccessReading):
     def end_sessions(self, person: str) -> int:
         """Delete all sessions of a person; returns their number."""
         return sessions.end_all(self._connection, person)
+
+    def begin_device_login(self, login: DeviceLogin, *, most: int) -> bool:
+        """Delete logins that are over, and store a new one; False if there are ``most`` already."""
+        device_logins.end_expired(self._connection, login.made_at)
+        if device_logins.count(self._connection) >= most:
+            return False
+        device_logins.keep(self._connection, login)
+        return True
+
+    def keep_device_login(self, login: DeviceLogin) -> None:
+        """Store a changed login."""
+        device_logins.keep(self._connection, login)
+
+    def end_device_login(self, digest: str) -> None:
+        """Delete the login."""
+        device_logins.end(self._connection, digest)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""

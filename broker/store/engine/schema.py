@@ -33,6 +33,7 @@ REVISIONS = (
     "0021",
     "0022",
     "0023",
+    "0024",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

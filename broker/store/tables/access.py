@@ -1,4 +1,4 @@
-"""The tables of people, tokens, sessions of the page, repeated requests, and the audit log."""
+"""The tables of people, tokens, sessions of the page, logins of programs, repeated requests, and the audit log."""
 
 from __future__ import annotations
 
@@ -70,6 +70,24 @@ class PageSessionRow(Row, table=True):
     ends_at: int = Field(sa_type=BigInteger)
 
 
+class DeviceLoginRow(Row, table=True):
+    """A login of a program, without its own code. ``granted``: None until somebody decides; ``scopes`` as JSON."""
+
+    __tablename__: ClassVar[str] = "device_login"
+    __table_args__ = (Index("device_login_user_code", "user_code", unique=True),)
+
+    digest: str = Field(primary_key=True)
+    user_code: str
+    client: str
+    address: str
+    scopes: str
+    made_at: int = Field(sa_type=BigInteger)
+    ends_at: int = Field(sa_type=BigInteger)
+    asked_at: int | None = Field(sa_type=BigInteger)
+    person: str
+    granted: bool | None
+
+
 class AuditRow(Row, table=True):
     """One line of the audit log. Append-only."""
 
@@ -96,4 +114,5 @@ PERSON = table_of(PersonRow)
 API_TOKEN = table_of(ApiTokenRow)
 API_REQUEST = table_of(ApiRequestRow)
 PAGE_SESSION = table_of(PageSessionRow)
+DEVICE_LOGIN = table_of(DeviceLoginRow)
 AUDIT = table_of(AuditRow)

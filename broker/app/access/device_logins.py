@@ -1,0 +1,124 @@
+"""Use cases: a program logs in by a code that a signed-in person enters at the page (RFC 8628)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+
+from broker.app.access.tokens import NewToken, issued, owner_of_new
+from broker.app.wiring import Broker
+from broker.core.access.api_tokens import digest_of
+from broker.core.access.audit import AuditRecord
+from broker.core.access.device_logins import (
+    INTERVAL,
+    VALID,
+    DeviceLogin,
+    new_device_code,
+    new_user_code,
+    typed,
+)
+from broker.core.access.permissions import Access, TokenScope
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput, Throttled
+
+TOKEN_LIFETIME = timedelta(days=30)
+"""The lifetime of a token that a login creates (wall clock)."""
+_MOST = 1_000  # logins that are open at once; each ends after ten minutes
+_LONGEST_CLIENT = 60
+_SLACK = timedelta(seconds=1)  # for a program whose clock or network is not exact
+
+
+class DeviceAnswer(StrEnum):
+    """Why a program gets no token: the codes of RFC 8628, section 3.5, and of RFC 6749."""
+
+    PENDING = "authorization_pending"
+    SLOW_DOWN = "slow_down"
+    DENIED = "access_denied"
+    EXPIRED = "expired_token"
+    UNKNOWN = "invalid_grant"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceCodes:
+    """The codes of a new login: ``device_code`` is the program's secret, ``user_code`` is shown to the person."""
+
+    device_code: str
+    user_code: str
+
+
+def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address: str) -> DeviceCodes:
+    """A new login. ``client``: the name of the program's machine, for the person who decides. Nothing is granted yet.
+
+    Raises `InvalidInput` for a name that is not one short line or without scopes, and `Throttled` while too many logins
+    are open.
+    """
+    if not client.isprintable() or not 0 < len(client) <= _LONGEST_CLIENT:
+        raise InvalidInput(f"expected one line of 1 to {_LONGEST_CLIENT} characters", where="client_name")
+    if not scopes:
+        raise InvalidInput("a login needs a scope", hint=f"known: {', '.join(TokenScope)}", where="scope")
+    codes, now = DeviceCodes(new_device_code(), new_user_code()), broker.clock.now()
+    ends = now + VALID * broker.clock.scale
+    login = DeviceLogin(digest_of(codes.device_code), codes.user_code, client, address, scopes, now, ends)
+    with broker.store.access.writing() as tx:
+        if tx.device_login_of(codes.user_code) is not None or not tx.begin_device_login(login, most=_MOST):
+            raise Throttled("too many logins are open", after=60.0, hint="wait a minute, and begin again")
+    return codes
+
+
+def pending(broker: Broker, user_code: str) -> DeviceLogin | None:
+    """The login whose code a person typed, if it waits for a decision; None otherwise."""
+    with broker.store.access.reading() as look:
+        login = look.device_login_of(typed(user_code))
+    return login if login is not None and _undecided(login, broker) else None
+
+
+def offered(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
+    """The scopes that the login would get from this person: never more than the person's own session has."""
+    wanted = login.scopes & access.scopes
+    return wanted - {TokenScope.APPROVALS} if access.person.service else wanted
+
+
+def decide(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:
+    """Grant or refuse a login as the person signed in. Raises `InvalidInput` if no login with that code waits, or if
+    nothing would be granted."""
+    with broker.store.access.writing() as tx:
+        login = tx.device_login_of(typed(user_code))
+        if login is None or not _undecided(login, broker):
+            raise InvalidInput("no login with this code waits", hint="begin again: `gpubroker login`")
+        scopes = offered(login, access)
+        if grant and not scopes:
+            raise InvalidInput("this session has none of the requested scopes", hint="sign in with more scopes")
+        decided = replace(login, person=by.identity, granted=grant, scopes=scopes if grant else login.scopes)
+        tx.keep_device_login(decided)
+        said = f"{login.client} at {login.address}: {'granted' if grant else 'refused'}"
+        tx.log(AuditRecord(broker.clock.now(), by.identity, origin, "logins.decide", by.identity, after=said))
+    return decided
+
+
+def collect(broker: Broker, device_code: str) -> NewToken | DeviceAnswer:
+    """The token of a granted login, once; otherwise the reason. The program asks again while it is `PENDING`, and more
+    slowly after `SLOW_DOWN`."""
+    digest, now = digest_of(device_code), broker.clock.now()
+    with broker.store.access.writing() as tx:
+        login = tx.device_login(digest)
+        if login is None:
+            return DeviceAnswer.UNKNOWN
+        if login.over(now):
+            tx.end_device_login(digest)
+            return DeviceAnswer.EXPIRED
+        if login.granted is None:
+            early = login.asked_at is not None and now - login.asked_at < (INTERVAL - _SLACK) * broker.clock.scale
+            tx.keep_device_login(replace(login, asked_at=now))
+            return DeviceAnswer.SLOW_DOWN if early else DeviceAnswer.PENDING
+        tx.end_device_login(digest)
+        owner = owner_of_new(tx, login.person) if login.granted else None
+        if owner is None:
+            return DeviceAnswer.DENIED
+        lifetime = TOKEN_LIFETIME * broker.clock.scale
+        by = Actor(owner.name)
+        return issued(tx, owner, login.client, login.scopes, lifetime, by=by, now=now)
+
+
+def _undecided(login: DeviceLogin, broker: Broker) -> bool:
+    return login.granted is None and not login.over(broker.clock.now())

@@ -1,0 +1,118 @@
+"""The login of programs as their specifications say: device authorization (RFC 8628) with this server as authorization
+server, and revocation (RFC 7009). These routes need no token; bodies are forms, errors those of RFC 6749."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from broker.app.access import device_logins, tokens
+from broker.app.access.device_logins import TOKEN_LIFETIME, DeviceAnswer
+from broker.app.wiring import Broker
+from broker.core.access.device_logins import INTERVAL, VALID
+from broker.core.access.permissions import TokenScope
+from broker.core.actors import EntryPoint
+from broker.core.errors import InvalidInput, Throttled
+from broker.server.callers import address_of
+from broker.server.forms import form_of, read_form
+from broker.server.routes import DEVICE_AUTHORIZATION, REVOCATION, TOKEN
+from broker.server.transport import Transport
+
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+CLIENT = "gpubroker"
+"""The client id of the command line. It is public: what it may do is what a person grants it."""
+PAGE = "/device"
+"""The page where a person enters the code."""
+
+
+def install(app: FastAPI, broker: Broker, transport: Transport) -> None:
+    """Add the routes."""
+    for path, endpoint in (
+        (DEVICE_AUTHORIZATION, _authorization(broker, transport)),
+        (TOKEN, _token(broker)),
+        (REVOCATION, _revocation(broker)),
+    ):
+        app.add_api_route(
+            path, endpoint, methods=["POST"], dependencies=[Depends(read_form)], include_in_schema=False, name=path
+        )
+
+
+def _authorization(broker: Broker, transport: Transport) -> Callable[[Request], Response]:
+    def authorization(request: Request) -> Response:
+        """A new login: the program's code, and the code for a person."""
+        form = form_of(request)
+        if form.get("client_id") != CLIENT:
+            return _error("invalid_client", f"expected client_id={CLIENT}")
+        wanted = form.get("scope", "").split() or [TokenScope.READ.value]
+        unknown = [name for name in wanted if name not in set(TokenScope)]
+        if unknown:
+            return _error("invalid_scope", f"unknown scope {unknown[0]!r}; known: {', '.join(TokenScope)}")
+        scopes = frozenset(TokenScope(name) for name in wanted)
+        try:
+            begun = device_logins.begin(broker, form.get("client_name", ""), scopes, address=address_of(request))
+        except InvalidInput as error:
+            return _error("invalid_request", error.message)
+        except Throttled as error:
+            answer = _error("temporarily_unavailable", error.message, HTTPStatus.TOO_MANY_REQUESTS)
+            answer.headers["Retry-After"] = str(round(error.after or 60))
+            return answer
+        page = transport.own_url(request.headers.get("host", "")) + PAGE
+        return _answer(
+            {
+                "device_code": begun.device_code,
+                "user_code": begun.user_code,
+                "verification_uri": page,
+                "verification_uri_complete": f"{page}?user_code={quote(begun.user_code)}",
+                "expires_in": round(VALID.total_seconds()),
+                "interval": round(INTERVAL.total_seconds()),
+            }
+        )
+
+    return authorization
+
+
+def _token(broker: Broker) -> Callable[[Request], Response]:
+    def token(request: Request) -> Response:
+        """The token of a granted login, once."""
+        form = form_of(request)
+        if form.get("grant_type") != GRANT:
+            return _error("unsupported_grant_type", f"expected grant_type={GRANT}")
+        if form.get("client_id") != CLIENT or not form.get("device_code"):
+            return _error("invalid_request", "expected client_id and device_code")
+        found = device_logins.collect(broker, form["device_code"])
+        if isinstance(found, DeviceAnswer):
+            return _error(found.value, "")
+        return _answer(
+            {
+                "access_token": found.text,
+                "token_type": "Bearer",
+                "expires_in": round(TOKEN_LIFETIME.total_seconds()),
+                "scope": " ".join(sorted(found.token.scopes)),
+            }
+        )
+
+    return token
+
+
+def _revocation(broker: Broker) -> Callable[[Request], Response]:
+    def revocation(request: Request) -> Response:
+        """Revoke the given token. The answer is the same for a wrong one."""
+        origin = f"{EntryPoint.API} {address_of(request)}"
+        tokens.give_up(broker, form_of(request).get("token", ""), origin=origin)
+        return _answer({})
+
+    return revocation
+
+
+def _answer(document: dict[str, Any], status: int = 200) -> Response:
+    return JSONResponse(document, status)
+
+
+def _error(code: str, description: str, status: int = HTTPStatus.BAD_REQUEST) -> Response:
+    told = {"error": code} | ({"error_description": description} if description else {})
+    return _answer(told, status)
