@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from broker.agent.environment import Scratch
+from broker.agent.signatures import KEY_VARIABLE
 from broker.agent.store import ObjectFolder, StoreTrouble, make_private, split_folder
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt
 
@@ -60,6 +61,7 @@ def main(given: list[str] | None = None) -> int:
         arguments.hold,
         arguments.workdir,
         lambda name: ObjectFolder.open(f"{runs}/{name}"),
+        os.environ.pop(KEY_VARIABLE, None),
     ).run()
 
 

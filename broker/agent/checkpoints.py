@@ -31,6 +31,7 @@ from broker.agent.formats import VERSION, BadDocument
 from broker.agent.store import ObjectFolder, to_bytes
 
 FOLDER = "checkpoints"
+_LARGEST_MANIFEST = 256 << 20  # bytes: about a million files
 LEAST_KEPT = 2  # a newest one may turn out to be useless
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
 _HIGHEST = 10**12 - 1  # what an id has room for; a longer number is a hash or a time, and no step
@@ -134,7 +135,7 @@ class Manifest:
                 nodes=int(values["nodes"]),
                 files=tuple(SavedFile.from_json(file) for file in values["files"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise BadDocument(f"its manifest cannot be read: {error!r}") from error
 
 
@@ -149,7 +150,7 @@ def manifest_path(checkpoint: str) -> str:
 
 def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
     """Raises Torn if the manifest is missing or malformed, and StoreTrouble."""
-    data = store.read(manifest_path(checkpoint))
+    data = store.read(manifest_path(checkpoint), most=_LARGEST_MANIFEST)
     if data is None:
         raise Torn("it was never finished: it has no manifest")
     try:

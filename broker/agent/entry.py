@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from broker.agent import claims
+from broker.agent import claims, signatures
 from broker.agent.formats import ATTEMPTS, Claim, Lease, Spec, attempt_path
 from broker.agent.store import ObjectFolder, StoreTrouble
 
@@ -20,24 +20,28 @@ class NewerAttempt(Exception):
     """A newer attempt of the job exists: write nothing more."""
 
 
-def read_spec(store: ObjectFolder, attempt: int) -> Spec:
-    """Raises StoreTrouble, also for a missing or unreadable spec: it may still be written."""
+def read_spec(store: ObjectFolder, attempt: int, key: str | None = None) -> Spec:
+    """``key``: what the broker signs this attempt's documents with; None: they are not signed. Raises StoreTrouble,
+    also for a spec that is missing, unreadable, or not signed: it may still be written."""
     try:
         document = store.read_json(attempt_path(attempt, "spec.json"))
         if document is None:
             raise StoreTrouble("there is no spec.json in the run folder")
+        signatures.check("spec.json", document, key)
         return Spec.from_json(document)
     except ValueError as error:
         raise StoreTrouble(str(error)) from error
 
 
-def read_lease(store: ObjectFolder, attempt: int) -> Lease:
-    """Raises StoreTrouble, also for a missing or unreadable lease: without a lease the attempt must not begin."""
+def read_lease(store: ObjectFolder, attempt: int, key: str | None = None) -> Lease:
+    """``key``: as for `read_spec`. Raises StoreTrouble, also for a lease that is missing, unreadable, or not signed:
+    without a lease the attempt must not begin."""
     try:
         found = store.read_dated(attempt_path(attempt, "lease.json"))
         if found is None:
             raise StoreTrouble("there is no lease.json in the run folder")
         document, stored_at = found
+        signatures.check("lease.json", document, key)
         return replace(Lease.from_json(document), stored_at=stored_at)
     except ValueError as error:
         raise StoreTrouble(f"the lease cannot be read: {error}") from error

@@ -224,7 +224,7 @@ class Spec:
                 intervals=Intervals.from_json(values.get("intervals") or {}),
                 clock=NodeClock.from_json(values.get("clock")),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadDocument(f"spec.json: {error!r}") from error
 
 
@@ -292,7 +292,7 @@ class Lease:
             )
             alone = None if limit is None else float(limit)
             return cls(stop=values.get("stop"), max_unattended=alone, idle=idle, **times)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadDocument(f"lease.json: {error!r}") from error
 
     def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
@@ -332,7 +332,7 @@ class Claim:
         try:
             texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
             return cls(rank=int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), **texts)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadDocument(f"claim: {error!r}") from error
 
 
@@ -363,5 +363,5 @@ class Exit:
                 step=values.get("step"),
                 checkpoint=values.get("checkpoint"),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadDocument(f"exit: {error!r}") from error

@@ -34,8 +34,9 @@ _TOO_LARGE = 1e300  # NaN and infinity are not below it
 
 
 class NodeMailbox:
-    """``lease``: read before anything starts; a torn or missing later one does not replace it. ``tell_fenced`` is
-    called once, when a newer attempt exists; ``tell_peer_ended`` gets the ends of other ranks.
+    """``lease``: read before anything starts; a later one that is torn, missing or not signed with ``key`` does not
+    replace it. ``tell_fenced`` is called once, when a newer attempt exists; ``tell_peer_ended`` gets the ends of other
+    ranks.
     """
 
     def __init__(
@@ -51,11 +52,12 @@ class NodeMailbox:
         alive: Path,
         tell_fenced: Callable[[], None],
         tell_peer_ended: Callable[[int, Exit], None],
+        key: str | None = None,
     ) -> None:
         self._store, self._spec, self._rank, self._clock, self._journal = store, spec, rank, clock, journal
         self._output = OutputUploader(store, spec.attempt, rank, output)
         self._progress, self._alive = progress, alive
-        self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
+        self._tell_fenced, self._tell_peer_ended, self._key = tell_fenced, tell_peer_ended, key
         self._held = HeldLease(lease, clock)
         self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -215,7 +217,7 @@ class NodeMailbox:
     def _read(self, asked: list[threading.Event]) -> bool:
         """True if a newer attempt exists."""
         try:
-            self._held.read(read_lease(self._store, self._spec.attempt))
+            self._held.read(read_lease(self._store, self._spec.attempt, self._key))
         except StoreTrouble as error:
             log.warning("the last lease holds: %s", error)
         _answer(asked)

@@ -20,6 +20,8 @@ import obstore
 from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
+from broker.agent.bucket_region import bucket_region
+
 _Result = TypeVar("_Result")
 # Time limits, so that a hanging request does not keep the agent from its own deadlines.
 _CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s"}
@@ -30,6 +32,7 @@ _PIECE = 16 << 20
 _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
+_LARGEST_DOCUMENT = 256 << 20  # bytes of a JSON document; a larger one is not ours
 ROOM = 64 << 20  # bytes of one upload in memory if nobody else needs it: all parts together
 # Any client option makes obstore ignore these variables.
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
@@ -65,7 +68,8 @@ class ObjectFolder:
     @classmethod
     def open(cls, url: str) -> ObjectFolder:
         """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is created, readable by its owner
-        only. Raises StoreTrouble for other URLs and if the folder cannot be created."""
+        only. The region of an S3 bucket is found out. Raises StoreTrouble for other URLs and if the folder cannot be
+        created."""
         parts = urlsplit(url)
         try:
             if parts.scheme == "file":
@@ -74,6 +78,9 @@ class ObjectFolder:
                 return cls(LocalStore(folder))
             plain = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _PLAIN_HTTP)
             client: Any = {**_CLIENT, "allow_http": plain}
+            region = bucket_region(url)
+            if region is not None:
+                return cls(from_url(url, client_options=client, retry_config=_RETRY, region=region))
             return cls(from_url(url, client_options=client, retry_config=_RETRY))
         except (exceptions.BaseError, OSError, ValueError) as error:
             raise StoreTrouble(
@@ -86,6 +93,10 @@ class ObjectFolder:
         found = self._dated(path, most)
         return None if found is None else found[0]
 
+    def read_at(self, path: str, most: int) -> tuple[bytes, datetime] | None:
+        """As `read`, with the write time by the store's clock (UTC)."""
+        return self._dated(path, most)
+
     def read_json(self, path: str) -> Mapping[str, Any] | None:
         """The document, or None. Raises ValueError if it is not a JSON object: torn, or foreign."""
         found = self.read_dated(path)
@@ -93,10 +104,13 @@ class ObjectFolder:
 
     def read_dated(self, path: str) -> tuple[Mapping[str, Any], datetime] | None:
         """As `read_json`, with the write time by the store's clock (UTC)."""
-        found = self._dated(path)
+        found = self._dated(path, _LARGEST_DOCUMENT)
         if found is None:
             return None
-        document = json.loads(found[0])  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        try:
+            document = json.loads(found[0])  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        except RecursionError:
+            raise ValueError(f"{path} is nested too deep") from None
         if not isinstance(document, dict):
             raise ValueError(f"{path} is not a JSON object")
         return document, found[1]

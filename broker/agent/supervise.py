@@ -61,7 +61,7 @@ INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 class Attempt:
     """``keep_open``: file descriptors that the guards hold while any process of the job is alive. ``workdir``: the
     job's working folder on this machine, if it differs from the spec. ``beside``: opens a folder beside the job's by
-    its name; may raise StoreTrouble."""
+    its name; may raise StoreTrouble. ``key``: what spec and lease are signed with (`broker.agent.signatures`)."""
 
     def __init__(
         self,
@@ -73,8 +73,9 @@ class Attempt:
         keep_open: Sequence[int] = (),
         workdir: str | None = None,
         beside: Callable[[str], ObjectFolder] | None = None,
+        key: str | None = None,
     ) -> None:
-        self._beside = beside
+        self._beside, self._key = beside, key
         self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
         self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
         self._umask = os.umask(0o077)  # ours are private; the command gets its own back
@@ -90,13 +91,17 @@ class Attempt:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._scratch.make()
         try:
-            self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._inbox.something_came)
+            self._spec = patiently(
+                lambda: read_spec(self._store, self._number, self._key), 600.0, self._inbox.something_came
+            )
             self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
             self._clock = self._spec.clock
             self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)
             lease = patiently(
-                lambda: read_lease(self._store, self._number), self._spec.intervals.patience, self._inbox.something_came
+                lambda: read_lease(self._store, self._number, self._key),
+                self._spec.intervals.patience,
+                self._inbox.something_came,
             )
             holder = patiently(
                 lambda: claim(self._store, self._number, self._own),
@@ -175,6 +180,7 @@ class Attempt:
             scratch.alive,
             lambda: self._inbox.put(Fenced()),
             lambda rank, ending: self._inbox.put(PeerEnded(rank, ending)),
+            self._key,
         )
         scanner = Scanner(
             scratch.checkpoints,

@@ -1,4 +1,5 @@
-"""The identity of a store: machines are tagged with it, so that no store terminates machines of another."""
+"""The identity of a store: machines are tagged with it, so that no store terminates machines of another; and the key
+with which it signs its orders to nodes."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from broker.store import Store
 
 _DIGITS = 6  # random bytes: enough to tell the stores of one cloud account apart
+_SIGNING_BYTES = 32
 
 
 def store_id(store: Store) -> str:
@@ -18,6 +20,15 @@ def store_id(store: Store) -> str:
     that was moved, gets a new id."""
     key = f"store_id:{_place(store.where)}"
     return store.setting(key) or store.keep_setting(key, secrets.token_hex(_DIGITS))
+
+
+def signing_key(store: Store) -> str:
+    """The key from which those of attempts are derived (`broker.runfolder.signing`), made at first use.
+
+    It is in the database because every broker of the store must be able to renew every lease. Whoever may read the
+    database and write the run folders can give orders to nodes; neither alone suffices.
+    """
+    return store.setting("signing_key") or store.keep_setting("signing_key", secrets.token_hex(_SIGNING_BYTES))
 
 
 def _place(where: str) -> str:

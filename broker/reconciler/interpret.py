@@ -21,8 +21,9 @@ class Patience:
     """Limits of silence, in broker time. ``start``: until the agent's first report, once a machine starts or is up;
     ``heartbeat``: between heartbeats. Time in an engine's queue does not count.
 
-    ``billed``: from the begin of the bill until the agent's first report, by the stored time. It is the limit for
-    brokers that restart often or look rarely: no process sees a long `Silence` then.
+    ``billed``: from the begin of the bill until the agent's first report, by the stored time; and since the last
+    heartbeat of a machine that costs money, by the object store's time. It is the limit for brokers that restart often
+    or look rarely: no process sees a long `Silence` then.
     """
 
     start: timedelta = timedelta(minutes=15)
@@ -152,6 +153,10 @@ def _ended(
         case _ if not claimed and (silent > patience.start or _billed_for(attempt, now) > patience.billed):
             evidence = f"no agent after {max(silent, _billed_for(attempt, now)).total_seconds():.0f} s"
             return end(attempt.stop_requested or Cause.LAUNCH_FAILED, evidence)
+        # A machine here may have been suspended together with the broker; but it costs nothing.
+        case _ if claimed and node.silent > patience.billed and attempt.placement.offer.price:
+            evidence = f"no heartbeat for {node.silent.total_seconds():.0f} s by the object store's clock"
+            return end(attempt.stop_requested or Cause.MACHINE_LOST, evidence)
         case _:
             return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause
@@ -33,7 +33,8 @@ class NodeState:
     """The content of an attempt's run folder: new journal entries, the heartbeat, the exit record.
 
     ``heartbeat_at`` uses the node's clock, which may be wrong: only its change counts as a sign of life.
-    ``unreachable``: the object store did not answer, so a missing heartbeat means nothing.
+    ``unreachable``: the object store did not answer, so a missing heartbeat means nothing. ``silent``: how long ago the
+    last heartbeat was by the object store's clock alone, in broker time; zero for one of the last minutes.
     """
 
     journal: tuple[Dated, ...] = ()
@@ -43,3 +44,4 @@ class NodeState:
     total: int | None = None
     phase: str = ""
     exit: ExitRecord | None = None
+    silent: timedelta = timedelta(0)

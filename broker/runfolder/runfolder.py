@@ -8,7 +8,7 @@ not answer, and `Malformed` for an invalid document.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from broker.agent import checkpoints
+from broker.agent import checkpoints, signatures
+from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
 from broker.agent.checkpoints import Manifest, SavedFile, Torn
 from broker.agent.clock import NodeClock, from_text
 from broker.agent.formats import (
@@ -48,16 +49,21 @@ from broker.ledger.holds import STOP_GRACE
 from broker.runfolder import untrusted
 from broker.runfolder.mailbox import LeaseGrant as Granted
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
+from broker.runfolder.signing import AttemptKeys
+
+_STALE = timedelta(minutes=10)  # the age of a heartbeat from which the store is asked for its time
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The agent's last sign of life (UTC). ``phase``: a word for people. ``step`` of ``total``: None if unknown."""
+    """The agent's last sign of life (UTC). ``phase``: a word for people. ``step`` of ``total``: None if unknown.
+    ``silent``: how long the store has had it (wall time), see `NodeState.silent`."""
 
     at: datetime
     phase: str
     step: int | None
     total: int | None
+    silent: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +104,30 @@ class RunFolder:
         """The URL of an attempt's folder: the agent's ``--folder``."""
         return f"{self.url}/{attempt_path(attempt, '').rstrip('/')}"
 
-    def write_spec(self, spec: Spec) -> None:
-        """Write the spec: before the lease and the launch. A repeated call must not change its meaning."""
-        with self._reaching():
-            self._store.write_json(attempt_path(spec.attempt, "spec.json"), spec.to_json())
+    def write_spec(self, spec: Spec, key: str | None = None) -> None:
+        """Write the spec: before the lease and the launch. A repeated call must not change its meaning. ``key``: the
+        attempt's, to sign it with."""
+        self._write_signed(spec.attempt, "spec.json", spec.to_json(), key)
 
-    def write_lease(self, attempt: int, lease: Lease) -> None:
-        """Replace the lease: the paid time, and whether to stop."""
-        with self._reaching():
-            self._store.write_json(attempt_path(attempt, "lease.json"), lease.to_json())
+    def write_lease(self, attempt: int, lease: Lease, key: str | None = None) -> None:
+        """Replace the lease: the paid time, and whether to stop. ``key``: as for `write_spec`."""
+        self._write_signed(attempt, "lease.json", lease.to_json(), key)
 
-    def read_lease(self, attempt: int) -> Lease | None:
-        """The current lease; None if there is none yet."""
+    def _write_signed(self, attempt: int, name: str, document: dict[str, Any], key: str | None) -> None:
+        with self._reaching():
+            signed = document if key is None else signatures.sign(name, document, key)
+            self._store.write_json(attempt_path(attempt, name), signed)
+
+    def read_lease(self, attempt: int, key: str | None = None) -> Lease | None:
+        """The current lease; None if there is none, or none that is readable and, given a key, signed with it: a node
+        may have written over it."""
         with self._reaching():
             lease = self._read(attempt, "lease.json")
         try:
+            signatures.check("lease.json", lease or {}, key)
             return None if lease is None else Lease.from_json(lease)
-        except BadDocument as error:
-            raise Malformed(str(error), where=self.attempt_url(attempt)) from error
+        except BadDocument:
+            return None
 
     def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
         """What the agents wrote. ``seen``: the number of journal entries already read."""
@@ -131,9 +143,20 @@ class RunFolder:
         with self._reaching():
             ending = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
-            heartbeat = self._read(attempt, "heartbeat.json")
+            heartbeat = self._heartbeat(attempt)
         entries = untrusted.journal(journal, seen)
-        return AttemptFolder((), _heartbeat(heartbeat), entries, untrusted.exit_record(ending))
+        return AttemptFolder((), heartbeat, entries, untrusted.exit_record(ending))
+
+    def _heartbeat(self, attempt: int) -> Heartbeat | None:
+        """An old one is dated by the store: clocks of nodes and of this machine may be wrong."""
+        found = self._store.read_at(attempt_path(attempt, "heartbeat.json"), most=untrusted.MAX_DOCUMENT)
+        heart = None if found is None else _heartbeat(untrusted.document(found[0]))
+        if found is None or heart is None or datetime.now(UTC) - found[1] < _STALE:
+            return heart
+        probe = attempt_path(attempt, "broker-clock.json")
+        self._store.write_json(probe, {})
+        now = self._store.written_at(probe) or found[1]
+        return replace(heart, silent=max(now - found[1], timedelta(0)))
 
     def exits(self, attempt: int) -> dict[int, ExitRecord]:
         """The exit records of the ranks that have ended, by rank."""
@@ -184,7 +207,7 @@ class RunFolder:
     def log_piece(self, attempt: int, rank: int, number: int) -> bytes:
         """The current content of a piece; empty if it is no longer kept."""
         with self._reaching():
-            return self._store.read(piece_path(attempt, rank, number)) or b""
+            return self._store.read(piece_path(attempt, rank, number), most=2 * PIECE) or b""
 
     def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
         """The uploaded results of an attempt, by rank and path, without invalid indexes and without entries whose path
@@ -222,7 +245,7 @@ class RunFolder:
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))
             texts = [
-                self._store.read(attempt_path(attempt, name)) or b""
+                self._store.read(attempt_path(attempt, name), most=untrusted.MAX_DOCUMENT) or b""
                 for name in names
                 if name == "metrics.jsonl" or (name.startswith("metrics-") and name.endswith(".jsonl"))
             ]
@@ -230,9 +253,9 @@ class RunFolder:
             try:
                 sample = json.loads(line)
                 busy = [one["utilisation"] for one in sample["gpus"] if one.get("utilisation") is not None]
-                if busy:
+                if busy and 0 <= max(busy) <= 100:
                     found.append(Usage(from_text(sample["at"]), float(max(busy))))
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
         return sorted(found, key=lambda one: one.at)
 
@@ -275,11 +298,15 @@ _MOST_FOLDERS = 20_000
 
 
 class RunFolders:
-    """Every job's run folder below one URL. ``intervals``: the agents' intervals; default: by the clock's speed."""
+    """Every job's run folder below one URL. ``intervals``: the agents' intervals; default: by the clock's speed.
+    ``keys``: what specs and leases are signed with; None: they are not."""
 
-    def __init__(self, runs_url: str, clock: Clock, intervals: Intervals | None = None) -> None:
+    def __init__(
+        self, runs_url: str, clock: Clock, intervals: Intervals | None = None, keys: AttemptKeys | None = None
+    ) -> None:
         self._runs_url = runs_url
         self._clock = clock
+        self._keys = keys
         self._intervals = intervals or (Intervals() if clock.scale == 1 else _BRISK)
         self.of = lru_cache(maxsize=_MOST_FOLDERS)(self._of)
 
@@ -293,7 +320,7 @@ class RunFolders:
     def prepare(self, view: JobView, attempt: AttemptView, lease: Granted) -> None:
         """Writes the lease first, so that an agent that finds the spec also finds its lease."""
         self.write_lease(view, attempt, lease)
-        self.of(view.id).write_spec(self.spec(view, attempt))
+        self.of(view.id).write_spec(self.spec(view, attempt), self._key(attempt))
 
     def write_lease(self, view: JobView, attempt: AttemptView, lease: Granted) -> None:
         now = self._clock.now()
@@ -306,11 +333,21 @@ class RunFolders:
             renewed_at=now,
             idle=tuple(LeaseIdleLimit(one.below, one.stretch.total_seconds(), one.told) for one in lease.idle),
         )
-        self.of(view.id).write_lease(attempt.number, granted)
+        self.of(view.id).write_lease(attempt.number, granted, self._key(attempt))
+
+    def variables(self, attempt: AttemptView) -> Mapping[str, str]:
+        """The variables that the attempt's launch passes to its agents without writing them anywhere: its key, and the
+        region of the run folders' bucket."""
+        region = bucket_region(self._runs_url)
+        own = {} if self._keys is None else self._keys.variables(attempt.key)
+        return {**own, REGION_VARIABLE: region} if region else own
+
+    def _key(self, attempt: AttemptView) -> str | None:
+        return self._keys.of(attempt.key) if self._keys is not None else None
 
     def lease(self, view: JobView, attempt: AttemptView) -> Granted | None:
-        found = self.of(view.id).read_lease(attempt.number)
-        if found is None:
+        found = self.of(view.id).read_lease(attempt.number, self._key(attempt))
+        if found is None or (found.stop is not None and found.stop not in [cause.value for cause in Cause]):
             return None
         alone = None if found.max_unattended is None else timedelta(seconds=found.max_unattended)
         idle = tuple(policy.IdleLimit(one.below, timedelta(seconds=one.seconds), one.told) for one in found.idle)
@@ -326,6 +363,7 @@ class RunFolders:
             total=heart.total if heart else None,
             phase=heart.phase if heart else "",
             exit=found.exit,
+            silent=heart.silent * self._clock.scale if heart else timedelta(0),
         )
 
     def usage(self, view: JobView, attempt: AttemptView) -> list[Usage]:

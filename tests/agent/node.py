@@ -53,11 +53,14 @@ class Node:
         self.job = folder / "runs" / "j"
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def spec(self, command: str, attempt: int = 1, lease: Lease | None = None, **given: Any) -> None:
+    def spec(
+        self, command: str, attempt: int = 1, lease: Lease | None = None, key: str | None = None, **given: Any
+    ) -> None:
+        """``key``: what lease and spec are signed with."""
         intervals = replace(QUICK, **given.pop("intervals", {}))
-        self.runs.write_lease(attempt, lease or Lease())
+        self.runs.write_lease(attempt, lease or Lease(), key)
         spec = Spec("j", attempt, f"j-{attempt}", command, **{"grace": 2.0, "intervals": intervals, **given})
-        self.runs.write_spec(spec)
+        self.runs.write_spec(spec, key)
 
     def start(
         self,

@@ -1,8 +1,10 @@
 """A broker among faults: `make chaos`, or python -m tests.chaos [--minutes 15] [--seed 1] [--jobs 200] [--json]
+[--hostile]
 
 Jobs in the sandbox, on this machine and on a Slurm of its own (where it is installed) under two services over one
 PostgreSQL, while faults strike by a schedule drawn from the seed. Then everything is let go well, and it is judged what
 became of it all. The same seed gives the same jobs and the same schedule; what processes make of it, no two runs share.
+With --hostile every third job writes over all documents that its node can reach.
 
 Exit status: 0 all is right, and every kind of fault struck; 1 something is wrong.
 """
@@ -26,7 +28,7 @@ from broker.settings import read_settings
 from cli import registries
 from tests.actors import EVERYBODYS
 from tests.chaos.evidence import Manifests
-from tests.chaos.load import ChaosJob, Load
+from tests.chaos.load import ChaosJob, Load, with_hostile_ones
 from tests.chaos.load import plan as plan_jobs
 from tests.chaos.report import table
 from tests.chaos.schedule import KINDS, Strike
@@ -52,7 +54,9 @@ def main() -> int:
                 say(f"without Slurm: {stage.without}")
             kinds = tuple(kind for kind in KINDS if kind not in asked.leave_out)
             keep = Path(asked.keep) if asked.keep else None
-            verdict = run(stage, asked.seed, asked.jobs, asked.minutes * 60, kinds, keep)
+            planned = plan_jobs(asked.seed, asked.jobs, slurm=stage.cluster is not None)
+            planned = with_hostile_ones(planned) if asked.hostile else planned
+            verdict = run(stage, asked.seed, planned, asked.minutes * 60, kinds, keep)
     finally:
         if asked.keep:
             shutil.copytree(folder, asked.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pg", "slurm"))
@@ -65,14 +69,19 @@ def main() -> int:
 
 
 def run(
-    stage: ChaosStage, seed: int, jobs: int, seconds: float, kinds: tuple[str, ...], keep: Path | None = None
+    stage: ChaosStage,
+    seed: int,
+    planned: list[ChaosJob],
+    seconds: float,
+    kinds: tuple[str, ...],
+    keep: Path | None = None,
 ) -> ChaosVerdict:
     """The whole run, once the stage stands. ``kinds``: the kinds of fault that strike."""
+    jobs = len(planned)
     os.environ.update(stage.variables)
     os.environ.pop("CHAOS_CONTROL")  # this process is spared
     broker = Broker(read_settings(), registries(), EVERYBODYS)
     broker.store.activate_policy({"chaos.yaml": POLICY}, by="chaos")
-    planned = plan_jobs(seed, jobs, slurm=stage.cluster is not None)
     load = Load(broker, planned, stage.folder, at_once=max(12, jobs // 12), seconds=0.8 * seconds)
     manifests = Manifests(stage.home / "runs")
     striking = Striking(stage, broker.store)
@@ -170,6 +179,7 @@ def _asked() -> Any:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--json", action="store_true", help="one document instead of a table")
     parser.add_argument("--leave-out", action="append", default=[], choices=list(KINDS), help="a kind of fault")
+    parser.add_argument("--hostile", action="store_true", help="every third job is hostile")
     parser.add_argument("--keep", help="a folder to copy run folders, marks and logs to")
     return parser.parse_args()
 

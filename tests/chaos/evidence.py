@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,24 @@ class Attempted:
         return [entry for entry in self.entries if entry["kind"] == kind]
 
 
-def attempts(runs: Path) -> Iterator[Attempted]:
-    """Every attempt that left something in its run folder."""
-    for folder in runs.glob("*/attempts/*"):
+def attempts(runs: Path, but: Collection[str] = ()) -> Iterator[Attempted]:
+    """Every attempt that left something in its run folder. ``but``: jobs whose folders are not to be believed."""
+    for folder in (one for one in runs.glob("*/attempts/*") if one.parts[-3] not in but):
         claim, journal = folder / "claim-0.json", folder / "journal.json"
         entries = json.loads(journal.read_text())["entries"] if journal.exists() else []
         yield Attempted(
             folder.parts[-3], int(folder.name), claim.stat().st_mtime if claim.exists() else None, tuple(entries)
         )
+
+
+def hostile_acts(folder: Path) -> Counter[str]:
+    """What hostile jobs did, and how often."""
+    return Counter(line for file in folder.glob("*/hostile") for line in file.read_text().split())
+
+
+def hijacked(folder: Path) -> list[str]:
+    """The hostile jobs that had a command of theirs run as that of another job."""
+    return sorted(file.parent.name for file in folder.glob("*/hijacked"))
 
 
 def marks(folder: Path, job: str) -> Counter[tuple[int, int, str]]:

@@ -4,8 +4,9 @@ whether it ever ran twice at the same time."""
 from __future__ import annotations
 
 import random
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +39,7 @@ for n in $(seq $((last + 1)) $STEPS); do
 done
 echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
 """
+HOSTILE_SECONDS = 20
 NEVER = 10**6
 # More than any clock jumps ahead, so that no job's time is used up by that; less than what somebody is asked for.
 MORE_TIME = timedelta(hours=96)
@@ -51,6 +53,7 @@ class JobFate(StrEnum):
     FAILS_ONCE = "fails once"
     FAILS = "fails"
     REFUSED = "is refused"
+    HOSTILE = "writes over what its node can reach"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,12 @@ class ChaosJob:
     fate: JobFate
     asks: bool = False
     longer: bool = False
+
+
+def with_hostile_ones(jobs: list[ChaosJob]) -> list[ChaosJob]:
+    """Every third of them hostile."""
+    hostile = {"nodes": 1, "fate": JobFate.HOSTILE, "asks": False, "longer": False}
+    return [job if number % 3 else replace(job, **hostile) for number, job in enumerate(jobs)]  # type: ignore[arg-type]  # fields of several types
 
 
 def plan(seed: int, jobs: int, *, slurm: bool) -> list[ChaosJob]:
@@ -84,8 +93,13 @@ def plan(seed: int, jobs: int, *, slurm: bool) -> list[ChaosJob]:
     return found
 
 
-def text_of(job: ChaosJob, marks: Path) -> str:
+def text_of(job: ChaosJob, marks: Path, runs: Path) -> str:
     """The job's file."""
+    if job.fate is JobFate.HOSTILE:
+        program = f"exec {sys.executable} -P -m tests.chaos.hostile_node"
+        return _head(job, "{failures: 1, backoff: 1s}") + (
+            f"run: {program} {runs} {job.steps} {HOSTILE_SECONDS} {marks / job.name}\n"
+        )
     fails_at = NEVER if job.fate in (JobFate.SUCCEEDS, JobFate.REFUSED) else max(2, job.steps // 2)
     ever = (
         "again" if job.fate is JobFate.FAILS else "once"
@@ -93,12 +107,15 @@ def text_of(job: ChaosJob, marks: Path) -> str:
     script = "".join(f"  {line}\n" for line in COMMAND.splitlines())
     retry = "{failures: 0}" if job.fate is JobFate.FAILS else "{failures: 1, backoff: 1s}"
     envs = f"MARKS: {marks / job.name}, STEPS: '{job.steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
+    return _head(job, retry) + f"envs: {{{envs}}}\nrun: |\n{script}"
+
+
+def _head(job: ChaosJob, retry: str) -> str:
     return (
         f"name: {job.name}\nnum_nodes: {job.nodes}\nwork: 1m\n"
         "resources: {cpus: 1+, capacity_types: [owned, reserved, on_demand, spot]}\n"
         f"max_duration: {'120h' if job.asks else '72h'}\n"
         f"retry: {retry}\nconstraints: {{providers: [{job.provider}]}}\n"
-        f"envs: {{{envs}}}\nrun: |\n{script}"
     )
 
 
@@ -139,7 +156,7 @@ class Load:
             elif sum(not view.closed for view in known.values()) < self._at_once:
                 file = self._folder / "jobs" / f"{job.name}.yaml"
                 file.parent.mkdir(exist_ok=True)
-                file.write_text(text_of(job, self._folder / "marks"))
+                file.write_text(text_of(job, self._folder / "marks", self._folder / "home" / "runs"))
                 submit(self._broker, read_job(file, self._broker.clock.now()), by=process_actor())
                 self._left.pop()
         except BrokerError as error:

@@ -66,7 +66,9 @@ def among_liars(control: Control) -> None:
 
     Broker.engine = engine  # type: ignore[method-assign,assignment]  # a fault is put in
     Broker.clock = JumpyClock(control)  # type: ignore[assignment]  # a fault is put in
-    reconciler_setup.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
+    reconciler_setup.run_folders = lambda broker: RunFolders(
+        broker.settings.runs_url, broker.clock, BRISK, reconciler_setup.attempt_keys(broker)
+    )
     vars(reconciler_setup)["Timing"] = lambda **given: timing  # a fault is put in
     SHORT_REST.start()
 

@@ -39,6 +39,22 @@ def test_a_broker_among_faults() -> None:
     assert {kind for kind, times in told["strikes"].items() if times} == set(KINDS)
 
 
+@pytest.mark.system
+@pytest.mark.timeout(1500)
+def test_a_broker_among_hostile_nodes() -> None:
+    """A third of the jobs write over whatever they reach; the others end as ever, and the money is right."""
+    asked = ["--hostile", "--minutes", "0.7", "--jobs", "12", "--seed", "5", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", *asked], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    print(json.dumps(told, indent=1))
+    assert told["wrong"] == []
+    assert told["hostile_acts"]["own"] > 20
+    assert told["hostile_acts"]["of_others"] > 2
+
+
 def test_a_schedule_is_its_seeds_and_every_kind_comes_before_any_comes_again() -> None:
     kinds = tuple(KINDS)
     strikes = plan(7, 600.0, kinds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.runfolder.runfolder import RunFolder
 from tests.billing import metered
-from tests.chaos.evidence import Attempted, Manifests, attempts, marks
+from tests.chaos.evidence import Attempted, Manifests, attempts, hijacked, hostile_acts, marks
 from tests.chaos.load import MORE_TIME, ChaosJob, JobFate, Load
 from tests.chaos.service import SHORT_REST
 from tests.chaos.stage import ChaosStage, belonging
@@ -40,30 +40,38 @@ def judge(
     """After every job is closed and the services have ended."""
     with broker.store.reading() as look:
         views = {view.job.name: view for view in look.jobs()}
-    tried = list(attempts(stage.home / "runs"))
+    hostile = {views[job.name].id for job in planned if job.fate is JobFate.HOSTILE and job.name in views}
+    tried = list(attempts(stage.home / "runs", hostile))
     strikes = stage.control.counts()
     wrong = [f"{kind}: never struck" for kind in kinds if not strikes[kind]]
     wrong += [f"{name}: handed in, and nowhere to be found" for name in (j.name for j in planned) if name not in views]
     for job in planned:
         if job.name in views:
             wrong += ended(job, views[job.name])
+        if job.name in views and job.fate is not JobFate.HOSTILE:
             wrong += ran_once(job, views[job.name], marks(stage.folder / "marks", job.name))
     for attempt in tried:
         wrong += resumed_right(attempt, manifests)
-    wrong += _still_there(stage, manifests)
+    wrong += _still_there(stage, manifests, hostile)
+    wrong += [f"{name}: its forged command ran" for name in hijacked(stage.folder / "marks")]
     wrong += _money(broker)
     wrong += _periods(broker)
     wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
     if stage.cluster is not None and (left := stage.cluster.run("squeue", "--noheader").strip()):
         wrong.append(f"left in Slurm: {left}")
-    return ChaosVerdict(wrong, _figures(views, tried, strikes, manifests, broker))
+    figures = _figures(views, tried, strikes, manifests, broker)
+    if hostile:
+        figures["hostile_acts"] = dict(sorted(hostile_acts(stage.folder / "marks").items()))
+        if not sum(figures["hostile_acts"].values()):
+            wrong.append("no hostile job did anything")
+    return ChaosVerdict(wrong, figures)
 
 
 def ended(job: ChaosJob, view: JobView) -> Iterator[str]:
     expected = {JobFate.FAILS: JobState.FAILED, JobFate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
         yield f"{job.name}: is not closed ({view.state}, {reasons.waits(view.waiting) or 'no reason given'})"
-    elif view.state is not expected:
+    elif job.fate is not JobFate.HOSTILE and view.state is not expected:
         yield f"{job.name}: {view.state} instead of {expected}: {reasons.ended(view.ending) or 'no reason given'}"
     elif view.ending is None:
         yield f"{job.name}: {view.state} for no reason"
@@ -118,9 +126,9 @@ def resumed_right(attempt: Attempted, manifests: Manifests) -> Iterator[str]:
             yield f"{attempt.job}: attempt {attempt.number} began at {restored['checkpoint']}, and there was {there}"
 
 
-def _still_there(stage: ChaosStage, manifests: Manifests) -> Iterator[str]:
-    """The newest checkpoint of every job is there, and whole."""
-    for job in manifests.seen:
+def _still_there(stage: ChaosStage, manifests: Manifests, hostile: Collection[str]) -> Iterator[str]:
+    """The newest checkpoint of every job is there, and whole; but for the ``hostile`` ones."""
+    for job in (one for one in manifests.seen if one not in hostile):
         newest = manifests.newest(job)
         if newest is not None:
             because = RunFolder((stage.home / "runs").as_uri(), job).verify(newest)

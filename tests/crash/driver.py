@@ -169,7 +169,9 @@ def live(life: BrokerLife) -> None:
     fuse = Fuse(life.dies_at, Path(life.trace))
     broker = FusedBroker(settings_in(Path(life.home)), fuse)
     folders: Callable[[Broker], Any] = lambda made_for: Fused(  # noqa: E731  # one expression, used once
-        RunFolders(made_for.settings.runs_url, made_for.clock, BRISK), "folders", fuse
+        RunFolders(made_for.settings.runs_url, made_for.clock, BRISK, reconciler_setup.attempt_keys(made_for)),
+        "folders",
+        fuse,
     )
     reconciler_setup.run_folders = folders  # type: ignore[assignment]  # a fault is put in
     assert broker.store is not None  # opened and up to date: only what the job causes is to be hit

@@ -182,6 +182,24 @@ def test_a_machine_that_is_billed_for_an_hour_without_an_agent_is_given_up_by_a_
     assert kinds(after(61, first, claimed_at=None)) == ["claimed"]
 
 
+def test_a_machine_whose_last_heartbeat_is_an_hour_old_is_given_up_by_a_process_that_just_started() -> None:
+    """By the object store's clock; no process of a broker that restarts at every look sees a long silence."""
+
+    def after(minutes: int, **fields: Any) -> list[Dated]:
+        node = replace(ALIVE, silent=minutes * MINUTE)
+        return told(attempt(up_since=NOW - 300 * MINUTE, **fields), node, seen(EngineState.UP), NOW)
+
+    assert after(60) == []
+    assert (ended(after(61)).cause, ended(after(61)).evidence) == (
+        Cause.MACHINE_LOST, "no heartbeat for 3660 s by the object store's clock",
+    )  # fmt: skip
+    stopped = ended(after(61, stop_requested=Cause.MAX_COST, stop_requested_at=NOW))
+    assert stopped.cause is Cause.MAX_COST
+    here = attempt().placement
+    free = replace(here, offer=replace(here.offer, price=Money.ZERO))
+    assert after(600, placement=free) == [], "it may have slept together with the broker"
+
+
 def test_what_waits_in_a_queue_is_not_silent_and_is_told_once() -> None:
     waiting = attempt(AttemptState.LAUNCHED, claimed_at=None, up_since=None)
     look = seen(EngineState.QUEUED, evidence="in Slurm's queue: Priority")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from broker.agent.clock import NodeClock, to_text
 from broker.agent.formats import Exit, Spec, attempt_path
 from broker.agent.formats import Lease as AgentLease
 from broker.agent.journal import AttemptJournal
+from broker.agent.signatures import KEY_VARIABLE
 from broker.agent.store import ObjectFolder
 from broker.core.errors import Unreachable
 from broker.core.events.events import (
@@ -37,6 +40,7 @@ from broker.core.values.money import Money
 from broker.ledger.holds import STOP_GRACE
 from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.runfolder import RunFolder, RunFolders
+from broker.runfolder.signing import AttemptKeys
 from broker.runfolder.untrusted import MAX_DOCUMENT
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -201,6 +205,69 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
     assert (lease.paid_until, lease.stop, lease.renewed_at) == (until, "max_cost", NOW)
     node = folders.read(view, attempt)
     assert (node.journal, node.heartbeat_at, node.exit) == ((), None, None)
+
+
+def test_a_launch_passes_on_the_attempts_key_and_the_buckets_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = AttemptKeys(lambda: "root")
+    folders = RunFolders(tmp_path.as_uri(), ManualClock(NOW), keys=keys)
+    attempt = view_of(Job(name="n", run="true")).attempts[0]
+    assert folders.variables(attempt) == {KEY_VARIABLE: keys.of("j-1")}
+    monkeypatch.setattr("broker.runfolder.runfolder.bucket_region", lambda url: "eu-central-1")
+    assert folders.variables(attempt) == {KEY_VARIABLE: keys.of("j-1"), "GPUBROKER_RUNS_REGION": "eu-central-1"}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"paid_until": null}',
+        b'{"paid_until": null, "stop": "nobody"}',
+        b"[" * 9000,
+        b" " * (9 << 20),
+    ],
+    ids=["nothing", "a list", "empty", "unsigned", "unknown", "deep", "large"],
+)
+def test_a_lease_over_which_a_node_has_written_is_none_and_is_written_again(tmp_path: Path, written: bytes) -> None:
+    """A broker that began later reads the lease before it writes one: it must not believe that one, nor stumble."""
+    folders = RunFolders(tmp_path.as_uri(), ManualClock(NOW), keys=AttemptKeys(lambda: "root"))
+    view = view_of(Job(name="n", run="true"))
+    attempt = view.attempts[0]
+    stop = LeaseGrant(stop=Cause.CANCELLED_BY_USER)
+    folders.write_lease(view, attempt, stop)
+    assert folders.lease(view, attempt) == stop
+    (tmp_path / "j" / "attempts" / "1" / "lease.json").write_bytes(written)
+    assert folders.lease(view, attempt) is None
+
+
+def test_an_old_heartbeat_is_dated_by_the_store_alone(tmp_path: Path) -> None:
+    folders = RunFolders(tmp_path.as_uri(), ScaledClock(datetime.now(UTC), NOW, 2.0))
+    view = view_of(Job(name="n", run="true"))
+    attempt = view.attempts[0]
+    assert folders.read(view, attempt).silent == timedelta(0), "there is none"
+    folder = tmp_path / "j" / "attempts" / "1"
+    folder.mkdir(parents=True, exist_ok=True)
+    heartbeat = folder / "heartbeat.json"
+    heartbeat.write_text('{"at": "2036-01-01T00:00:00+00:00"}')
+    for wall, least in ((60, 0), (7200, 2 * 7200)):
+        at = time.time() - wall
+        os.utime(heartbeat, (at, at))
+        assert 0 <= folders.read(view, attempt).silent.total_seconds() - least < 120
+
+
+def test_samples_that_no_accelerator_gives_do_not_count(runs: RunFolder, store: ObjectFolder) -> None:
+    good = '{"at": "2026-03-02T12:00:00+00:00", "gpus": [{"utilisation": 50}]}'
+    odd = ["1e999", "-1", "101", "NaN", "9" * 400, '"x"', "[]"]
+    lines = [good.replace("50", value) for value in odd] + ["[" * 9000, "", "null", good]
+    store.write(attempt_path(1, "metrics.jsonl"), "\n".join(lines).encode())
+    assert [one.percent for one in runs.usage(1)] == [50.0]
+    store.write(attempt_path(1, "metrics.jsonl"), (good + "\n").encode() * 200_000)
+    assert runs.usage(1) == [], "larger than what an agent writes"
+    store.write(attempt_path(1, "logs/0-000000.log"), b"x" * (3 << 20))
+    assert sum(map(len, runs.logs(1))) <= 2 << 20
 
 
 def test_figures_by_which_a_task_may_be_stopped_early_are_passed_on_often(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from broker.app.jobs.queue import QueueLots
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
 from broker.app.market.strategy_history import record
-from broker.app.store_identity import store_id
+from broker.app.store_identity import signing_key, store_id
 from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
@@ -32,6 +32,7 @@ from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.runfolder import RunFolders
+from broker.runfolder.signing import AttemptKeys
 
 _REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
 _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of a running job
@@ -39,7 +40,12 @@ _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of
 
 def run_folders(broker: Broker) -> RunFolders:
     """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
-    return RunFolders(runs_root.chosen(broker), broker.clock)
+    return RunFolders(runs_root.chosen(broker), broker.clock, keys=attempt_keys(broker))
+
+
+def attempt_keys(broker: Broker) -> AttemptKeys:
+    """What this broker's specs and leases are signed with."""
+    return AttemptKeys(partial(signing_key, broker.store))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +101,15 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
         tasks=RunningArrays(broker.store, broker.policy, judges.placing.plans),
         judges=judges.what_runs,
         limits=judges.enforcement,
-        secrets=partial(passed_on, broker, judges.secrets),
+        secrets=partial(passed_on, broker, folders, judges.secrets),
         closing=judges.secrets.erase,
         timing=Timing(settle_every=timedelta(seconds=broker.settings.settle_every)).scaled(broker.clock.scale),
     )
 
 
-def passed_on(broker: Broker, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
-    """The secrets for the launch of the job's newest attempt, as `JobSecrets.of`.
+def passed_on(broker: Broker, folders: RunFolders, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
+    """What the launch of the job's newest attempt passes to its nodes without writing it anywhere: the job's secrets,
+    as `JobSecrets.of`, and the key of the attempt.
 
     Raises `OwnerOnly` if the job's commands would run on this machine under another person's account than the owner's.
     """
@@ -111,4 +118,5 @@ def passed_on(broker: Broker, secrets: JobSecrets, view: JobView) -> Mapping[str
     others = view.user != account.user and not account.for_others
     if others and latest is not None and not broker.engine(latest.engine).remote:
         raise OwnerOnly(view.user, account.user)
-    return secrets.of(view, account)
+    own = folders.variables(latest) if latest is not None else {}
+    return {**secrets.of(view, account), **own}

@@ -1,0 +1,32 @@
+"""The keys with which the broker signs what it writes for nodes: one per attempt, all derived from one of the store's.
+
+So every broker of a store can continue every attempt, and a node that knows its own key cannot sign for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from broker.agent.signatures import KEY_VARIABLE
+
+
+class AttemptKeys:
+    """``root``: returns the store's key, called at first use."""
+
+    def __init__(self, root: Callable[[], str]) -> None:
+        self._ask = root
+
+    @cached_property
+    def _root(self) -> bytes:
+        return self._ask().encode()
+
+    def of(self, attempt: str) -> str:
+        """The key of the attempt with that key of its launch, in hexadecimal digits."""
+        return hmac.new(self._root, f"gpubroker attempt {attempt}".encode(), hashlib.sha256).hexdigest()
+
+    def variables(self, attempt: str) -> Mapping[str, str]:
+        """The variables by which the attempt's launch gives its key to the agents."""
+        return {KEY_VARIABLE: self.of(attempt)}
