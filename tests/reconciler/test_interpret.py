@@ -187,7 +187,8 @@ def test_a_machine_whose_last_heartbeat_is_an_hour_old_is_given_up_by_a_process_
 
     def after(minutes: int, **fields: Any) -> list[Dated]:
         node = replace(ALIVE, silent=minutes * MINUTE)
-        return told(attempt(up_since=NOW - 300 * MINUTE, **fields), node, seen(EngineState.UP), NOW)
+        running = replace(attempt(up_since=NOW - 300 * MINUTE), **fields)
+        return told(running, node, seen(EngineState.UP), NOW)
 
     assert after(60) == []
     assert (ended(after(61)).cause, ended(after(61)).evidence) == (
