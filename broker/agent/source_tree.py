@@ -103,6 +103,11 @@ def read_tree(pool: ObjectFolder, tree: str) -> tuple[TreeEntry, ...]:
         raise TreeUnusable("the snapshot of the job's files is no longer in the run store")
     if tree_id(data) != tree:
         raise TreeUnusable("the snapshot's list has another content than was saved (SHA-256 differs)")
+    return entries_in(data)
+
+
+def entries_in(data: bytes) -> tuple[TreeEntry, ...]:
+    """The entries of a list as stored, folders before what is in them. Raises TreeUnusable."""
     try:
         return tuple(sorted(TreeEntry.from_json(row) for row in json.loads(data)["entries"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -17,8 +17,9 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.server import device_flow, problems
 from broker.server.callers import gate
+from broker.server.paths import CONTENTS
 from broker.server.problems import HttpProblem
-from broker.server.routes import OPENAPI, ROUTES
+from broker.server.routes import OPENAPI, ROUTES, UPLOADS
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.schema import own_version
@@ -48,7 +49,6 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
         docs_url=None,  # it would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        max_body_size=MOST_BODY,
     )
     problems.install(app)
     problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
@@ -65,6 +65,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
             response_class=JSONResponse,  # what it is described as; endpoints make their own
             responses={"4XX": problem, "5XX": problem},
             openapi_extra={"x-permission": route.permission},
+            max_body_size=None if route.path.startswith(UPLOADS) else MOST_BODY,
         )
     device_flow.install(app, broker, transport)
     for path in ("/healthz", "/metrics"):
@@ -113,7 +114,7 @@ class Envelope:
                 message["headers"] = [*headers, *self._headers.items(), (b"x-request-id", id.encode())]
             await send(message)
 
-        if _declared_size(scope) > MOST_BODY:
+        if _declared_size(scope) > MOST_BODY and not scope["path"].startswith(CONTENTS):
             said = f"a request has at most {MOST_BODY:,} bytes"
             answer = problems.response_of(problems.plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", said, id))
             await answer(scope, receive, sent)

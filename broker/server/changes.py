@@ -88,18 +88,25 @@ def _once(
 ) -> ChangeAnswer:
     said = json.dumps([action, view.id, dict(body)], sort_keys=True)
     asked = ChangeRequest(
-        by.actor.identity, by.token, by.origin, key, sha256(said.encode()).hexdigest(), action, view.id, _in_words(view)
+        by.actor.identity,
+        by.token,
+        by.origin,
+        key,
+        sha256(said.encode()).hexdigest(),
+        action,
+        view.id,
+        job_in_words(view),
     )
 
     def told(after: JobView) -> ChangeAnswer:
         document = details.details(by.broker, after)
         status = 202 if action == "jobs.extend" and after.asked is not None else 200
-        return ChangeAnswer(status, document.model_dump_json(by_alias=True), _in_words(after))
+        return ChangeAnswer(status, document.model_dump_json(by_alias=True), job_in_words(after))
 
     return once(by.broker, asked, change, told)
 
 
-def _in_words(view: JobView) -> str:
+def job_in_words(view: JobView) -> str:
     """A job's state and limits, for the audit log."""
     cost = "no limit" if view.max_cost is None else str(view.max_cost)
     asked = ", asks for approval" if view.asked is not None else ""

@@ -41,24 +41,25 @@ class DecisionBody(BaseModel):
 
 def cancel_job(by: By, id: str, key: Key) -> Response:
     """End a job, after a last checkpoint. The unspent part of its hold is released."""
-    return _told(changes.cancel(by, id, key))
+    return told(changes.cancel(by, id, key))
 
 
 def extend_job(by: By, id: str, key: Key, body: ExtendBody) -> Response:
     """Raise a job's limit of cost or billed time. Status 202: it needs an approval; until then the old limits apply."""
-    return _told(changes.extend(by, id, key, body.model_dump()))
+    return told(changes.extend(by, id, key, body.model_dump()))
 
 
 def grant_approval(by: By, id: str, key: Key, body: DecisionBody) -> Response:
     """Approve the job's request, as far as the caller is an approver; nobody approves their own request."""
-    return _told(changes.grant(by, id, key, body.reason))
+    return told(changes.grant(by, id, key, body.reason))
 
 
 def refuse_approval(by: By, id: str, key: Key, body: DecisionBody) -> Response:
     """Refuse the job's request; the money held for it is released."""
-    return _told(changes.refuse(by, id, key, body.reason))
+    return told(changes.refuse(by, id, key, body.reason))
 
 
-def _told(answer: ChangeAnswer) -> Response:
+def told(answer: ChangeAnswer) -> Response:
+    """The response of a change, marked if it is that of an earlier request."""
     headers = {"Idempotency-Replayed": "true"} if answer.replayed else {}
     return Response(answer.body, answer.status, headers, "application/json")

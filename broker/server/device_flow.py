@@ -20,14 +20,8 @@ from broker.core.actors import EntryPoint
 from broker.core.errors import InvalidInput, Throttled
 from broker.server.callers import address_of
 from broker.server.forms import form_of, read_form
-from broker.server.routes import DEVICE_AUTHORIZATION, REVOCATION, TOKEN
+from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, DEVICE_PAGE, GRANT, REVOCATION, TOKEN
 from broker.server.transport import Transport
-
-GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-CLIENT = "gpubroker"
-"""The client id of the command line. It is public: what it may do is what a person grants it."""
-PAGE = "/device"
-"""The page where a person enters the code."""
 
 
 def install(app: FastAPI, broker: Broker, transport: Transport) -> None:
@@ -61,7 +55,7 @@ def _authorization(broker: Broker, transport: Transport) -> Callable[[Request], 
             answer = _error("temporarily_unavailable", error.message, HTTPStatus.TOO_MANY_REQUESTS)
             answer.headers["Retry-After"] = str(round(error.after or 60))
             return answer
-        page = transport.own_url(request.headers.get("host", "")) + PAGE
+        page = transport.own_url(request.headers.get("host", "")) + DEVICE_PAGE
         return _answer(
             {
                 "device_code": begun.device_code,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from broker.agent.source_tree import TreeEntry, content_path, tree_bytes, tree_id, tree_path
 from broker.agent.store import ObjectFolder, StoreTrouble
@@ -32,6 +32,16 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done so far and in total, from any thread, one call at a time."""
 
 
+class ContentPool(Protocol):
+    """Where trees and contents are stored: an `ObjectFolder` of the run store, or one that a team server keeps."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = 0) -> None: ...
+
+
 class FileChanged(Exception):
     """A file changed while it was read."""
 
@@ -45,7 +55,7 @@ def no_progress(done: int, total: int) -> None:
 
 
 def store_tree(
-    look: Callable[[], CollectedTree], pool: Callable[[], ObjectFolder], progress: Progress = no_progress
+    look: Callable[[], CollectedTree], pool: Callable[[], ContentPool], progress: Progress = no_progress
 ) -> tuple[str, CollectedTree]:
     """Store the folder's tree in the pool; returns its id and its entries.
 
@@ -71,7 +81,7 @@ def store_tree(
     )
 
 
-def _stored(found: CollectedTree, pool: ObjectFolder, progress: Progress) -> str:
+def _stored(found: CollectedTree, pool: ContentPool, progress: Progress) -> str:
     told = _Told(progress, 2 * found.size)
     hashed = dict(_in_threads(lambda one: (one, _hash(one, told)), found.files))
     entries = [replace(one.entry, sha256=hashed[one]) if one in hashed else one.entry for one in found.entries]
@@ -93,7 +103,7 @@ def _hash(one: DiskEntry, told: _Told) -> str:
     return digest.hexdigest()
 
 
-def _upload(pool: ObjectFolder, one: DiskEntry, sha256: str, told: _Told) -> None:
+def _upload(pool: ContentPool, one: DiskEntry, sha256: str, told: _Told) -> None:
     path = content_path(sha256)
     if pool.exists(path):
         told.add(one.entry.size)

@@ -11,7 +11,7 @@ from broker.app.access import people, tokens
 from broker.core.access.device_logins import INTERVAL, VALID, new_user_code
 from broker.core.access.permissions import TokenScope
 from broker.core.values.clock import ManualClock
-from broker.server.device_flow import GRANT
+from broker.server.paths import GRANT
 from tests.actors import ROOT, with_clock
 from tests.page.browsing import Browser, FormFields, Site, answering
 from tests.server.world import bearer

@@ -34,9 +34,18 @@ def named(route: ApiRoute) -> str:
     return f"{route.method} {route.path}"
 
 
+def path_of(route: ApiRoute, id: str) -> str:
+    """An address of the route: of that job, or of some content."""
+    return route.whole_path.format(id=id, kind="files", sha256="0" * 64)
+
+
 def test_no_route_lies_outside_of_the_table(seen_world: Company) -> None:
     routes: list[Any] = list(seen_world.app.routes)
-    served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
+    served = {
+        (method, route.path)
+        for route in routes
+        for method in route.methods - ({"HEAD"} if "GET" in route.methods else set())
+    }
     known = {(route.method, route.whole_path) for route in ROUTES} | PUBLIC
     assert served == known
     assert [route for route in ROUTES if route.permission is None] == [ROUTES[0]], "only /me is for any token"
@@ -72,10 +81,10 @@ def test_lists_are_for_whoever_has_the_permission_somewhere(seen_world: Company,
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 def test_no_route_answers_without_a_token(seen_world: Company, route: ApiRoute) -> None:
-    answer = seen_world.client.request(route.method, route.whole_path.format(id=seen_world.mine))
+    answer = seen_world.client.request(route.method, path_of(route, seen_world.mine))
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert answer.json()["kind"] == "sign_in_needed"
+    assert route.method == "HEAD" or answer.json()["kind"] == "sign_in_needed"
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.permission], ids=named)
@@ -84,8 +93,11 @@ def test_a_too_narrow_token_is_refused_on_every_route(seen_world: Company, route
     needed = SCOPES[route.permission]
     others = [scope for scope in TokenScope if scope is not needed]
     headers = bearer(seen_world.token("adam", *others))
-    answer = seen_world.client.request(route.method, route.whole_path.format(id=seen_world.mine), headers=headers)
-    assert (answer.status_code, answer.json()["kind"]) == (403, "role_missing")
+    answer = seen_world.client.request(route.method, path_of(route, seen_world.mine), headers=headers)
+    assert answer.status_code == 403
+    if route.method == "HEAD":  # it has no body
+        return
+    assert answer.json()["kind"] == "role_missing"
     assert f"needs the scope {needed}" in answer.json()["detail"]
 
 

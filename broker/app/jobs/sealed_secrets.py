@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from broker.app.jobs import runs_root
 from broker.app.jobs.snapshots import pool_of
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount
-from broker.core.errors import SecretsAbsent, StoreProblem
+from broker.core.errors import InvalidInput, SecretsAbsent, StoreProblem
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job, SecretsSeal
 from broker.snapshots.upload import reaching
@@ -47,17 +48,56 @@ def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
     Raises `Unreachable` for the run store, `StoreProblem` if the key cannot be made.
     """
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
-    if not values:
+    if not values or job.seal is not None:  # sealed where it was submitted
         return job
     seal = SecretsSeal(pool=pool_of(by), id=secrets.token_hex(16))
     keys = [_private_key(broker.settings.home).public_key()]
     of_service = broker.store.setting(_SERVICE)
     if of_service is not None:
         keys.append(_public_key(of_service))
-    boxes = {_name(key): _encrypt(key, seal, values) for key in keys}
-    with reaching():
-        _folder(broker, seal).write(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
+    _keep(broker, seal, {_name(key): _encrypt(key, seal, values) for key in keys})
     return job.model_copy(update={"seal": seal})
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBox:
+    """Secrets encrypted on the submitter's machine for the key of a service. ``key``: its name; ``id``: of the seal;
+    ``box``: base64."""
+
+    key: str
+    id: str
+    box: str
+
+
+def service_key(broker: Broker) -> str | None:
+    """The public key of the service (base64), for which secrets may be sealed anywhere; None if there is none."""
+    return broker.store.setting(_SERVICE)
+
+
+def sealed_for(key: str, values: Mapping[str, str]) -> SealedBox:
+    """The values encrypted for a service's public key (base64). Pure, except for randomness. Raises ValueError for what
+    is no key."""
+    seal, public = SecretsSeal(pool="", id=secrets.token_hex(16)), _public_key(key)
+    return SealedBox(_name(public), seal.id, _encrypt(public, seal, values))
+
+
+def with_box(broker: Broker, job: Job, box: SealedBox, *, by: Actor) -> Job:
+    """The job with secrets that were sealed elsewhere, kept in the run store. Raises `InvalidInput` if the box is not
+    for the present key of the service, and `Unreachable`."""
+    present = service_key(broker)
+    if present is None or box.key != _name(_public_key(present)):
+        raise InvalidInput(
+            "the secrets are sealed for another key than this server's", where="sealed", hint="submit again"
+        )
+    seal = SecretsSeal(pool=pool_of(by), id=box.id)
+    if not _keep(broker, seal, {box.key: box.box}):
+        raise InvalidInput("there is a seal with this id", where="sealed", hint="submit again")
+    return job.model_copy(update={"seal": seal})
+
+
+def _keep(broker: Broker, seal: SecretsSeal, boxes: Mapping[str, str]) -> bool:
+    with reaching():
+        return _folder(broker, seal).create(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
 
 
 def erase(broker: Broker, job: Job) -> None:

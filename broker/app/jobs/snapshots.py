@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -21,7 +21,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy, in_workdir, is_local
 from broker.snapshots.collect import CollectedTree, check_size, collect
 from broker.snapshots.git import git_state
-from broker.snapshots.upload import Progress, no_progress, store_tree
+from broker.snapshots.upload import ContentPool, Progress, no_progress, store_tree
 
 
 def resolved(job: Job, folder: Path, where: str) -> Job:
@@ -40,12 +40,7 @@ def resolved(job: Job, folder: Path, where: str) -> Job:
 
 
 def _mount(place: str, source: object, folder: Path, where: str) -> object:
-    if isinstance(source, dict) and any(is_local(one) for one in _sources(source)):
-        raise InvalidInput(
-            f"file_mounts: {place}: gpubroker does not upload local files into a bucket",
-            where=where,
-            hint=f"write `{place}: PATH` to copy the files to the node, or upload them and name the bucket's address",
-        )
+    _refuse_local_bucket(place, source, where)
     if in_workdir(place) and posixpath.normpath(place).startswith(".."):
         raise InvalidInput(
             f"file_mounts: {place} lies outside of the working folder",
@@ -59,6 +54,21 @@ def _mount(place: str, source: object, folder: Path, where: str) -> object:
     if not path.exists():
         raise InvalidInput(f"file_mounts: {place}: there is no file or folder {path}", where=where)
     return str(path.absolute())
+
+
+def refuse_local_buckets(job: Job, where: str) -> None:
+    """Raises `InvalidInput` for a bucket that an engine would fill from the disk of the machine that it runs on."""
+    for place, source in job.file_mounts.items():
+        _refuse_local_bucket(place, source, where)
+
+
+def _refuse_local_bucket(place: str, source: object, where: str) -> None:
+    if isinstance(source, dict) and any(is_local(one) for one in _sources(source)):
+        raise InvalidInput(
+            f"file_mounts: {place}: gpubroker does not upload local files into a bucket",
+            where=where,
+            hint=f"write `{place}: PATH` to copy the files to the node, or upload them and name the bucket's address",
+        )
 
 
 def _sources(bucket: dict[str, object]) -> list[object]:
@@ -89,13 +99,18 @@ class Survey:
 
 
 def survey(broker: Broker, job: Job) -> Survey | None:
+    """As `surveyed`, with the setting ``max_snapshot``."""
+    return surveyed(job, broker.settings.max_snapshot)
+
+
+def surveyed(job: Job, most: int) -> Survey | None:
     """What a snapshot would contain; None for a job without local files, or with a snapshot. Stores nothing. Raises
-    `InvalidInput` for files that cannot be read, or that exceed the setting ``max_snapshot``."""
+    `InvalidInput` for files that cannot be read, or that exceed ``most`` bytes."""
     places = list(_places(job))
     if not places or job.snapshot is not None:
         return None
     trees = tuple((to, collect(root, name)) for to, root, name in places)
-    check_size([tree for _, tree in trees], broker.settings.max_snapshot)
+    check_size([tree for _, tree in trees], most)
     return Survey(trees, git_state(Path(job.workdir)) if job.workdir else None)
 
 
@@ -114,12 +129,24 @@ def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = n
         runs_root.agree(broker, look)
     pool = pool_of(by)
     url = f"{runs_root.root(broker).rstrip('/')}/{pool}"
+    return stored_in(job, pool, partial(ObjectFolder.open, url), progress)
+
+
+def stored_in(
+    job: Job, name: str, pool: Callable[[], ContentPool], progress: Progress = no_progress
+) -> Job:  # fmt: skip
+    """The job, whose paths are absolute, with a snapshot in that pool. Raises as `with_snapshot`."""
     copies = []
-    for to, root, name in _places(job):
-        tree, found = store_tree(partial(collect, root, name), partial(ObjectFolder.open, url), progress)
+    for to, root, single in _places(job):
+        tree, found = store_tree(partial(collect, root, single), pool, progress)
         copies.append(TreeCopy(tree=tree, to=to, source=str(root), files=len(found.files), size=found.size))
     git = git_state(Path(job.workdir)) if job.workdir else None
-    return job.model_copy(update={"snapshot": FileSnapshot(pool=pool, trees=tuple(copies), git=git)})
+    return job.model_copy(update={"snapshot": FileSnapshot(pool=name, trees=tuple(copies), git=git)})
+
+
+def has_local_files(job: Job) -> bool:
+    """Whether the job names files of its submitter's machine."""
+    return next(_places(job), None) is not None
 
 
 def pool_of(by: Actor) -> str:

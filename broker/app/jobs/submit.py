@@ -74,7 +74,7 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
     recorded); `InvalidInput` for a `max_cost` that does not pay for a start, a missing secret, a run folder that is not
     writable, or one in another place than those of open jobs; `StoreProblem` for a full disk; `Unreachable`.
     """
-    if missing := missing_secrets(job):
+    if job.seal is None and (missing := missing_secrets(job)):
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )

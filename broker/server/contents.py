@@ -1,0 +1,90 @@
+"""Uploads of a job's files before its submission: contents and lists by their SHA-256, into the caller's own pool."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import IO, Annotated
+
+from fastapi import Path, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from broker.agent.source_tree import TreeUnusable, content_path, entries_in, tree_path
+from broker.app.jobs.received import pool_in
+from broker.core.errors import InvalidInput
+from broker.server.callers import Caller, caller_of
+from broker.snapshots.upload import reaching
+
+MOST_TREE = 64 << 20
+"""Bytes of the list of a folder: some 400,000 files."""
+_PIECE, _IN_MEMORY = 1 << 20, 8 << 20
+_ROOM = 64 << 20  # bytes of one upload to the run store in memory
+
+
+class ContentKind(StrEnum):
+    """The list of a folder's entries, or the content of a file."""
+
+    TREES = "trees"
+    FILES = "files"
+
+
+Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the bytes.")]
+
+
+class ContentTooLarge(InvalidInput):
+    """An upload with more bytes than a job's files may have."""
+
+
+def has_content(request: Request, kind: ContentKind, sha256: Sha256) -> Response:
+    """Whether the caller uploaded these bytes before: 200 or 404, without a body."""
+    caller = caller_of(request)
+    with reaching():
+        found = pool_in(caller.broker, caller.actor).exists(_path(kind, sha256))
+    return Response(status_code=200 if found else 404)
+
+
+async def keep_content(request: Request, kind: ContentKind, sha256: Sha256) -> Response:
+    """Keep these bytes. Idempotent. A list is uploaded after every content that it names."""
+    caller = caller_of(request)
+    most = MOST_TREE if kind is ContentKind.TREES else caller.broker.settings.max_snapshot
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        digest, size = hashlib.sha256(), 0
+        async for piece in request.stream():
+            digest.update(piece)
+            size += len(piece)
+            if size > most:
+                raise ContentTooLarge(f"more than {most:,} bytes", where=sha256, hint="see the setting max_snapshot")
+            await run_in_threadpool(file.write, piece)
+        if digest.hexdigest() != sha256:
+            raise InvalidInput(
+                "other bytes arrived than the address says (SHA-256 differs)", where=sha256, hint="upload it again"
+            )
+        file.seek(0)
+        await run_in_threadpool(_stored, caller, kind, sha256, file, size)
+    return Response(status_code=204)
+
+
+def _stored(caller: Caller, kind: ContentKind, sha256: str, file: IO[bytes], size: int) -> None:
+    with reaching():
+        pool = pool_in(caller.broker, caller.actor)
+        if kind is ContentKind.FILES:
+            pool.upload(_path(kind, sha256), _pieces(file), size, _ROOM)
+            return
+        data = file.read()
+        try:
+            entries_in(data)
+        except TreeUnusable as error:
+            raise InvalidInput(str(error), where=sha256) from error
+        pool.write(_path(kind, sha256), data)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+def _path(kind: ContentKind, sha256: str) -> str:
+    return tree_path(sha256) if kind is ContentKind.TREES else content_path(sha256)

@@ -1,0 +1,12 @@
+"""Addresses that the server and programs that speak to it must agree on."""
+
+from __future__ import annotations
+
+VERSION = "/api/v1"
+DEVICE_AUTHORIZATION, TOKEN, REVOCATION = (f"{VERSION}/{name}" for name in ("device_authorization", "token", "revoke"))
+CONTENTS = f"{VERSION}/contents"
+DEVICE_PAGE = "/device"
+"""The page where a person enters the code of a program that logs in."""
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+CLIENT = "gpubroker"
+"""The client id of the command line. It is public: what it may do is what a person grants it."""

@@ -1,0 +1,117 @@
+"""The routes of submission: a plan, which changes nothing, and a job, whose files were uploaded before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import Query
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.alerts import approvers
+from broker.app.jobs import details
+from broker.app.jobs.preview import preview
+from broker.app.jobs.received import received, with_files, with_sealed
+from broker.app.jobs.sealed_secrets import SealedBox, service_key
+from broker.app.jobs.snapshots import pool_of
+from broker.app.jobs.submit import submit
+from broker.app.results.plans import PlanResult
+from broker.app.results.submission import SubmissionTerms
+from broker.core.access.permissions import Permission
+from broker.core.documents import MAX_BYTES
+from broker.core.events.views import JobView
+from broker.core.job.jobs import Job
+from broker.core.job.snapshots import FileSnapshot
+from broker.server.callers import Caller
+from broker.server.changes import job_in_words
+from broker.server.changing import Key, told
+from broker.server.looking import By, answer
+
+_MOST_BOX = 1_000_000
+
+
+class SealedBody(BaseModel):
+    """Secrets encrypted for the server's key: HPKE as in `GET /submission`, base64."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(max_length=64)
+    id: str = Field(max_length=64)
+    box: str = Field(max_length=_MOST_BOX)
+
+
+class PlanBody(BaseModel):
+    """``job_file``: the text of a job file (YAML)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job_file: str = Field(max_length=MAX_BYTES)
+
+
+class SubmitBody(PlanBody):
+    """``snapshot``: the uploaded files; ``sealed``: the secrets; null if the job has none."""
+
+    snapshot: FileSnapshot | None = None
+    sealed: SealedBody | None = None
+
+
+def submission_terms(by: By) -> Response:
+    """What a submission needs to know: the folder for uploads, the largest size, and the key for secrets."""
+    broker = by.broker
+    terms = SubmissionTerms(
+        pool=pool_of(by.actor), max_snapshot=broker.settings.max_snapshot, secrets_key=service_key(broker)
+    )
+    return answer(terms)
+
+
+def plan_job(by: By, body: PlanBody, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
+    """Where the job would run, at what cost, and what the policies say. Changes nothing."""
+    job = _permitted(by, received(body.job_file, by.broker.clock.now()))
+    seen = preview(by.broker, job, by=by.actor)
+    return answer(PlanResult.of(seen, by.broker.policy(), limit=limit))
+
+
+def submit_job(by: By, key: Key, body: SubmitBody) -> Response:
+    """Submit a job: hold its money, and launch or queue it. Status 202: it needs an approval first."""
+    job = _permitted(by, received(body.job_file, by.broker.clock.now()))
+
+    def submitted() -> JobView:
+        whole = with_files(by.broker, job, body.snapshot, by=by.actor)
+        box = None if body.sealed is None else SealedBox(**body.sealed.model_dump())
+        view = submit(by.broker, with_sealed(by.broker, whole, box, by=by.actor), by=by.actor)
+        approvers.tell(by.broker, view)
+        return view
+
+    return told(_once(by, key, job, body, submitted))
+
+
+def _permitted(by: Caller, job: Job) -> Job:
+    """The job, if the caller may submit it. Other jobs that it names are given by their ids. Raises `RoleMissing`, and
+    `UnknownName` for one that the caller may not see."""
+    by.require(Permission.SUBMIT, job.team)
+    if job.resume_from is not None:
+        by.job(job.resume_from.job, Permission.SEE_OUTPUT)
+    for one in job.after:
+        by.job(one.job)
+    return job
+
+
+def _once(by: Caller, key: str, job: Job, body: SubmitBody, change: Callable[[], JobView]) -> ChangeAnswer:
+    asked = ChangeRequest(
+        by.actor.identity,
+        by.token,
+        by.origin,
+        key,
+        sha256(f"jobs.submit {body.model_dump_json()}".encode()).hexdigest(),
+        "jobs.submit",
+        job.name,
+    )
+
+    def told_of(view: JobView) -> ChangeAnswer:
+        document = details.details(by.broker, view).model_dump_json(by_alias=True)
+        return ChangeAnswer(202 if view.asked is not None else 201, document, job_in_words(view))
+
+    return once(by.broker, asked, change, told_of)

@@ -1,0 +1,173 @@
+"""Submission over the network: files uploaded piece by piece, secrets sealed elsewhere, and nothing read from the
+server's disk or from another person's files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from broker.agent.source_tree import TreeEntry, tree_bytes, tree_id, unpack
+from broker.app.jobs import jobs
+from broker.app.jobs.received import pool_in
+from broker.app.jobs.sealed_secrets import JobSecrets, sealed_for, tell_service_key
+from broker.app.jobs.snapshots import pool_of
+from broker.core.access.permissions import Permission
+from broker.core.actors import Actor, ProcessAccount
+from tests.server.test_changing import ask, lines
+from tests.server.test_matrix import access_of
+from tests.server.world import EVERYBODY, JOB, Company, bearer
+
+FILE = JOB.format(name="sent", team="team: nlp", most="2h")
+WITH_FILES = f"{FILE}workdir: /home/mia/project\n"
+
+
+def put(world: Company, kind: str, data: bytes, by: str = "mia", named: str = "") -> Any:
+    sha256 = named or hashlib.sha256(data).hexdigest()
+    return world.client.put(f"/api/v1/contents/{kind}/{sha256}", content=data, headers=bearer(world.usual(by)))
+
+
+def uploaded(world: Company, by: str = "mia", text: bytes = b"print(1)\n") -> dict[str, Any]:
+    """A folder with one file; its snapshot."""
+    assert put(world, "files", text, by).status_code == 204
+    entry = TreeEntry("train.py", size=len(text), sha256=hashlib.sha256(text).hexdigest())
+    data = tree_bytes([entry])
+    assert put(world, "trees", data, by).status_code == 204
+    copy = {"tree": tree_id(data), "source": "/home/mia/project", "files": 1, "size": len(text)}
+    return {"pool": pool_of(Actor(by)), "trees": [copy]}
+
+
+def submit(world: Company, by: str = "mia", key: str | None = None, **body: Any) -> Any:
+    return ask(world, "/jobs", by, {"job_file": FILE} | body, key)
+
+
+def test_a_job_is_submitted_once_with_the_files_that_were_uploaded(world: Company, tmp_path: Path) -> None:
+    snapshot, key = uploaded(world), str(uuid4())
+    answer = submit(world, key=key, job_file=WITH_FILES, snapshot=snapshot)
+    assert answer.status_code == 201, answer.text
+    again = submit(world, key=key, job_file=WITH_FILES, snapshot=snapshot)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.json() == answer.json()
+    view = jobs.find(world.broker, answer.json()["id"])
+    assert (view.user, view.job.team, view.job.workdir) == ("mia", "nlp", "/home/mia/project")
+    assert view.job.snapshot is not None
+    unpack(pool_in(world.broker, Actor("mia")), view.job.snapshot.trees[0].tree, tmp_path / "node")
+    assert (tmp_path / "node" / "train.py").read_text() == "print(1)\n"
+    assert lines(world, "sent") == [("mia", "jobs.submit", "begun", ""), ("mia", "jobs.submit", "done", "")]
+
+
+def test_a_plan_changes_nothing(seen_world: Company) -> None:
+    before = len(seen_world.get("/jobs", "mia").json()["jobs"])
+    answer = ask(seen_world, "/plans", "mia", {"job_file": FILE})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["exit_code"] == 0
+    assert answer.json()["placements"][0]["offer"]["provider"] == "sandbox"
+    assert len(seen_world.get("/jobs", "mia").json()["jobs"]) == before
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/plans"])
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_only_members_submit_for_a_team(seen_world: Company, who: str, path: str) -> None:
+    if access_of(who).may(Permission.SUBMIT, "nlp"):
+        assert path == "/jobs" or ask(seen_world, path, who, {"job_file": FILE}).status_code == 200
+        return
+    assert ask(seen_world, path, who, {"job_file": FILE}).status_code == 403
+
+
+def test_a_job_that_needs_an_approval_says_so(world: Company) -> None:
+    answer = submit(world, job_file=JOB.format(name="long", team="team: nlp", most="6h"))
+    assert (answer.status_code, answer.json()["state"]) == (202, "awaiting_approval")
+
+
+def test_a_bad_job_file_is_refused_with_its_lines(seen_world: Company) -> None:
+    answer = submit(seen_world, job_file="name: x\nrunn: echo\n")
+    assert answer.status_code == 422
+    assert "runn" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("workdir: /etc\n", "none were uploaded"),
+        ("file_mounts: {/x: /etc/shadow}\n", "none were uploaded"),
+        ("file_mounts: {/x: {source: /etc, store: s3, name: n}}\n", "does not upload local files"),
+        ("resume_from: foreign\n", "foreign"),
+    ],
+)
+def test_nothing_of_the_server_or_of_others_is_read(seen_world: Company, more: str, said: str) -> None:
+    answer = submit(seen_world, job_file=FILE + more)
+    assert answer.status_code in (404, 422), answer.text
+    assert said in answer.json()["detail"]
+
+
+def test_other_jobs_are_named_by_ids_that_one_may_see(seen_world: Company) -> None:
+    for more in (f"resume_from: {seen_world.foreign}\n", f"after: {seen_world.foreign}\n"):
+        answer = submit(seen_world, job_file=FILE + more)
+        assert (answer.status_code, answer.json()["kind"]) == (404, "unknown_name")
+
+
+def test_a_snapshot_is_of_the_submitter_and_there(seen_world: Company) -> None:
+    mine = uploaded(seen_world)
+    stolen = submit(seen_world, "apple", job_file=WITH_FILES, snapshot=mine)
+    assert (stolen.status_code, "another person's" in stolen.text) == (422, True)
+    mine["trees"][0]["tree"] = "0" * 64
+    assert "was not uploaded" in submit(seen_world, job_file=WITH_FILES, snapshot=mine).json()["detail"]
+    mine["trees"][0]["tree"] = "../../secrets"
+    assert submit(seen_world, job_file=WITH_FILES, snapshot=mine).status_code == 422
+
+
+def test_contents_are_what_their_names_say(seen_world: Company) -> None:
+    data = b"some bytes"
+    head = seen_world.client.head
+    path = f"/api/v1/contents/files/{hashlib.sha256(data).hexdigest()}"
+    mia, apple = (bearer(seen_world.usual(who)) for who in ("mia", "apple"))
+    assert head(path, headers=mia).status_code == 404
+    assert put(seen_world, "files", data).status_code == 204
+    assert head(path, headers=mia).status_code == 200
+    assert head(path, headers=apple).status_code == 404, "whether another has a file is nobody's business"
+    assert put(seen_world, "files", b"others", named="0" * 64).status_code == 422
+    assert put(seen_world, "trees", b"no list").status_code == 422
+    assert put(seen_world, "files", b"", named="../x").status_code in (404, 405, 422)
+
+
+def test_an_upload_may_be_larger_than_a_request_and_has_a_limit(world: Company) -> None:
+    assert put(world, "files", b"x" * 3_000_000).status_code == 204
+    world.broker.settings.max_snapshot = 2_000_000
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(5):
+            yield b"y" * 500_000
+
+    sha256 = hashlib.sha256(b"".join(pieces())).hexdigest()
+    path, headers = f"/api/v1/contents/files/{sha256}", bearer(world.usual("mia"))
+    answer = world.client.put(path, content=pieces(), headers=headers)
+    assert (answer.status_code, answer.json()["kind"]) == (422, "content_too_large")
+    assert world.client.head(path, headers=headers).status_code == 404
+
+
+def test_other_requests_stay_small(seen_world: Company) -> None:
+    assert submit(seen_world, job_file="#" * 1_200_000).status_code == 413
+
+
+def test_secrets_are_sealed_elsewhere_and_open_here(world: Company) -> None:
+    needs = f"{FILE}secrets: {{HF_TOKEN: null}}\n"
+    assert "HF_TOKEN" in submit(world, job_file=needs).json()["detail"]
+    tell_service_key(world.broker)
+    terms = world.get("/submission", "mia").json()
+    assert terms["pool"] == pool_of(Actor("mia"))
+    box = sealed_for(terms["secrets_key"], {"HF_TOKEN": "hf_secret"})
+    body = {"key": box.key, "id": box.id, "box": box.box}
+    answer = submit(world, job_file=needs, sealed=body)
+    assert answer.status_code == 201, answer.text
+    assert "hf_secret" not in answer.text
+    view = jobs.find(world.broker, answer.json()["id"])
+    secrets = JobSecrets(world.broker)
+    assert secrets.missing(view.job) == []
+    assert secrets.of(view, ProcessAccount("service", for_others=True)) == {"HF_TOKEN": "hf_secret"}
+    assert "seal" in submit(world, job_file=needs, sealed=body).json()["detail"], "a box opens for one job"
+    assert "another key" in submit(world, job_file=needs, sealed=body | {"key": "0" * 16}).json()["detail"]
+    assert submit(world, job_file=needs, sealed=body | {"id": "../../x"}).status_code == 422
