@@ -139,8 +139,11 @@ class Observation:
     that this engine cannot see; nothing follows.
 
     ``since``: start of billing (UTC), possibly already while ``PENDING``; None if not billed or unknown.
-    ``interrupted``: the provider took it back, as opposed to the job ending or failing. ``no_capacity``: gone because
-    the provider had none: no machine ever existed or is billed, whatever ``since`` was reported before.
+    ``interrupted``: the provider took it back, as opposed to the job ending or failing: by the provider's word where
+    its engine can have that, because time may be free for it. ``own_end``: it ended without its agent's last word, or
+    with the word that its provider takes it back, and the provider does not confirm that: a failure of the job.
+    ``no_capacity``: gone because the provider had none: no machine ever existed or is billed, whatever ``since`` was
+    reported before.
     """
 
     state: EngineState
@@ -149,6 +152,7 @@ class Observation:
     interrupted: bool = False
     evidence: str = ""
     no_capacity: bool = False
+    own_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,9 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     assert latest.cause is not None, "only what has ended is followed by something"
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
     stopped = AttemptStopped(cause=latest.cause, evidence=latest.evidence)
+    if latest.failed_by_itself and latest.cause is Cause.PREEMPTED:
+        unconfirmed = f"the provider does not confirm that it took the machine back ({latest.evidence})"
+        stopped = AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
     if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, BehindOthers):
         return End(JobState.STOPPED, latest.stop_reason)  # however the attempt ended before it could
     # A node may stop by itself when its money ends, before it reads that more was refused.

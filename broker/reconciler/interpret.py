@@ -94,6 +94,7 @@ def news(
                 gone_at=gone_at if up else None,
                 evidence=seen.evidence,
                 interrupted=seen.interrupted,
+                own_end=seen.own_end,
                 never_existed=seen.no_capacity,
             )
             found.append(Dated(now, gone))

@@ -33,7 +33,7 @@ from broker.core.job.placements import Placement
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.ports import EngineState, Launch
-from broker.core.values.clock import SystemClock
+from broker.core.values.clock import Clock, SystemClock
 from broker.core.values.money import Money
 from broker.engines.skypilot import engine as skypilot_engine
 from broker.engines.skypilot import node, sdk
@@ -79,6 +79,12 @@ def launch(what: Offer, job: Job | None = None, nodes: int = 1) -> Launch:
     return Launch("train-1", job or Job(name="train", run="true"), placed(what, nodes), "s3://runs/train/attempts/1")
 
 
+def made(
+    home: Path, sky: fake.Sky, settings: SkypilotSettings | None = None, clock: Clock | None = None, url: str = URL
+) -> Skypilot:
+    return Skypilot(home, clock or SystemClock(), settings, Sdk(sky, url), cloud_words={"aws": sky.word})
+
+
 # --- the contract ---------------------------------------------------------------------------------------------------
 
 
@@ -93,7 +99,7 @@ def sky(tmp_path: Path) -> Iterator[fake.Sky]:
 def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
     settings = SkypilotSettings(shared_disk=True, look=0.0, refresh=0.1)
     return Bench(
-        make=lambda: Skypilot(tmp_path / "home", SystemClock(), settings, Sdk(sky, URL)),
+        make=lambda: made(tmp_path / "home", sky, settings),
         placement=placed(offer()),
         clock=SystemClock(),
         folder=tmp_path,
@@ -113,7 +119,7 @@ class TestSkypilot(EngineContract):
 def test_handles_of_another_server_are_elsewhere(bench: Bench, sky: fake.Sky) -> None:
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
     bench.until(handle, EngineState.UP)
-    other = Skypilot(bench.folder / "other", SystemClock(), None, Sdk(sky, "https://sky.example.org"))
+    other = made(bench.folder / "other", sky, url="https://sky.example.org")
     assert other.observe([handle])[handle].state is EngineState.ELSEWHERE
     other.cancel(handle)
     assert bench.look(handle).state is EngineState.UP
@@ -123,7 +129,7 @@ def test_a_broker_that_forgot_finds_what_the_server_knows(bench: Bench, sky: fak
     prepared = bench.launch("exec sleep 300")
     handle = bench.engine.submit(prepared)
     bench.until(handle, EngineState.UP)
-    forgetful = Skypilot(bench.folder / "new-home", SystemClock(), None, Sdk(sky, URL))
+    forgetful = made(bench.folder / "new-home", sky)
     assert forgetful.find(prepared.key) == handle
     assert forgetful.observe([handle])[handle].state is EngineState.UP
     assert len(sky.tasks) == 1
@@ -141,7 +147,7 @@ def test_many_handles_are_one_look(bench: Bench, sky: fake.Sky) -> None:
 
 def test_the_server_is_not_asked_with_every_tick(bench: Bench, sky: fake.Sky) -> None:
     settings = SkypilotSettings(shared_disk=True, look=60.0)
-    engine = Skypilot(bench.folder / "home", SystemClock(), settings, Sdk(sky, URL))
+    engine = made(bench.folder / "home", sky, settings)
     first, second = (bench.engine.submit(bench.launch("exec sleep 300")) for _ in range(2))
     bench.until(second, EngineState.UP)
     before = sky.status_calls
@@ -206,7 +212,7 @@ def test_nothing_is_printed_where_documents_are(bench: Bench, capsys: pytest.Cap
 
 
 def test_run_folders_on_this_disk_are_refused_for_machines_elsewhere(bench: Bench, sky: fake.Sky) -> None:
-    engine = Skypilot(bench.folder / "home", SystemClock(), None, Sdk(sky, URL))
+    engine = made(bench.folder / "home", sky)
     assert engine.remote
     with pytest.raises(InvalidInput) as refused:
         engine.submit(bench.launch("true"))
@@ -221,7 +227,7 @@ def test_variables_of_the_broker_go_to_the_node_as_secrets(
     settings = SkypilotSettings.model_validate(
         {"environment": "AWS_ACCESS_KEY_ID NOT_SET", "shared_disk": True, "look": 0.0}
     )
-    engine = Skypilot(bench.folder / "home", SystemClock(), settings, Sdk(sky, URL))
+    engine = made(bench.folder / "home", sky, settings)
     handle = engine.submit(bench.launch("echo $AWS_ACCESS_KEY_ID"))
     assert sky.tasks[0]["secrets"] == {"AWS_ACCESS_KEY_ID": "AKIA"}
     eventually(lambda: engine.observe([handle])[handle].state is EngineState.GONE, "it ends")

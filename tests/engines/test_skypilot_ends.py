@@ -11,10 +11,9 @@ import pytest
 
 from broker.core.ports import EngineState
 from broker.core.values.clock import ManualClock, SystemClock
-from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
-from broker.engines.skypilot.sdk import Sdk
+from broker.engines.skypilot.engine import SkypilotSettings
 from tests.contracts.engine_contract import Bench, eventually
-from tests.engines.test_skypilot import URL, offer, placed
+from tests.engines.test_skypilot import made, offer, placed
 from tests.fakes import skypilot as fake
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -54,7 +53,7 @@ class Later:
     def __init__(self, folder: Path, sky: CountedSky, jobs: int) -> None:
         self.sky, settings = sky, SkypilotSettings(shared_disk=True, look=0.0)
         bench = Bench(
-            make=lambda: Skypilot(folder / "home", SystemClock(), settings, Sdk(sky, URL)),
+            make=lambda: made(folder / "home", sky, settings),
             placement=placed(offer()), clock=SystemClock(), folder=folder, doomed=placed(offer()),
             take_away=sky.take_away,
         )  # fmt: skip
@@ -68,7 +67,7 @@ class Later:
         eventually(ended, "their machines are gone")
         self.back = datetime.now(UTC) + 8 * HOUR
         self.clock = ManualClock(self.back)
-        self.engine = Skypilot(folder / "home", self.clock, settings, Sdk(sky, URL))
+        self.engine = made(folder / "home", sky, settings, self.clock)
 
     def look(self) -> Sequence[tuple[EngineState, datetime | None]]:
         found = self.engine.observe(self.handles)

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from broker.engines.skypilot.evidence import CloudSays, CloudWord
 from tests.fakes import skypilot_catalogue
 
 
@@ -134,6 +135,9 @@ class Sky:
         self._requests: dict[str, FakeSkyRequest] = {}
         self._clusters: dict[str, FakeSkyCluster] = {}
         self._ended: dict[str, tuple[int, int]] = {}
+        self._taken: set[str] = set()
+        self.announced: set[str] = set()
+        self.words_trouble: Exception | None = None
         self.refuse: Exception | None = None
         self.tasks: list[Mapping[str, Any]] = []
         self.status_calls = 0
@@ -186,7 +190,18 @@ class Sky:
         """The cloud takes the machines back."""
         cluster = self._clusters[cluster_name]
         cluster.there = False
+        self._taken.add(cluster_name)
         cluster.end()
+
+    def word(self, cluster_name: str, region: str) -> CloudWord:
+        """What the cloud says about who ended a cluster's machines."""
+        if self.words_trouble is not None:
+            raise self.words_trouble
+        if cluster_name in self._taken:
+            return CloudWord(CloudSays.TAKEN, "the cloud: taken back")
+        if cluster_name in self._clusters:
+            return CloudWord(CloudSays.ANNOUNCED if cluster_name in self.announced else CloudSays.RUNS)
+        return CloudWord(CloudSays.ASKED_FOR, "the cloud: on request")
 
     def forget_requests(self) -> None:
         """As a server that was installed anew."""

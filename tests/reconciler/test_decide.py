@@ -146,6 +146,24 @@ def test_an_interruption_is_placed_anew_without_counting_as_a_failure(cause: Cau
     assert isinstance(only(view), decide.Place)
 
 
+@pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED])
+def test_a_machine_that_its_provider_did_not_take_is_a_failure_of_the_job(cause: Cause) -> None:
+    by_itself = ev.MachineGone(gone_at=NOW + timedelta(minutes=7), own_end=True)
+    step = only(life(*UP, ended(cause), by_itself))
+    assert isinstance(step, decide.End)
+    assert step.state is JobState.FAILED
+    assert isinstance(step.reason, AttemptStopped)
+    assert step.reason.cause is not Cause.PREEMPTED, "nobody took it"
+    again = life(*UP, ended(cause), by_itself, job=Job(name="j", run="x", retry=Retry(failures=1)))
+    assert (again.failures, again.interruptions) == (1, 0)
+    assert isinstance(only(again, after=timedelta(hours=1)), decide.Place)
+
+
+def test_what_a_person_stopped_is_no_failure_whatever_its_provider_says() -> None:
+    by_itself = ev.MachineGone(gone_at=NOW + timedelta(minutes=7), own_end=True)
+    assert life(*UP, ended(Cause.MOVED), by_itself).failures == 0
+
+
 def test_a_failure_is_retried_as_often_as_the_job_says_and_not_before_its_backoff() -> None:
     job = Job(name="j", run="x", retry=Retry(failures=1, backoff=timedelta(minutes=30)))
     once = life(*UP, ended(Cause.EXIT_STATUS), GONE, job=job)

@@ -69,6 +69,12 @@ def test_a_clock_of_ours_that_is_behind_moves_neither_end_of_the_bill() -> None:
     assert found[-1].body == ev.MachineGone(gone_at=later, evidence="e", interrupted=False)
 
 
+def test_an_end_that_its_provider_does_not_confirm_is_recorded_as_one() -> None:
+    found = told(attempt(), NodeState(), seen(EngineState.GONE, gone_at=NOW, own_end=True, evidence="e"), NOW)
+    assert ended(found).cause is Cause.AGENT_DIED
+    assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="e", interrupted=False, own_end=True)
+
+
 def test_the_agents_last_word_counts_and_the_machine_may_still_be_up() -> None:
     node = NodeState(exit=ExitRecord(NOW - MINUTE, Cause.EXIT_STATUS, exit_status=3, step=40))
     found = told(attempt(), node, seen(EngineState.UP), NOW)

@@ -381,14 +381,16 @@ class MachineGone(Body):
     """The machine is gone; billing ends at ``gone_at`` (None if none ever existed).
 
     ``interrupted``: whether the provider took the machine back, as the engine reports. None in events of earlier
-    versions: the attempt's final state then decides. ``never_existed``: the provider had no machine after all and bills
-    none, whatever was reported before.
+    versions: the attempt's final state then decides. ``own_end``: the provider does not confirm that it did, and the
+    end counts as a failure of the job. ``never_existed``: the provider had no machine after all and bills none,
+    whatever was reported before.
     """
 
     kind: Literal["machine_gone"] = "machine_gone"
     gone_at: datetime | None = None
     evidence: str = ""
     interrupted: bool | None = None
+    own_end: bool = False
     never_existed: bool = False
 
 

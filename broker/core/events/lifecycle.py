@@ -304,7 +304,12 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         if gone_at is not None and attempt.up_since is not None:
             gone_at = max(gone_at, attempt.up_since)
         return replace(
-            attempt, gone=True, gone_at=gone_at, interrupted=body.interrupted, never_existed=body.never_existed
+            attempt,
+            gone=True,
+            gone_at=gone_at,
+            interrupted=body.interrupted,
+            own_end=body.own_end,
+            never_existed=body.never_existed,
         )
     if isinstance(body, ev.RemovalDelayed):
         return replace(attempt, removal_delayed=True)

@@ -14,6 +14,9 @@ from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.policy import Grant
 from broker.core.values.money import Money
 
+# Ends of which only the provider can say whether it took the machine.
+_AS_IF_TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED)
+
 
 @dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
@@ -52,6 +55,7 @@ class AttemptView:
     gone: bool = False
     gone_at: datetime | None = None
     interrupted: bool | None = None  # whether the provider took it back, by the engine's report; None: not recorded
+    own_end: bool = False  # its provider does not confirm that it took it back
     never_existed: bool = False  # its provider had no machine, contrary to earlier reports
     resumed_from: str | None = None
     resumed_step: int | None = None
@@ -85,7 +89,14 @@ class AttemptView:
         return self.queued_at is not None and not seen and not self.state.final
 
     @property
+    def failed_by_itself(self) -> bool:
+        """Whether it ended as if its machine had been taken or lost, and the provider does not confirm that."""
+        return self.own_end and self.cause in _AS_IF_TAKEN
+
+    @property
     def next(self) -> Next | None:
+        if self.failed_by_itself:
+            return Next.RETRY_FAILURE
         return OUTCOMES[self.cause].next if self.cause else None
 
 
@@ -163,7 +174,8 @@ class JobView:
     @property
     def interruptions(self) -> int:
         """Number of interruptions (a notice and the loss of the same machine count once)."""
-        return sum(a.state in (AttemptState.INTERRUPTED, AttemptState.LOST) for a in self.attempts)
+        taken = (AttemptState.INTERRUPTED, AttemptState.LOST)
+        return sum(a.state in taken and not a.failed_by_itself for a in self.attempts)
 
     @property
     def failures(self) -> int:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from broker.agent.store import split_folder
-from broker.core.events.outcomes import Cause
+from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
+from broker.engines.skypilot.ends import Ends
+from broker.engines.skypilot.evidence import NO_WORD, CloudSays, CloudWord, HowGone, WordOf, how_gone
+from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.runfolder import AttemptFolder, RunFolder
 
+log = logging.getLogger(__name__)
+_BEFORE = "before-end.json"
+_ASK_AGAIN = timedelta(minutes=5)  # how long an unreachable server or cloud is asked for end times and reasons
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot has no record of it")
 
 
@@ -30,18 +37,118 @@ def folder_of(slot: Slot) -> AttemptFolder | None:
     return runs.read_state(attempt)
 
 
-def why_gone(folder: AttemptFolder | None) -> tuple[bool, str]:
-    """Whether the machines were preempted, and the evidence. After an agent ends by itself, SkyPilot takes its cluster
-    down; an agent that never started was not interrupted.
+class CloudWitness:
+    """Asks clouds who ended machines, and keeps what they said beside the attempt."""
+
+    def __init__(self, words: Mapping[str, WordOf]) -> None:
+        """``words``: whom to ask, by SkyPilot's cloud."""
+        self._words = words
+
+    def before_end(self, slot: Slot, key: str) -> None:
+        """Note what the cloud says of machines that we are about to end. Raises nothing: they are ended anyway."""
+        if slot.read(_BEFORE) is not None:
+            return
+        try:
+            word = self._ask(slot, key)
+        except RetryLater as error:
+            word = CloudWord(CloudSays.UNKNOWN, str(error))
+        if word is not None:
+            slot.keep_first(_BEFORE, {"says": word.says.value, "words": word.words})
+
+    def after_end(self, slot: Slot, key: str) -> dict[str, CloudWord]:
+        """What the cloud says of machines that are gone, and said before. Raises `RetryLater`, also while it says that
+        they run: clouds tell with a delay."""
+        found: dict[str, CloudWord] = {}
+        if before := slot.read(_BEFORE):
+            found["before"] = CloudWord(CloudSays(before["says"]), "")
+            if found["before"].says in (CloudSays.ANNOUNCED, CloudSays.TAKEN, CloudSays.BROKE):
+                found["before"] = CloudWord(CloudSays(before["says"]), str(before["words"]))
+        now = self._ask(slot, key)
+        if now is None:
+            return {**found, "now": NO_WORD}
+        if now.says in (CloudSays.RUNS, CloudSays.ANNOUNCED):
+            raise RetryLater(f"its cloud does not know that yet ({now.words})")
+        return {**found, "now": now}
+
+    def _ask(self, slot: Slot, key: str) -> CloudWord | None:
+        """None for a cloud that nobody can be asked of. Raises `RetryLater`."""
+        launch = slot.read("launch.json") or {}
+        ask = self._words.get(str(launch.get("cloud")))
+        if ask is None:
+            return None
+        try:
+            return ask(key, str(launch.get("region")))
+        except RetryLater:
+            raise
+        except BrokerError as error:
+            log.warning("who ended the machines of %s is not known: %s", key, error)
+            return CloudWord(CloudSays.UNKNOWN, f"its cloud does not say who ended it: {error}")
+
+
+def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datetime) -> Observation:
+    """The server no longer lists the cluster: its machines are gone, and earlier observations, the agent and the cloud
+    give the reason. Billing ends when the server noticed, else at ``now`` (UTC) of the first look; the agent's end
+    proves nothing.
     """
-    if folder is None:
-        return True, "the cluster is gone"
-    if folder.exit is not None:
-        taken = folder.exit.cause is Cause.PREEMPTED
-        return taken, f"the cluster is gone; the agent ended: {folder.exit.cause.value}"
-    if not folder.claims:
-        return False, "the cluster went away before the agent started: setup failed, or the machine was taken"
-    return True, "the cluster is gone, and its agent had not ended: its machines were taken away"
+    at = slot.keep_first("vanished.json", {"at": now.isoformat()})["at"]
+    launch = slot.read("launch.json") or {}
+    launched_at = launch.get("at", at)
+    outcome = slot.read("launched.json") or {}
+    cancelled = slot.read("cancelled.json") is not None
+    refused = bool(outcome.get("refused"))
+    up = slot.read("up.json")
+    since = up["since"] if up else None
+    if since is None and outcome.get("status") == "succeeded":
+        since = launched_at
+    how = HowGone(False, False, "taken down by gpubroker")
+    if since is None and not cancelled and not outcome.get("failure"):
+        return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
+    asked_for = now - datetime.fromisoformat(at)
+    if since is not None and not refused:
+        try:
+            told = witness.after_end(slot, key)
+        except RetryLater as error:
+            if asked_for < _ASK_AGAIN:
+                return _not_settled(since, error)
+            told = {"now": CloudWord(CloudSays.UNKNOWN, str(error))}
+        try:
+            # Whether the job ended first is written there; unless we ended it, nothing follows before it can be read.
+            folder = folder_of(slot)
+        except BrokerError as error:
+            if not cancelled or asked_for < _ASK_AGAIN:
+                return _not_settled(since, error)
+            folder = None
+        how = how_gone(folder, told, ended_by_us=cancelled)
+    if outcome.get("failure") and not cancelled:
+        how = HowGone(how.interrupted, False, f"SkyPilot could not launch it: {outcome['failure']}")
+    if refused:
+        at = since or at
+    else:
+        try:
+            ended = ends.of(cluster_name(key))
+        except RetryLater as error:
+            if asked_for < _ASK_AGAIN:
+                return _not_settled(since, error)
+            ended = None
+        if ended is not None and since is None and not launch.get("queued"):
+            since = launched_at  # it existed only between two queries
+        if since is not None:
+            at = max(min(at, ended.isoformat() if ended else at), since)
+    record = {
+        "since": since,
+        "at": at,
+        "interrupted": how.interrupted,
+        "own_end": how.own_end,
+        "evidence": how.said,
+        "no_capacity": refused,
+    }
+    return from_record(slot.keep_first("gone.json", record))
+
+
+def _not_settled(since: str | None, error: BrokerError) -> Observation:
+    """Gone, and asked about again. ``since``: start of billing."""
+    state = EngineState.UP if since else EngineState.PENDING
+    return Observation(state, datetime.fromisoformat(since) if since else None, evidence=f"gone, and {error}")
 
 
 def from_record(record: Mapping[str, Any]) -> Observation:
@@ -53,4 +160,5 @@ def from_record(record: Mapping[str, Any]) -> Observation:
         bool(record["interrupted"]),
         str(record["evidence"]),
         bool(record.get("no_capacity")),
+        bool(record.get("own_end")),
     )

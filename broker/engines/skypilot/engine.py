@@ -31,9 +31,11 @@ from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
-from broker.engines.skypilot.aftermath import UNKNOWN, folder_of, from_record, run_folder, why_gone
+from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, from_record, run_folder, vanished
+from broker.engines.skypilot.aws_ends import aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
+from broker.engines.skypilot.evidence import WordOf
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, key_of, task_config, waits_in_line
@@ -44,7 +46,7 @@ _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the com
 # Time after which the end of a cluster is requested again: without effect, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
 _REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
-_ASK_AGAIN = timedelta(minutes=5)  # how long an unreachable server is asked for end times
+_WORDS: Mapping[str, WordOf] = {"aws": aws_word}  # by SkyPilot's cloud; of others no word is to be had
 
 
 def _words(value: object) -> object:
@@ -107,15 +109,18 @@ class Skypilot:
         settings: SkypilotSettings | None = None,
         sdk: Sdk | None = None,
         aws_zones: ZoneNames | None = None,
+        cloud_words: Mapping[str, WordOf] = _WORDS,
     ) -> None:
-        """``home``: the engine's own folder, created when needed. ``clock`` dates what SkyPilot does not. Makes no
-        connection. Raises `MissingExtra`.
+        """``home``: the engine's own folder, created when needed. ``clock`` dates what SkyPilot does not.
+        ``cloud_words``: whom to ask who ended a machine, by SkyPilot's cloud. Makes no connection. Raises
+        `MissingExtra`.
         """
         self._root = home
         self._clock = clock
         self._settings = settings or SkypilotSettings()
         self._sdk = sdk or Sdk()
         self._aws_zones = aws_zones or AwsZones()
+        self._witness = CloudWitness(cloud_words)
         self._refreshed = -math.inf
         self._seen: _Seen | None = None
 
@@ -141,10 +146,13 @@ class Skypilot:
                 return known
             clouds = {**CLOUDS, **self._settings.clouds}
             config = task_config(launch, self._archive(), self._secrets(launch), clouds, self._aws_zones)
+            offer = launch.placement.offer
             about = {
                 "run_folder": launch.run_folder,
                 "nodes": launch.placement.nodes,
-                "queued": waits_in_line(clouds.get(launch.placement.offer.provider)),
+                "queued": waits_in_line(clouds.get(offer.provider)),
+                "cloud": clouds.get(offer.provider),
+                "region": offer.region,
                 "at": self._clock.now().isoformat(),
             }
             slot.write("launch.json", about)
@@ -285,7 +293,9 @@ class Skypilot:
                 # The server has not started it, or has not yet requested a machine.
                 state = EngineState.QUEUED if request.status == "pending" else EngineState.PENDING
                 return Observation(state, evidence=f"SkyPilot's launch is {request.status}")
-            return self._vanished(slot, key, seen.ends) if slot.folder.exists() else UNKNOWN
+            if not slot.folder.exists():
+                return UNKNOWN
+            return vanished(slot, key, seen.ends, self._witness, self._clock.now())
         outcome = slot.read("launched.json") or {}
         if cancelled:
             if not self._may_still_save(slot):
@@ -322,51 +332,6 @@ class Skypilot:
             return False
         return up is None or self._clock.now() - datetime.fromisoformat(up["since"]) <= _REFUSED_WITHIN
 
-    def _vanished(self, slot: Slot, key: str, ends: Ends) -> Observation:
-        """The server no longer lists the cluster: its machines are gone, and earlier observations give the reason.
-        Billing ends when the server noticed, else now; the agent's end proves nothing.
-        """
-        at = slot.keep_first("vanished.json", {"at": self._clock.now().isoformat()})["at"]
-        launched_at = (slot.read("launch.json") or {}).get("at", at)
-        outcome = slot.read("launched.json") or {}
-        refused = bool(outcome.get("refused"))
-        up = slot.read("up.json")
-        since = up["since"] if up else None
-        if since is None and outcome.get("status") == "succeeded":
-            since = launched_at
-        interrupted = False
-        if slot.read("cancelled.json"):
-            said = "taken down by gpubroker"
-        elif outcome.get("failure"):
-            said = f"SkyPilot could not launch it: {outcome['failure']}"
-        elif since is None:
-            return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
-        else:
-            try:
-                folder = folder_of(slot)
-            except BrokerError as error:
-                # Whether the job ended first is written there; nothing follows before it can be read.
-                return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
-            interrupted, said = why_gone(folder)
-        if refused:
-            at = since or at
-        else:
-            try:
-                ended = ends.of(cluster_name(key))
-            except RetryLater as error:
-                if self._clock.now() - datetime.fromisoformat(at) < _ASK_AGAIN:
-                    state, billed = EngineState.PENDING, None
-                    if since is not None:
-                        state, billed = EngineState.UP, datetime.fromisoformat(since)
-                    return Observation(state, billed, evidence=f"gone, and {error}")
-                ended = None
-            if ended is not None and since is None and not (slot.read("launch.json") or {}).get("queued"):
-                since = launched_at  # it existed only between two queries
-            if since is not None:
-                at = max(min(at, ended.isoformat() if ended else at), since)
-        record = {"since": since, "at": at, "interrupted": interrupted, "evidence": said, "no_capacity": refused}
-        return from_record(slot.keep_first("gone.json", record))
-
     def _may_still_save(self, slot: Slot) -> bool:
         """Whether the agent was told to stop and still has time to save."""
         cancelled = slot.read("cancelled.json")
@@ -390,6 +355,8 @@ class Skypilot:
             passed = datetime.now(UTC) - datetime.fromisoformat(asked["wall"])
             if passed < _DOWN_AGAIN or (passed < _DOWN_STUCK and not self._finished(asked["request"])):
                 return
+        else:
+            self._witness.before_end(slot, key)
         launch = (slot.read("request.json") or {}).get("request")
         if launch and slot.read("launched.json") is None:
             self._sdk.stop_launching(launch)

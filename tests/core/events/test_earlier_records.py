@@ -40,7 +40,7 @@ def test_arrays_of_the_version_before_stop_no_task_early(text: str) -> None:
     assert body.job.stop_when is None
     assert (body.job.array is None) != (body.job.task is None)
     again = ev.body_to_json(body)
-    assert again.startswith('{"format":11,')
+    assert again.startswith('{"format":12,')
     assert body_from_json(again) == body
 
 

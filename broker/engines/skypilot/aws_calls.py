@@ -1,0 +1,43 @@
+"""Calls to EC2 with the AWS login on this machine, which must be for the account that SkyPilot's API server uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.core.errors import LoginMissing, MissingExtra, Unreachable
+
+
+def ec2(region: str, operation: str, needed_for: str, **parameters: Any) -> Mapping[str, Any]:
+    """One call, by EC2's name of the operation (``DescribeInstances``). Raises `MissingExtra` without boto3,
+    `LoginMissing` without a login, or if AWS rejects it or does not permit the call, and `Unreachable` if AWS does not
+    answer or asks for fewer calls. None of these ends a job."""
+    where = f"aws {region} {operation}"
+    hint = (
+        f"{needed_for} needs the AWS login that SkyPilot uses, with permission for ec2:{operation}; "
+        "`aws sts get-caller-identity` shows the present one"
+    )
+    try:
+        import boto3
+        from botocore import xform_name  # type: ignore[import-untyped]  # ships no types
+        from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+        )
+    except ImportError as error:
+        raise MissingExtra("skypilot", f"{needed_for} on AWS") from error
+    try:
+        client = boto3.Session().client("ec2", region_name=region)
+        answer: Mapping[str, Any] = getattr(client, xform_name(operation))(**parameters)
+    except (ConnectionError, HTTPClientError) as error:
+        raise Unreachable("EC2 cannot be reached", where=where, hint="check the network") from error
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500 or "Limit" in code:
+            raise Unreachable(f"EC2 answers {code}", where=where) from error
+        raise LoginMissing(f"EC2 refuses the request: {code}", where=where, hint=hint) from error
+    except BotoCoreError as error:
+        raise LoginMissing(f"there is no usable AWS login: {type(error).__name__}", where=where, hint=hint) from error
+    return answer

@@ -1,0 +1,72 @@
+"""Who ended machines, by EC2: their ``StateReason``, and the status of their spot requests. Asked by the tag that every
+machine of gpubroker has; EC2 forgets a terminated machine after about an hour.
+
+Codes: AWS, API reference of EC2, StateReason; User guide of EC2, Spot request status. Read 2026-11-25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from broker.core.market.machines import TAG
+from broker.engines.skypilot.aws_calls import ec2
+from broker.engines.skypilot.evidence import CloudSays, CloudWord
+
+_TAKEN_REASONS = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
+_BROKE_REASONS = frozenset({"Server.InternalError", "Server.ScheduledStop"})
+# Of spot requests. A machine that its account ends itself after the announcement is ``instance-terminated-by-user``.
+_ANNOUNCED_STATUS = frozenset({"marked-for-termination", "marked-for-stop"})
+_TAKEN_STATUS = frozenset(
+    {
+        "instance-terminated-by-price",
+        "instance-terminated-no-capacity",
+        "instance-terminated-capacity-oversubscribed",
+        "instance-terminated-launch-group-constraint",
+        "instance-terminated-by-service",
+        "instance-stopped-by-price",
+        "instance-stopped-no-capacity",
+    }
+)
+_THERE = ("pending", "running")
+_WHY = "asking who ended a machine"
+# Of several machines the first of these counts: one that is taken ends its gang.
+_ORDER = (CloudSays.TAKEN, CloudSays.BROKE, CloudSays.ANNOUNCED, CloudSays.RUNS, CloudSays.ASKED_FOR, CloudSays.UNKNOWN)
+
+
+def aws_word(key: str, region: str) -> CloudWord:
+    """EC2's word about the machines of that key. Raises what `ec2` raises."""
+    tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
+    answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
+    machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
+    requests = [str(one["SpotInstanceRequestId"]) for one in machines if one.get("SpotInstanceRequestId")]
+    statuses: dict[str, str] = {}
+    if requests:
+        # By filter and not by id: an unknown id would be an error.
+        ids = [{"Name": "spot-instance-request-id", "Values": requests}]
+        told = ec2(region, "DescribeSpotInstanceRequests", _WHY, Filters=ids)
+        for one in told.get("SpotInstanceRequests") or ():
+            statuses[str(one.get("SpotInstanceRequestId"))] = str((one.get("Status") or {}).get("Code") or "")
+    return of_machines(machines, statuses)
+
+
+def of_machines(machines: Sequence[Mapping[str, Any]], statuses: Mapping[str, str]) -> CloudWord:
+    """The word about machines as DescribeInstances has them. ``statuses``: of spot requests, by id. Pure."""
+    words = [_of_machine(one, statuses.get(str(one.get("SpotInstanceRequestId")), "")) for one in machines]
+    unknown = CloudWord(CloudSays.UNKNOWN, "EC2 knows no such machine any more")
+    return min(words, key=lambda word: _ORDER.index(word.says), default=unknown)
+
+
+def _of_machine(machine: Mapping[str, Any], status: str) -> CloudWord:
+    reason = str((machine.get("StateReason") or {}).get("Code") or "")
+    state = str((machine.get("State") or {}).get("Name") or "")
+    if state in _THERE:
+        says = CloudSays.ANNOUNCED if status in _ANNOUNCED_STATUS else CloudSays.RUNS
+        return CloudWord(says, f"EC2: {status if says is CloudSays.ANNOUNCED else state}")
+    if reason in _TAKEN_REASONS or status in _TAKEN_STATUS:
+        return CloudWord(CloudSays.TAKEN, f"EC2: {reason if reason in _TAKEN_REASONS else status}")
+    if reason in _BROKE_REASONS:
+        return CloudWord(CloudSays.BROKE, f"EC2: {reason}")
+    if reason:
+        return CloudWord(CloudSays.ASKED_FOR, f"EC2: {reason}")
+    return CloudWord(CloudSays.UNKNOWN, f"EC2: {state}, without a reason")
