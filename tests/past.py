@@ -29,7 +29,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.sums import DAY
-from broker.reconciler.controllers.placement import attempt_key, hold_entries
+from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due

@@ -22,7 +22,8 @@ from broker.core.purchases.quotes import CapacityQuote, Undo
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.journal import Reading
-from broker.reconciler.admission.admission import facts_of, strictest
+from broker.reconciler.admission.admission import strictest
+from broker.reconciler.admission.facts import facts_of
 
 RULE = "purchases"
 """The kind of guardrail that permits purchases; without one nobody can buy."""

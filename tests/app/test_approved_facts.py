@@ -25,7 +25,7 @@ from broker.core.policy.facts import Aspect
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.reconciler.admission.admission import _given
+from broker.reconciler.admission.facts import _given
 from broker.reconciler.controllers.placement import PlanInputs
 from broker.settings import Settings
 from cli import registries

@@ -287,7 +287,7 @@ def test_looking_after_jobs_outlasts_any_number_of_failures(broker: Broker, monk
 
 def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
     from broker.ledger.entries import Movement, Tags
-    from broker.reconciler.controllers.placement import hold_entries
+    from broker.reconciler.admission.records import hold_entries
     from broker.reconciler.settlement.settlement import release
 
     grant(broker)

@@ -24,7 +24,8 @@ from broker.core.job.placements import Plan
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.admission.admission import facts_of, re_place
+from broker.reconciler.admission.admission import re_place
+from broker.reconciler.admission.facts import facts_of
 from tests.actors import ANN, BOB, person, with_clock
 
 DENIES = """\

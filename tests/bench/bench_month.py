@@ -28,8 +28,8 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
+from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due

@@ -33,8 +33,8 @@ from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.meter import Meter
+from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.runfolder import RunFolders

@@ -17,6 +17,8 @@ ROOMS = (
     "broker/procurement/*.py",
     "broker/reconciler/admission/admission.py",
     "broker/reconciler/admission/approvals.py",
+    "broker/reconciler/admission/facts.py",
+    "broker/reconciler/admission/records.py",
     "broker/reconciler/controller.py",
     "broker/reconciler/decide.py",
     "broker/reconciler/settlement/egress.py",

@@ -27,9 +27,10 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
 from broker.reconciler.admission.launch_check import LaunchCheck, Rejudging, Ruling
+from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import Placing, PlanInputs, hold_entries, launch_request
+from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.leases import NodeLimits
 from broker.reconciler.loop import Reconciler, Timing

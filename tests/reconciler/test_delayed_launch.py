@@ -23,7 +23,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.reconciler.admission.launch_check import Validity
-from broker.reconciler.controllers.placement import hold_entries
+from broker.reconciler.admission.records import hold_entries
 from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store, open_store
 from policies.loader import load

@@ -20,7 +20,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.placement.conditions import Conditions
 from broker.placement.strategy.situation import StrategyTask
-from broker.reconciler.controllers.placement import Placing, PlanInputs, Plans, hold_entries
+from broker.reconciler.admission.records import hold_entries
+from broker.reconciler.controllers.placement import Placing, PlanInputs, Plans
 from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving, Strategist
 from broker.reconciler.leases import NoNodeLimits
 from broker.store import Store

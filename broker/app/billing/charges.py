@@ -20,7 +20,7 @@ from broker.core.notices import Notice, Severity
 from broker.core.ports import HasCharges
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry
-from broker.reconciler.controllers.placement import attempt_key
+from broker.reconciler.admission.records import attempt_key
 from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, adjustment, compare, is_billed
 from broker.reconciler.sweep import job_of
 from broker.store.ledger.charges import API

@@ -21,8 +21,9 @@ from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.ledger.entries import Balance
 from broker.ledger.journal import writing_if
-from broker.reconciler.admission.admission import facts_of, strictest
+from broker.reconciler.admission.admission import strictest
 from broker.reconciler.admission.approvals import is_of, of_ask
+from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.store.jobs.journal import StoreReading, StoreWriting
 

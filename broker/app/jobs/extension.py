@@ -24,10 +24,11 @@ from broker.core.values.money import Money, alike
 from broker.core.values.units import print_duration
 from broker.ledger.entries import Balance, Movement
 from broker.ledger.journal import Reading, Writing
-from broker.reconciler.admission.admission import Admission, facts_of, re_place
+from broker.reconciler.admission.admission import Admission, re_place
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.controllers.arrays import committed
-from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.settlement import tags_of
 

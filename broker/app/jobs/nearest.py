@@ -20,7 +20,8 @@ from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.ledger.journal import Reading
-from broker.reconciler.admission.admission import Admission, FactsFor, admit, least_to_start
+from broker.reconciler.admission.admission import Admission, admit, least_to_start
+from broker.reconciler.admission.facts import FactsFor
 
 _CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
 _MOST_PERIODS = 6  # later budget periods that are tried

@@ -29,15 +29,8 @@ from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import start_is_open
 from broker.placement.time_limit import never_done, time_limit
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import (
-    Admission,
-    admit,
-    denials,
-    facts_of,
-    occupied_in,
-    unused,
-    with_occupancy,
-)
+from broker.reconciler.admission.admission import Admission, admit, denials, unused, with_occupancy
+from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.paid_capacity import wait_for_paid
 from broker.reconciler.controllers.placement import PlanInputs
 

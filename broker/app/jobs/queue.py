@@ -25,7 +25,8 @@ from broker.core.market.shares import MachineShare, total
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
-from broker.reconciler.admission.admission import denials, facts_of, unused
+from broker.reconciler.admission.admission import denials, unused
+from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controllers.placement import Lot, PlanInputs, moving_on
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work

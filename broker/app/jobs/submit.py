@@ -44,9 +44,10 @@ from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.journal import Writing
-from broker.reconciler.admission.admission import Admission, admit, facts_of, occupied_in, still_free, switched_off
+from broker.reconciler.admission.admission import Admission, admit, still_free, switched_off
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
-from broker.reconciler.controllers.placement import decision_of, hold_entries, launch_request, waits_for_paid
+from broker.reconciler.admission.facts import facts_of, occupied_in
+from broker.reconciler.admission.records import decision_of, hold_entries, launch_request, waits_for_paid
 
 
 class DearerNow(BrokerError):

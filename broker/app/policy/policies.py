@@ -17,7 +17,8 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer, CaseResult, Facts
 from broker.core.ports import PolicySet
 from broker.placement.planner import make_plan
-from broker.reconciler.admission.admission import Admission, admit, facts_of
+from broker.reconciler.admission.admission import Admission, admit
+from broker.reconciler.admission.facts import facts_of
 from broker.store import PolicyVersion
 
 _SUFFIXES = (".yaml", ".yml")

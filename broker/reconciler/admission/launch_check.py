@@ -24,16 +24,11 @@ from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
 from broker.ledger.journal import Journal, Reading, Writing, writing_if
 from broker.placement.planner import make_plan
-from broker.reconciler.admission.admission import facts_of, re_place, with_occupancy
+from broker.reconciler.admission.admission import re_place, with_occupancy
 from broker.reconciler.admission.approvals import through_standing, usable
-from broker.reconciler.controllers.placement import (
-    MarketFor,
-    PlanInputs,
-    decision_of,
-    held_of,
-    hold_entries,
-    movements_of,
-)
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
+from broker.reconciler.controllers.placement import MarketFor, PlanInputs
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 

@@ -23,10 +23,12 @@ from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement
 from broker.ledger.journal import Journal, Reading, TaskCounts, Writing, append_if, writing_if
-from broker.reconciler.admission.admission import Admission, admit, facts_of, unused, whole_hold
+from broker.reconciler.admission.admission import Admission, admit, unused, whole_hold
 from broker.reconciler.admission.approvals import through_standing
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.records import decision_of, hold_entries, nothing_fits, refusal_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, Trouble, TryLater
-from broker.reconciler.controllers.placement import Plans, decision_of, hold_entries, nothing_fits, refusal_of
+from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.settlement.settlement import tags_of
 
 # Where machines are taken, tasks that end make room, and that is seen at once; others' jobs do so unseen.

@@ -21,11 +21,13 @@ from broker.core.policy.decisions import Decision, inputs_of, sealed, written
 from broker.core.policy.policy import Action, ActionKind, Answer
 from broker.core.ports import PolicySet
 from broker.ledger.journal import Journal, Reading, Writing, writing_if
-from broker.reconciler.admission.admission import facts_of, re_place
+from broker.reconciler.admission.admission import re_place
 from broker.reconciler.admission.approvals import usable
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.records import decision_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.controllers.enforcement import OverOf, said_to_running
-from broker.reconciler.controllers.placement import Plans, decision_of, moving_on
+from broker.reconciler.controllers.placement import Plans, moving_on
 from broker.reconciler.progress import billed_time
 
 log = logging.getLogger(__name__)

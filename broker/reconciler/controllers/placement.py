@@ -11,34 +11,37 @@ from broker.core.events.events import EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
-    MoneyRefused,
-    MoneyTooLittle,
-    NothingFits,
-    PolicyDenies,
     QueueTurn,
     SecretsMissing,
     StrategyWaits,
     WaitReason,
-    WaitsForPaid,
     same_reason,
 )
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
-from broker.core.job.reasons import Reason, Rejection, count_reasons
-from broker.core.market.offers import MoneyKind, Offer
-from broker.core.policy.decisions import Decision, sealed, written
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
-from broker.core.values.burns import Burn
-from broker.core.values.money import Money
-from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
-from broker.ledger.journal import Journal, Reading, append_if, writing_if
+from broker.ledger.entries import Movement
+from broker.ledger.journal import Journal, append_if, writing_if
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
+from broker.reconciler.admission.admission import denials, re_place, still_free, with_occupancy
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.admission.records import (
+    decision_of,
+    held_of,
+    hold_entries,
+    launch_request,
+    movements_of,
+    nothing_fits,
+    refusal_of,
+    waits_for_paid,
+)
 from broker.reconciler.controller import (
     Controller,
     ControllerResult,
@@ -51,9 +54,6 @@ from broker.reconciler.controller import (
 from broker.reconciler.pools import left_alone, refused_everywhere, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
-
-# Kinds of rules whose refusal of money only a person can change. Refusals by others may end by themselves.
-_ABOUT_MONEY = ("budget", "budget_required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,72 +102,6 @@ class Plans:
 
 Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
 """Returns the strategy's advice; None to keep the plan's ranking."""
-
-
-def attempt_key(job_id: str, number: int) -> str:
-    """The key of an attempt, on which engine calls are idempotent."""
-    return f"{job_id}-{number}"
-
-
-def hold_entries(
-    tags: Tags, held: Mapping[MoneyKind, Money], burns: Mapping[MoneyKind, Burn], movement: Movement, number: int
-) -> list[Entry]:
-    """The entries after which the job's hold is ``burns``, with their dates.
-
-    ``held``: the usable hold before. An increase is posted as ``movement`` (hold or top-up), a decrease as a release.
-    ``number``: the number of the job's movements so far (`movements_of`); it makes the new ids unique.
-    """
-    found: list[Entry] = []
-    for kind, burn in burns.items():
-        before = held.get(kind, Money.ZERO)
-        more, less = max(burn.amount - before, Money.ZERO), max(before - burn.amount, Money.ZERO)
-        for what, amount in ((Movement.RELEASE, less), (movement if more else Movement.DATE, more)):
-            found += move(
-                what,
-                amount,
-                movement_id=f"{tags.job_id}/{what}/{number}/{kind}/dated",
-                money=kind,
-                at=burn.start,
-                covers=(burn.start, burn.end),
-                tags=tags,
-                rate=None if what is Movement.RELEASE else burn.rate,
-            )
-    return found
-
-
-def movements_of(look: Reading, job_id: str) -> int:
-    """The number of the job's movements of money so far."""
-    return movements(look.sums([job_id]).get(job_id, ()))
-
-
-def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
-    """The hold of each kind of money."""
-    return {kind: one.held for kind, one in balance.items()}
-
-
-def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
-    """The record of one judgement at the gate."""
-    p, action = admission.placement, admission.action
-    others = [other for other in plan.placements if other is not p]
-    inputs = written(action, facts, others, counts_live=policy.counts_live)
-    return Decision(
-        at=plan.made_at,
-        action=action.kind,
-        user=action.user,
-        job_name=action.job.name,
-        answer=admission.answer,
-        policy_version=policy.version,
-        facts_hash=sealed(inputs, policy.version),
-        pool=p.offer.pool,
-        verdicts=admission.verdicts,
-        seen={
-            "offers_seen": plan.offers_seen,
-            "rejections": {str(reason): count for reason, count in count_reasons(plan.rejections).items()},
-            "expected_cost": p.expected_cost.as_json(),
-            "money": {str(kind): amount.as_json() for kind, amount in admission.money.items()},
-            "inputs": inputs,
-        },
-    )
 
 
 class Placing(Controller):
@@ -340,58 +274,6 @@ def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
     if not late.placements or view.deadline_at_risk:
         return late, []
     return late, [ev.DeadlineAtRisk(expected_finish=late.placements[0].finish, because="no placement meets it now")]
-
-
-def launch_request(
-    job_id: str, number: int, placement: Placement, view: JobView | None = None, why: str = ""
-) -> ev.LaunchRequested:
-    """The intent to launch attempt ``number`` there, resuming from the newest checkpoint known."""
-    checkpoint = view.checkpoint if view else None
-    return ev.LaunchRequested(
-        key=attempt_key(job_id, number),
-        engine=placement.offer.engine or "",
-        placement=placement,
-        resume_from=checkpoint.id if checkpoint else None,
-        why=why,
-    )
-
-
-def waits_for_paid(waiting: WaitForReserved) -> WaitsForPaid:
-    """The wait for paid capacity as the reason that events keep."""
-    offer = waiting.placement.offer
-    return WaitsForPaid(
-        pool=offer.pool,
-        instance_type=offer.instance_type,
-        capacity_type=offer.capacity_type,
-        until=waiting.until,
-        saves=waiting.saves,
-        an_hour=waiting.burst.duration is None,
-        rents_from=waiting.burst.offer.provider,
-    )
-
-
-def nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
-    """Why no offer is left: the objecting rules, if rules deny all offers that job and market leave, unless the job
-    waits for its turn on owned machines; else the counted reasons."""
-    denied = {one.objection for one in rejections if one.objection is not None}
-    if not denied or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
-        return NothingFits(counts={str(reason): count for reason, count in count_reasons(rejections).items()})
-    if len(denied) > 1:  # the messages differ by placement
-        denied = {replace(one, message="") for one in denied}
-    objections = sorted(denied, key=lambda one: (one.source, one.name, one.code))
-    return PolicyDenies(objections=tuple(objections), everywhere=True)
-
-
-def refusal_of(found: Admission) -> ev.NothingFeasible | ev.Paused:
-    """The event for a refusal: refused or insufficient money pauses the job; after any other refusal it waits."""
-    objections = tuple(verdict.objection for verdict in found.objections)
-    if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
-        return ev.Paused(reason=MoneyRefused(objections=objections, more=bool(found.money)))
-    if found.answer is not Answer.ALLOW:
-        return ev.NothingFeasible(reason=PolicyDenies(objections=objections))
-    assert found.short_of is not None, "what is allowed and paid for is no refusal"
-    instance_type = found.placement.offer.instance_type
-    return ev.Paused(reason=MoneyTooLittle(instance_type=instance_type, least=found.short_of))
 
 
 def moving_on(view: JobView, now: datetime) -> Action:

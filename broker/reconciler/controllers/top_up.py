@@ -30,10 +30,11 @@ from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Movement
 from broker.ledger.holds import STOP_GRACE, billed_at_a_stroke, burn_of
 from broker.ledger.journal import Journal, Reading, Writing, writing_if
-from broker.reconciler.admission.admission import Admission, facts_of, keep_going
+from broker.reconciler.admission.admission import Admission, keep_going
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
-from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import Funds, funds_of
 from broker.reconciler.settlement.settlement import tags_of

@@ -16,7 +16,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.capacity_findings import FindingKind
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.reconciler.controllers.placement import launch_request
+from broker.reconciler.admission.records import launch_request
 from tests.actors import with_clock
 from tests.contracts.rule_contract import job, placement
 

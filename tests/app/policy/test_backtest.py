@@ -20,7 +20,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses, share_within
 from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns, move
 from broker.reconciler.admission.admission import strictest
-from broker.reconciler.controllers.placement import hold_entries
+from broker.reconciler.admission.records import hold_entries
 from policies.loader import load
 from policies.policyset import ActivePolicies
 

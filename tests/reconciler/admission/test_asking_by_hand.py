@@ -26,7 +26,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
 from broker.reconciler.admission.admission import Admission
 from broker.reconciler.admission.approvals import ask, is_of, of_ask, refuse, through_standing, usable
-from broker.reconciler.controllers.placement import hold_entries
+from broker.reconciler.admission.records import hold_entries
 from broker.store import Store
 from tests.reconciler.test_admission_by_hand import at, life, sold
 

@@ -22,7 +22,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import told_as_one_until
 from broker.ledger.journal import OpenHold
-from broker.reconciler.admission.admission import facts_of, grants_of, occupied_in
+from broker.reconciler.admission.facts import facts_of, grants_of, occupied_in
 from policies.loader import load
 from tests.reconciler.rehearsal import offer
 from tests.reconciler.settlement.test_charges import life

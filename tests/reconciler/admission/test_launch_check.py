@@ -17,7 +17,8 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling, Validity
-from broker.reconciler.controllers.placement import PlanInputs, launch_request
+from broker.reconciler.admission.records import launch_request
+from broker.reconciler.controllers.placement import PlanInputs
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage
 

@@ -23,13 +23,9 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
 from broker.placement.conditions import Conditions
+from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import ControllerResult, DecideAnew, JobContext, Trouble, TryLater
-from broker.reconciler.controllers.placement import (
-    Placing,
-    PlanInputs,
-    hold_entries,
-    launch_request,
-)
+from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.store import Store
 from tests.reconciler.rehearsal import OpenPolicy
 

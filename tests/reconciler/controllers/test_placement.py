@@ -22,16 +22,8 @@ from broker.core.policy.policy import Action, ActionKind, Answer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Entry, Movement
-from broker.reconciler.controllers.placement import (
-    PlacementAdvice,
-    Plans,
-    attempt_key,
-    held_of,
-    hold_entries,
-    launch_request,
-    movements_of,
-    moving_on,
-)
+from broker.reconciler.admission.records import attempt_key, held_of, hold_entries, launch_request, movements_of
+from broker.reconciler.controllers.placement import PlacementAdvice, Plans, moving_on
 from tests.reconciler.controllers.placing_scene import (
     ANEW,
     CASH,

@@ -28,8 +28,8 @@ from broker.ledger.entries import Balance, Movement, Tags
 from broker.ledger.journal import NoLongerCurrent
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.approvals import refuse
+from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, JobContext
-from broker.reconciler.controllers.placement import hold_entries, launch_request
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store

@@ -25,7 +25,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement, Sum, Tags, faults
 from broker.ledger.journal import Posted
 from broker.ledger.meter import Meter
-from broker.reconciler.controllers.placement import hold_entries
+from broker.reconciler.admission.records import hold_entries
 from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.settlement.settlement import is_due, settle
 from broker.store import Store

@@ -24,7 +24,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.reconciler.controllers.placement import hold_entries, launch_request
+from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.store import Store
 from broker.store.jobs.journal import StoreReading
 from broker.store.tables.jobs import EVENT, JOB

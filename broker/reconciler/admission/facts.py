@@ -1,0 +1,93 @@
+"""The facts for the rules, from one snapshot of the store, each read only if a rule needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from broker.core.events.earlier_grants import with_placements
+from broker.core.events.views import JobView
+from broker.core.market.offers import Offer
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.policy import Action, BudgetUse, Facts, Grant, LiveAttempt
+from broker.core.ports import PolicySet
+from broker.core.values.money import Money
+from broker.ledger.budgets import budget_uses, told_as_one_until
+from broker.ledger.journal import Reading
+from broker.placement.wait_for_reserved import PAID
+from broker.reconciler.admission.pending_requests import lacks_room, with_asks
+
+FactsFor = Callable[[Action], Facts]
+
+
+def facts_of(
+    look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+) -> FactsFor:
+    """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
+    money, and approvals. Each is read at most once, regardless of the number of placements; budgets only if an amount
+    is requested, and pending approval requests only if a budget lacks room for it. ``occupied``: the running attempts,
+    if read already."""
+    grants_for = grants_of(look, policy, now)
+    live = [] if occupied is None else [tuple(occupied)]
+    uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
+    asks_known: set[tuple[str, tuple[datetime, datetime]]] = set()
+
+    def facts_for(action: Action) -> Facts:
+        window = action.covers or (now, now)
+        if not live:
+            live.append(tuple(look.live_attempts()))
+        budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
+        for budget in budgets:
+            if (budget.id, window) not in uses:
+                held = look.held(budget, told_as_one_until(budget, now))
+                spent, until = partial(look.spent, budget), partial(look.spent_until, budget)
+                uses[budget.id, window] = budget_uses(budget, window, now, spent, held, until)
+        facts = Facts(now, live[0], {b.id: uses[b.id, window] for b in budgets}, grants_for(action))
+        unread = [b for b in budgets if (b.id, window) not in asks_known]
+        if not unread or not lacks_room(policy, action, facts):
+            return facts
+        fuller = with_asks(look, unread, facts.budgets, now)
+        asks_known.update((b.id, window) for b in unread)
+        uses.update(((b.id, window), fuller[b.id]) for b in unread)
+        return replace(facts, budgets={**facts.budgets, **fuller})
+
+    return facts_for
+
+
+def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
+    """The running attempts, for a plan over these offers; read only if a rule or an offer depends on them."""
+    matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
+    return look.live_attempts() if matters else ()
+
+
+def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
+    """Returns the approvals that may apply to an action: its job's and standing ones. They are read once, and only if
+    some rule requires approvals."""
+    standing: list[Sequence[StandingGrant]] = []
+    known: dict[str | None, tuple[Grant, ...]] = {}
+
+    def grants_for(action: Action) -> tuple[Grant, ...]:
+        if not policy.asks:
+            return ()
+        if action.job_id not in known:
+            if not standing:
+                standing.append(list(look.standing_grants(now)))
+            view = look.job(action.job_id) if action.job_id else None
+            ahead = [
+                one.grant(look.standing_share(one.number, action.job_id) if action.job_id else Money.ZERO)
+                for one in standing[0]
+                if one.is_for(action)
+            ]
+            known[action.job_id] = (*(_given(look, view) if view else ()), *ahead)
+        return known[action.job_id]
+
+    return grants_for
+
+
+def _given(look: Reading, view: JobView) -> tuple[Grant, ...]:
+    """The approvals of a job."""
+    if any(grant.facts is None for grant in view.grants):
+        return with_placements(view.grants, look.events(view.id))
+    return view.grants
