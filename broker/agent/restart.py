@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker.agent.claims import kernel_start
@@ -18,6 +19,20 @@ from broker.agent.environment import Scratch
 from broker.agent.formats import Claim
 
 _PATIENCE = 10.0  # seconds; the guard needs far less to kill the rest
+
+
+def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[str, str] | None) -> None:
+    """Record the agent's identity, or its end (time and cause), for the next agent and the engine on this machine."""
+    record = {
+        "pid": os.getpid(),
+        "born": kernel_start(),
+        **identity,
+        "ended": None if ended is None else {"at": ended[0], "cause": ended[1]},
+    }
+    draft = scratch.record.with_suffix(".new")
+    with contextlib.suppress(OSError):
+        draft.write_text(json.dumps(record))
+        draft.replace(scratch.record)
 
 
 def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:

@@ -11,10 +11,12 @@ import queue
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Callable
 
+from broker.agent.checkpoints import GaveUp
 from broker.agent.clock import to_text
 from broker.agent.endings import StopOrder
+from broker.agent.entry import NewerAttempt, patiently
 from broker.agent.formats import Exit, Spec
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
@@ -110,3 +112,22 @@ class Stops:
     def tell_notice(self, source: str, at: datetime | None) -> None:
         """Record a preemption notice in the journal."""
         self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)
+
+    def unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
+        """Fetch something, retrying while the store is unreachable; returns the stop if one came meanwhile. Raises
+        NewerAttempt, StoreTrouble after the spec's patience, and what ``fetch`` raises."""
+        while True:
+            try:
+                patiently(
+                    fetch,
+                    self._spec.intervals.patience,
+                    lambda wait: self._inbox.something_came(wait) or self.must_end(),
+                )
+                return None
+            except GaveUp:
+                message = self.next(float("inf"))
+                if isinstance(message, Fenced):
+                    raise NewerAttempt from None
+                stop = self.in_message(message)
+                if stop is not None:
+                    return stop

@@ -18,7 +18,6 @@ share is at least one second of wall time: on a fast sandbox clock, processes do
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import pkgutil
@@ -43,9 +42,10 @@ from broker.agent.notice_time import NoticeTime
 from broker.agent.notices import PreemptionNotice
 from broker.agent.output import last_lines
 from broker.agent.outputs import Outputs
+from broker.agent.preparation import Preparation
 from broker.agent.promise import CheckpointPromise
 from broker.agent.renames import Renames
-from broker.agent.restart import predecessor_is_dead
+from broker.agent.restart import predecessor_is_dead, write_record
 from broker.agent.running import SupervisedCommand
 from broker.agent.saver import Saver
 from broker.agent.scan import Scanner, open_writers
@@ -138,19 +138,8 @@ class Attempt:
     # --- before the command -----------------------------------------------------------------------------------------
 
     def _record(self, cause: str | None = None) -> None:
-        """Record the agent's identity, or its end, for the engine on this machine."""
-        record = {
-            "pid": os.getpid(),
-            "at": to_text(self._own.at),
-            "wall": self._began,
-            "born": claims.kernel_start(),
-            "grace": self._spec.grace,
-            "ended": None if cause is None else {"at": to_text(self._clock.now()), "cause": cause},
-        }
-        draft = self._scratch.record.with_suffix(".new")
-        with contextlib.suppress(OSError):
-            draft.write_text(json.dumps(record))
-            draft.replace(self._scratch.record)
+        identity = {"at": to_text(self._own.at), "wall": self._began, "grace": self._spec.grace}
+        write_record(self._scratch, identity, None if cause is None else (to_text(self._clock.now()), cause))
 
     def _tell_of_the_death(self, before: Claim) -> None:
         """Write ``exit.json`` for a dead predecessor, unless it wrote its own."""
@@ -214,6 +203,7 @@ class Attempt:
         self._outputs = Outputs(store, spec, self._rank, self._folder, scratch.outputs, self._clock, self._journal)
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
+        self._preparation = Preparation(store, self._beside, spec, self._rank, scratch, self._stops.must_end)
         notices.watch(spec.intervals.notice, asked, self._on_notice)
         self._mailbox.start(min(10.0, spec.intervals.patience))
 
@@ -244,7 +234,7 @@ class Attempt:
             return CommandEnd(None, StopOrder("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
         self._mailbox.phase = "restoring"
         try:
-            stop = self._restore() or self._stops.due()
+            stop = self._stops.unless_stopped(self._restore) or self._stops.due()
         except OSError as error:
             return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
         except checkpoints.Torn as error:
@@ -254,7 +244,11 @@ class Attempt:
             return CommandEnd(None, stop)
         self._mailbox.phase = "unpacking"
         try:
-            stop = self._unless_stopped(self._unpack) or self._unless_stopped(self._bring) or self._stops.due()
+            stop = (
+                self._stops.unless_stopped(self._preparation.unpack)
+                or self._stops.unless_stopped(self._preparation.fetch_inputs)
+                or self._stops.due()
+            )
         except OSError as error:
             place = f" ({error.filename})" if error.filename else ""
             return CommandEnd(
@@ -283,17 +277,10 @@ class Attempt:
         self._journal.append("command_started")
         self._promise.begun()
 
-    def _restore(self) -> StopOrder | None:
-        """Restore the checkpoint; returns the stop if one came first. Raises OSError if this machine cannot hold the
-        checkpoint, StoreTrouble if the store stays unreachable."""
-        return self._unless_stopped(self._restored)
-
-    def _restored(self) -> None:
-        into, must_end = self._scratch.checkpoints, self._stops.must_end
-        found = checkpoints.restore(self._store, into, self._rank, must_end)
-        if found.manifest is None and self._spec.resume_from is not None and self._beside is not None:
-            job, wanted = self._spec.resume_from
-            found = checkpoints.restore_of_other(self._beside(job), wanted, into, self._rank, must_end)
+    def _restore(self) -> None:
+        """Raises OSError if this machine cannot hold the checkpoint, StoreTrouble if the store stays unreachable, Torn
+        if the checkpoint of another job does not verify."""
+        found = self._preparation.restore()
         newest = found.manifest
         self._journal.append(
             "restored",
@@ -302,41 +289,6 @@ class Attempt:
             passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
         )
         self._saver.start(newest)
-
-    def _unpack(self) -> None:
-        """Write the job's files into this attempt's own folder."""
-        sources = self._spec.sources
-        if sources is None or self._beside is None:
-            return
-        pool = self._beside(sources.pool)
-        for one in sources.trees:
-            into = self._scratch.work / Path(one.to).expanduser()
-            source_tree.unpack(pool, one.tree, into, self._stops.must_end)
-
-    def _bring(self) -> None:
-        """Fetch the results of other jobs that this one takes."""
-        if self._beside is None:
-            return
-        for one in self._spec.inputs:
-            inputs.fetch(self._beside(one.job), one, self._scratch.inputs / one.to, self._stops.must_end)
-
-    def _unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
-        """Fetch something, retrying while the store is unreachable; returns the stop if one came meanwhile."""
-        while True:
-            try:
-                patiently(
-                    fetch,
-                    self._spec.intervals.patience,
-                    lambda wait: self._inbox.something_came(wait) or self._stops.must_end(),
-                )
-                return None
-            except checkpoints.GaveUp:
-                message = self._stops.next(float("inf"))
-                if isinstance(message, Fenced):
-                    raise NewerAttempt from None
-                stop = self._stops.in_message(message)
-                if stop is not None:
-                    return stop
 
     @property
     def _folder(self) -> Path:

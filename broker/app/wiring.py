@@ -26,7 +26,7 @@ from broker.settings import Settings
 
 if TYPE_CHECKING:
     from broker.store import Store
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 
 class BuildProvider(Protocol):

@@ -20,7 +20,8 @@ from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros
-from broker.store.jobs.journal import StoreReading, StoreWriting
+from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.reading import StoreReading
 from broker.store.market import polls
 from broker.store.market.market_history import MarketHistory
 from broker.store.policy import policies

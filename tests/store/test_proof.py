@@ -12,7 +12,8 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
 from broker.store import Store
 from broker.store import proof as module
-from broker.store.jobs.journal import StoreReading, StoreWriting
+from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.reading import StoreReading
 from broker.store.proof import Proof
 from broker.store.tables.jobs import JOB, MACHINE_TIME
 from broker.store.tables.ledger import BALANCE, MOVED, SUM

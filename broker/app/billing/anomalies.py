@@ -31,7 +31,7 @@ from broker.finops.anomalies import (
 from broker.finops.change import NOBODY
 
 if TYPE_CHECKING:
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 MOST = 3  # jobs that are named as causes
 _DAY = timedelta(days=1)

@@ -27,8 +27,8 @@ from broker.store.ledger.charges import API
 
 if TYPE_CHECKING:
     from broker.core.market.capacity import Charge
-    from broker.store.jobs.journal import StoreReading
     from broker.store.jobs.machine_time import MachineTime
+    from broker.store.jobs.reading import StoreReading
 
 _FURTHEST_BACK = timedelta(days=62)  # after its end, an attempt's charges are not asked for any more: bills are closed
 

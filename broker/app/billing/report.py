@@ -16,7 +16,7 @@ from broker.ledger.budgets import period_containing, periods_touching
 from broker.ledger.entries import Balance, faults
 
 if TYPE_CHECKING:
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
     from broker.store.ledger.spending import SpendingPeriod, Spent
 
 

@@ -23,7 +23,7 @@ from broker.finops.statements import Correction, Statement
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from broker.finops.units import MeasuredAttempt, ReportedTokens, UnitFigures, un
 from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 MOST_READ = 500  # attempts whose samples are read, those with most accelerator time
 TOKENS = "tokens"

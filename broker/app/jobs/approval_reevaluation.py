@@ -25,7 +25,8 @@ from broker.reconciler.admission.admission import strictest
 from broker.reconciler.admission.approvals import is_of, of_ask
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
-from broker.store.jobs.journal import StoreReading, StoreWriting
+from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.reading import StoreReading
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import AttemptView, JobView
 
 if TYPE_CHECKING:
-    from broker.store.jobs.journal import StoreReading
     from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
+    from broker.store.jobs.reading import StoreReading
 
 
 def find(broker: Broker, reference: str) -> JobView:

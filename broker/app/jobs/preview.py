@@ -36,7 +36,7 @@ from broker.reconciler.controllers.placement import PlanInputs
 
 if TYPE_CHECKING:
     from broker.app.advise.model_job import Sizing
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 
 class NoFeasibleCapacity(BrokerError):

@@ -12,7 +12,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 _KEY = "runs"  # the setting of the store with the URL
 

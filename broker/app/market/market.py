@@ -24,7 +24,7 @@ from broker.placement.conditions import Conditions
 
 if TYPE_CHECKING:
     from broker.reconciler.controllers.placement import PlanInputs
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
     from broker.store.records import PollRun
 
 CARBON_RULE = "max_kg_co2e"  # the kind of guardrail that needs the emissions of placements

@@ -30,7 +30,7 @@ from broker.settings import as_environment, variable
 
 if TYPE_CHECKING:
     from broker.reconciler.loop import Tick
-    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.reading import StoreReading
 
 log = logging.getLogger(__name__)
 

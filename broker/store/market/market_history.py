@@ -9,7 +9,7 @@ from broker.core.errors import StoreProblem
 from broker.core.market.offers import Offer, OfferQuery
 from broker.store.engine.database import Database
 from broker.store.engine.times import to_micros
-from broker.store.jobs.journal import StoreReading
+from broker.store.jobs.reading import StoreReading
 from broker.store.market import availability_history, freshness, history, polls, retention
 from broker.store.records import (
     AvailabilityPoint,

@@ -31,7 +31,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.admission.approvals import of_ask
 from broker.reconciler.controllers.placement import Placing
-from broker.store.jobs.journal import StoreReading
+from broker.store.jobs.reading import StoreReading
 from tests.actors import ANN, BOB, ROOT, person, with_clock
 from tests.controllers import Asking
 

@@ -33,7 +33,7 @@ from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, J
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
-from broker.store.jobs.journal import StoreReading
+from broker.store.jobs.reading import StoreReading
 from tests.reconciler.controllers.placing_scene import (
     CASH,
     HOUR,

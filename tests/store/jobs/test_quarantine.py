@@ -26,7 +26,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.store import Store
-from broker.store.jobs.journal import StoreReading
+from broker.store.jobs.reading import StoreReading
 from broker.store.tables.jobs import EVENT, JOB
 from tests.reconciler.rehearsal import offer
 from tests.unreadable import DAMAGES, add_newer_event, damage_view

@@ -1,0 +1,130 @@
+"""What the ledger says of periods, for reports: one consistent snapshot, by groups, teams, months and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance
+from broker.store.ledger import spending
+from broker.store.ledger.spending import SpendingPeriod, Spent
+
+if TYPE_CHECKING:
+    from broker.finops.anomalies import IncidentAnswer
+    from broker.finops.focus.charges import SpentEntry
+    from broker.finops.focus.months import BillingMonth
+    from broker.finops.statements import Statement
+    from broker.store.ledger.month_runs import GpuAttempt
+    from broker.store.ledger.month_use import UseOfTime
+    from broker.store.ledger.team_spending import LateSpending, TeamSpending
+
+
+class SpendingReading:
+    """The part of a snapshot that reports read. Most commands do without it: its queries are imported when used."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def spent_by(self, dimension: str, period: SpendingPeriod) -> Mapping[str, Spent]:
+        """The spend and machine time of attempts with machines in a period, by one of
+        `broker.store.ledger.spending.DIMENSIONS`."""
+        return spending.spent_by(self._connection, dimension, period)
+
+    def billed_in(self, month: BillingMonth) -> Iterator[SpentEntry]:
+        """The entries of spend that are billed in the month, in posting order, streamed."""
+        from broker.store.ledger import spent_entries  # most commands do without
+
+        return spent_entries.billed_in(self._connection, month)
+
+    def used_in(self, start: datetime, end: datetime, now: datetime) -> UseOfTime:
+        """What use cost in a time (UTC, half-open) and what ran for it; machines still there count up to ``now``."""
+        from broker.store.ledger import month_use  # most commands do without
+
+        return month_use.used_in(self._connection, start, end, now)
+
+    def team_spending(self, start: datetime, end: datetime) -> TeamSpending:
+        """What each team's own use cost in a time (UTC, half-open)."""
+        from broker.store.ledger import team_spending  # most commands do without
+
+        return team_spending.team_spending(self._connection, start, end)
+
+    def last_entry(self) -> int:
+        """The number of the newest ledger entry; 0 without any."""
+        from broker.store.ledger import team_spending  # most commands do without
+
+        return team_spending.last_entry(self._connection)
+
+    def recorded_after(self, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
+        """What was recorded about those months after the ledger entry of that number, by month and team."""
+        from broker.store.ledger import team_spending  # most commands do without
+
+        return team_spending.recorded_after(self._connection, entry, months)
+
+    def statement(self, month: str) -> Statement | None:
+        """The frozen statement of a month (``2026-10``); None where there is none."""
+        from broker.store.ledger import statements  # most commands do without
+
+        return statements.read(self._connection, month)
+
+    def statements(self) -> Sequence[Statement]:
+        """All frozen statements, newest month first."""
+        from broker.store.ledger import statements  # most commands do without
+
+        return statements.listed(self._connection)
+
+    def daily_by_team(self, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
+        """What each team spent (USD) on each day between two midnights (UTC), oldest first; None: without a team."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.daily_by_team(self._connection, since, until)
+
+    def spending_by_job(self, team: str | None, since: datetime, until: datetime) -> Mapping[tuple[str, str], Money]:
+        """What each job of a team spent (USD) in a time (UTC, half-open), by its id and user."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.spending_by_job(self._connection, team, since, until)
+
+    def anomaly_answers(self) -> Mapping[tuple[str, date], IncidentAnswer]:
+        """What people said of anomalies, by team (empty: none) and first day."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.answers(self._connection)
+
+    def succeeded_runs(self, team: str | None, start: datetime, end: datetime) -> int:
+        """How many jobs (of the team; None: of all) succeeded and gave up their last machines in a time (UTC)."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.succeeded(self._connection, team, start, end)
+
+    def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
+        """The attempts with most accelerator time in a time that has passed (UTC, half-open), the largest first."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
+
+    def reported_metrics(
+        self, team: str | None, start: datetime, end: datetime
+    ) -> Mapping[str, Sequence[Mapping[str, float]]]:
+        """What programs reported, by job: the newest figures of before a time (UTC), and the newest by its end."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.reported(self._connection, team, start, end)
+
+    def spent_by_jobs(self, job_ids: Sequence[str], start: datetime, end: datetime) -> Mapping[str, Money]:
+        """What those jobs spent (USD) in a time (UTC, half-open)."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.spent_by_jobs(self._connection, job_ids, start, end)
+
+    def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
+        """The pairs of job and group in which `spent_by` counts these jobs."""
+        return spending.groups_of(self._connection, dimension, period, list(job_ids))
+
+    def holding(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that holds money."""
+        return spending.holding(self._connection)
