@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.app.results import advice
 from broker.app.results.access import AuditLog, CreatedToken, PeopleList, PersonResult, TokenList, TokenResult
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
@@ -14,8 +13,18 @@ from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetL
 from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
 from broker.app.results.charges import BilledReport, ChargesResult
+from broker.app.results.cost_advice import (
+    BuyOrRentAdvice,
+    CapacityAdvice,
+    ClusterCostAdvice,
+    RunCostAdvice,
+    SavingsAdvice,
+    UnitCostAdvice,
+)
+from broker.app.results.deploy_advice import DeployAdvice
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.focus import FocusExportResult
+from broker.app.results.hardware_advice import EcoAdvice, HardwareAdvice
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
 from broker.app.results.kept_files import (
     FetchedFilesResult,
@@ -44,9 +53,11 @@ from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.service import DemoReport, DoctorReport, ReconcileReport, ServiceReport, SweepReport
+from broker.app.results.serving_advice import ServeAdvice
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.spending_backtests import AnomalyBacktest, ForecastBacktest
+from broker.app.results.training_advice import ParallelismAdvice, ScaleAdvice, SizeAdvice, ThroughputAdvice
 from broker.app.results.trials import PolicyBacktest, PolicyTestResult, RecordedDecisions
 from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
@@ -58,7 +69,20 @@ JOB_FILE = "job-file"
 
 # The name of each document: that of the command that prints it with --json.
 DOCUMENTS: Mapping[str, type[Result]] = {
-    **{f"advise-{kind}": model for kind, model in advice.KINDS.items()},
+    "advise-buy-or-rent": BuyOrRentAdvice,
+    "advise-capacity": CapacityAdvice,
+    "advise-cluster-cost": ClusterCostAdvice,
+    "advise-deploy": DeployAdvice,
+    "advise-eco": EcoAdvice,
+    "advise-hardware": HardwareAdvice,
+    "advise-parallelism": ParallelismAdvice,
+    "advise-run-cost": RunCostAdvice,
+    "advise-savings": SavingsAdvice,
+    "advise-scale": ScaleAdvice,
+    "advise-serve": ServeAdvice,
+    "advise-size": SizeAdvice,
+    "advise-throughput": ThroughputAdvice,
+    "advise-unit-cost": UnitCostAdvice,
     "approvals-list": ApprovalList,
     "audit": AuditLog,
     "backtest-anomalies": AnomalyBacktest,

@@ -102,7 +102,7 @@ def buy_or_rent(
 
     Rules of thumb are compared with the arithmetic. Options that are not given count as 0 and are listed.
     """
-    from broker.app.results.advice import BuyOrRentAdvice
+    from broker.app.results.cost_advice import BuyOrRentAdvice
     from broker.cli.advise import buy_or_rent_view
     from broker.economics.buy_or_rent import BuyOrRentInputs, monthly_usd
     from broker.economics.buy_or_rent import buy_or_rent as answer_of

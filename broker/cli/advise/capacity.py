@@ -127,7 +127,7 @@ def capacity(
     found = compare(case)
     notes += _assumed(case)
     if as_json:
-        from broker.app.results.advice import CapacityAdvice
+        from broker.app.results.cost_advice import CapacityAdvice
 
         terminal.answer(
             CapacityAdvice.from_parts(

@@ -55,7 +55,7 @@ def cluster_cost(
 
     Shows the cost per hour of ownership and per hour in use, and compares it with the range that is often quoted.
     """
-    from broker.app.results.advice import ClusterCostAdvice
+    from broker.app.results.cost_advice import ClusterCostAdvice
     from broker.cli.advise import view
     from broker.economics import cluster
 

@@ -97,7 +97,7 @@ def deploy(
     from broker.app.advise.deploy.path import deploy as advise
     from broker.app.advise.deploy.situation import DeployDemand
     from broker.app.advise.subject import subject
-    from broker.app.results.advice import DeployAdvice
+    from broker.app.results.deploy_advice import DeployAdvice
 
     terminal = Terminal.of(context)
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))

@@ -14,7 +14,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.app.results.advice import CleanerLocation
+    from broker.app.results.hardware_advice import CleanerLocation
     from broker.core.values.accelerators import Accelerator
     from broker.economics.energy import Footprint, Scorecard
     from broker.economics.rules import RulesOfThumb
@@ -67,7 +67,7 @@ def eco(
 
     kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e from the grid of the region.
     """
-    from broker.app.results.advice import EcoAdvice
+    from broker.app.results.hardware_advice import EcoAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics.energy import default_pue, footprint
     from broker.economics.units import positive
@@ -112,7 +112,7 @@ def eco(
 
 def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
     """The cleanest regions of the same provider (or countries), with the emissions of the same energy there."""
-    from broker.app.results.advice import CleanerLocation
+    from broker.app.results.hardware_advice import CleanerLocation
     from broker.economics.energy import carbon_kg, grid_intensity, known_regions
 
     provider = location.split("/")[0].lower() + "/" if "/" in location else ""

@@ -51,7 +51,7 @@ def hardware(
     Scores from 0 to 1 (best of those compared): cost, performance, energy efficiency, software maturity. Before buying,
     measure three or four candidates on your own work and compare the cost per unit of work (--trial).
     """
-    from broker.app.results.advice import HardwareAdvice
+    from broker.app.results.hardware_advice import HardwareAdvice
     from broker.economics.hardware import compare, radar, rank
 
     terminal = Terminal.of(context)

@@ -64,7 +64,7 @@ def parallelism(
     """
     from broker.app.advise.machines import supply
     from broker.app.advise.subject import subject
-    from broker.app.results.advice import ParallelismAdvice
+    from broker.app.results.training_advice import ParallelismAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics.memory import estimate
     from broker.economics.parallelism import choose

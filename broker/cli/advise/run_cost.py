@@ -52,7 +52,7 @@ def run_cost(
     as_json: AsJson = False,
 ) -> None:
     """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
-    from broker.app.results.advice import RunCostAdvice
+    from broker.app.results.cost_advice import RunCostAdvice
     from broker.cli.advise import view
     from broker.core.values.accelerators import canonical
     from broker.economics.unit_cost import per_quality_point, training_run

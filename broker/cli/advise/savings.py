@@ -58,7 +58,7 @@ def savings(
 
     Savings multiply: each step applies to the cost that the earlier steps leave.
     """
-    from broker.app.results.advice import SavingsAdvice
+    from broker.app.results.cost_advice import SavingsAdvice
     from broker.economics import savings as economics
     from broker.economics.units import fraction, positive
 

@@ -68,7 +68,7 @@ def scale(
 
     The scaling model is fitted to your measurements (--measured), if given.
     """
-    from broker.app.results.advice import ScaleAdvice
+    from broker.app.results.training_advice import ScaleAdvice
     from broker.cli.advise import view
     from broker.core.values.accelerators import lookup
     from broker.economics.scaling import curve

@@ -101,7 +101,7 @@ def serve(
     Latency is checked if --p95 and --batch are given. --idle-share evaluates scale to zero; --tier and --task find the
     smallest model that is good enough for each type of task.
     """
-    from broker.app.results.advice import ServeAdvice
+    from broker.app.results.serving_advice import ServeAdvice
     from broker.cli.advise import serve_view
     from broker.economics import serving
     from broker.economics.units import HOURS_PER_MONTH

@@ -87,7 +87,7 @@ def size(
     """
     from broker.app.advise.sizing import priced_fits
     from broker.app.advise.subject import subject
-    from broker.app.results.advice import SizeAdvice, SizedAccelerator
+    from broker.app.results.training_advice import SizeAdvice, SizedAccelerator
     from broker.economics.memory import ParallelLayout, estimate, lower_bound_cards
 
     terminal = Terminal.of(context)

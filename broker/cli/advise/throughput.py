@@ -72,7 +72,7 @@ def throughput(
     With --tokens, also the training time; with --measured, the model FLOPs utilisation (MFU) of a running training.
     """
     from broker.app.advise.subject import subject
-    from broker.app.results.advice import ThroughputAdvice
+    from broker.app.results.training_advice import ThroughputAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics import throughput as economics
     from broker.economics.units import GB, positive, whole

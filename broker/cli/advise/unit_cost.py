@@ -61,7 +61,7 @@ def unit_cost(
 
     For the cost of a training run see `advise run-cost`; for the total cost of a cluster see `advise cluster-cost`.
     """
-    from broker.app.results.advice import UnitCostAdvice
+    from broker.app.results.cost_advice import UnitCostAdvice
     from broker.economics import unit_cost as economics
 
     terminal = Terminal.of(context)

@@ -1,0 +1,52 @@
+"""Values that all advice shares. Amounts are decimal strings in USD with up to nine decimals, because the economics
+compute fractions of a cent; figures that are infinite or not known are null."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Annotated
+
+from pydantic import PlainSerializer, WithJsonSchema
+
+from broker.app.results.values import Moment, Result
+from broker.core.market.offers import CapacityType
+
+
+def usd(amount: float) -> str | None:
+    """``0.162580901`` → ``"0.162580901"``, 94188 → ``"94188.00"``; None for what is not finite."""
+    if not isfinite(amount):
+        return None
+    whole, _, decimals = f"{amount:.9f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
+
+
+Usd = Annotated[
+    float,
+    PlainSerializer(usd, when_used="json"),
+    WithJsonSchema({"type": ["string", "null"], "description": "USD"}, mode="serialization"),
+]
+
+
+class Advice(Result):
+    """The base of advice. ``assumptions``: what was not given or measured."""
+
+    assumptions: list[str]
+
+
+class QuotedMachine(Result):
+    """A price, in force at ``as_of``. ``usd_per_hour``: of all ``machines``."""
+
+    accelerator: str
+    gpus: int
+    capacity_type: CapacityType
+    usd_per_hour: Usd
+    usd_per_gpu_hour: Usd
+    machine: str
+    machines: int
+    where: str
+    instance_type: str
+    interconnect: str | None
+    source: str
+    as_of: Moment | None
+    reference: bool
+    stale: bool

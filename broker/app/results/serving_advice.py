@@ -1,0 +1,71 @@
+"""Advice on serving a model."""
+
+from __future__ import annotations
+
+from broker.app.results.advice_values import Advice, Usd
+from broker.app.results.values import Figure, Result
+from broker.economics.memory import Precision
+
+
+class ServingChoice(Result):
+    """Serving on one accelerator."""
+
+    accelerator: str
+    precision: Precision
+    gpus_per_replica: int
+    tokens_per_second_per_replica: Figure
+    batch: int
+    time_to_first_token_s: Figure
+    time_per_token_s: Figure
+    prefill_share: Figure
+    replicas: int
+    gpus: int
+    machines: int | None
+    gpus_per_machine: int | None
+    p95_s: Figure | None
+    first_token_p95_s: Figure | None
+    simulated_p95_s: Figure | None
+    meets_latency: bool | None
+    monthly_usd_owned: Usd | None
+    monthly_usd_reserved: Usd | None
+    monthly_usd_on_demand: Usd | None
+    monthly_usd_one_more: Usd | None
+
+
+class ScaleToZeroResult(Result):
+    """The cost of replicas that are kept warm, and of replicas that stop when idle."""
+
+    warm_usd_per_month: Usd
+    scaled_usd_per_month: Usd
+    saving_usd_per_month: Usd
+    delayed_share: Figure
+    cold_start_s: Figure
+
+
+class RoutingResult(Result):
+    """The tier of each type of task, and the cost compared with the largest model alone."""
+
+    routes: list[tuple[str, str]]
+    shares: list[tuple[str, Figure]]
+    cost_usd: Usd
+    largest_only_usd: Usd
+    saving: Figure
+    unserved: list[str]
+
+
+class ServeAdvice(Advice):
+    """Replicas and GPUs for given traffic. ``meets_latency``: null where it was not checked."""
+
+    demand_tokens_per_second: Figure
+    required_tokens_per_second: Figure
+    replicas: int
+    gpus: int
+    tokens_per_second_per_request: Figure | None
+    p95_s: Figure | None
+    meets_latency: bool | None
+    monthly_usd: Usd | None
+    gpus_per_replica: int
+    tokens_per_second_per_replica: Figure
+    options: list[ServingChoice]
+    scale_to_zero: ScaleToZeroResult | None
+    routing: RoutingResult | None

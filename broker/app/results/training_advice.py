@@ -1,0 +1,151 @@
+"""Advice on models and clusters: memory, parallelism, speed, scaling."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.advise.sizing import PricedFit
+from broker.app.results.advice_values import Advice, QuotedMachine, Usd
+from broker.app.results.values import Facts, Figure, Result
+from broker.economics.memory import Method, ParallelLayout, Precision
+from broker.economics.model import ModelShape
+from broker.economics.parallelism import Strategy
+from broker.economics.scaling import ScalingModel
+from broker.economics.throughput import Bound, TrainingTime
+
+
+class SizedAccelerator(Result):
+    """An accelerator that holds the model, with its smallest layout and present prices."""
+
+    accelerator: str
+    count: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    zero: int
+    per_gpu_gib: Figure
+    usable_gib: Figure
+    lower_bound: int
+    assumes: str
+    caveats: list[str]
+    usd_per_hour: Usd | None
+    spot_usd_per_hour: Usd | None
+    on_demand: QuotedMachine | None
+    spot: QuotedMachine | None
+
+    @classmethod
+    def of(cls, row: PricedFit) -> Self:
+        fit = {name: getattr(row.fit, name) for name in cls.model_fields if hasattr(row.fit, name)}
+        return cls(
+            **fit,
+            usd_per_hour=row.on_demand and row.on_demand.usd_per_hour,
+            spot_usd_per_hour=row.spot and row.spot.usd_per_hour,
+            on_demand=row.on_demand,
+            spot=row.spot,
+        )
+
+
+class SizeAdvice(Advice):
+    """The GPU memory of a model in GiB, and the accelerators that hold it."""
+
+    parameters: Figure
+    method: Method
+    precision: Precision
+    weights_gib: Figure
+    gradients_gib: Figure
+    optimizer_gib: Figure
+    activations_gib: Figure
+    loss_gib: Figure
+    working_gib: Figure
+    runtime_gib: Figure
+    kv_cache_gib: Figure
+    prefill_gib: Figure
+    total_gib: Figure
+    per_gpu_gib: Figure
+    lower_bound_80gb_cards: int
+    layout: ParallelLayout
+    shape: ModelShape | None
+    fits: list[SizedAccelerator]
+
+
+class MatchingSupply(Result):
+    """Offers of such machines, and the cheapest price."""
+
+    offers: int
+    linked: int
+    unlinked: int
+    unknown: int
+    price: QuotedMachine | None
+    says: str
+
+
+class ParallelismAdvice(Advice):
+    """A parallelism and its degrees. ``constraint``: the part of a job file that requests such machines."""
+
+    strategy: Strategy
+    accelerator: str
+    gpus: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    zero: int
+    per_gpu_gib: Figure
+    usable_gib: Figure
+    interconnect: str
+    machine: str
+    num_nodes: int
+    memory: str
+    throughput: str
+    latency: str
+    complexity: str
+    why: str
+    warnings: list[str]
+    needs_gib: Figure
+    supply: MatchingSupply
+    constraint: Facts
+
+
+class ThroughputAdvice(Advice):
+    """The speed of a GPU. ``bound``: what limits it; speeds are null where the model does not fit."""
+
+    gpu: str
+    gpus: int
+    parameters: Figure
+    precision: Precision
+    batch: int
+    tokens_per_second: Figure | None
+    latency_per_token_ms: Figure | None
+    bound: Bound | None
+    fits: bool
+    ridge_point: Figure | None
+    training: TrainingTime | None
+    measured_mfu: Figure | None
+
+
+class ScaledCluster(Result):
+    """One size of the cluster. ``marginal``: what one more GPU adds, in GPUs."""
+
+    gpus: int
+    speedup: Figure
+    utilisation: Figure
+    marginal: Figure
+    hours: Figure
+    cost_usd: Usd
+    meets_deadline: bool
+
+
+class ScaleAdvice(Advice):
+    """Time and cost by cluster size. ``efficient_gpus``: the cheapest size that meets the deadline, null if none does;
+    ``residual``: typical error of a fitted speed-up."""
+
+    gpu: str
+    gpu_hours: Figure
+    usd_per_gpu_hour: Usd
+    deadline_hours: Figure | None
+    peak_gpus: Figure | None
+    model: ScalingModel
+    points: list[ScaledCluster]
+    efficient_gpus: int | None
+    diminishing_gpus: int
+    fastest_gpus: int
+    residual: Figure | None
