@@ -16,6 +16,7 @@ from sqlalchemy import BigInteger, Connection, MetaData, Table
 from sqlmodel import AutoString, SQLModel
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed, CommandStarted, Restored
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
@@ -73,9 +74,9 @@ def started(store: Store, number: int, at: datetime, *, of: str = "open") -> str
         (1, request),
         (1, ev.Launched(handle=request.key)),
         (1, ev.MachineUp(since=at + HOUR / 6)),
-        (1, ev.Claimed(host="node")),
-        (1, ev.Restored(checkpoint=None)),
-        (1, ev.CommandStarted()),
+        (1, Claimed(host="node")),
+        (1, Restored(checkpoint=None)),
+        (1, CommandStarted()),
     ]
     decision = Decision(
         at, ActionKind.LAUNCH, f"user-{number}", name, Answer.ALLOW, "1", "-",

@@ -10,6 +10,15 @@ from hypothesis import strategies as st
 
 from broker.core.events import events as ev
 from broker.core.events import wait_reasons as why
+from broker.core.events.agent_events import (
+    CheckpointSaved,
+    CheckpointTrouble,
+    Claimed,
+    CommandStarted,
+    NoticeReceived,
+    PassedOver,
+    Restored,
+)
 from broker.core.events.events import Event, EventBody
 from broker.core.events.lifecycle import ImpossibleSequence, advance
 from broker.core.events.outcomes import Cause, JobState
@@ -220,17 +229,17 @@ _OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.Launched, handle=WORDS),
     st.builds(ev.MachineUp, since=times),
     st.builds(ev.ToppedUp, amount=positive_money, until=times),
-    st.builds(ev.Claimed, host=WORDS),
-    st.builds(ev.Restored, checkpoint=maybe(_ids), step=_steps),
+    st.builds(Claimed, host=WORDS),
+    st.builds(Restored, checkpoint=maybe(_ids), step=_steps),
     st.builds(
-        ev.Restored,
+        Restored,
         checkpoint=_ids,
-        passed_over=st.builds(ev.PassedOver, checkpoint=_ids, because=WORDS).map(lambda passed: (passed,)),
+        passed_over=st.builds(PassedOver, checkpoint=_ids, because=WORDS).map(lambda passed: (passed,)),
     ),
-    st.builds(ev.CommandStarted),
-    st.builds(ev.CheckpointSaved, checkpoint=_ids, step=_steps, size=st.integers(0, 10**12), seconds=maybe(seconds)),
-    st.builds(ev.CheckpointTrouble, because=WORDS),
-    st.builds(ev.NoticeReceived, source=st.just("imds"), terminates_at=maybe(times)),
+    st.builds(CommandStarted),
+    st.builds(CheckpointSaved, checkpoint=_ids, step=_steps, size=st.integers(0, 10**12), seconds=maybe(seconds)),
+    st.builds(CheckpointTrouble, because=WORDS),
+    st.builds(NoticeReceived, source=st.just("imds"), terminates_at=maybe(times)),
     st.builds(ev.LaunchDelayed, reason=wait_reasons),
     st.builds(ev.StopRequested, cause=st.sampled_from(Cause), reason=STOP_REASONS),
     st.builds(ev.AttemptEnded, cause=st.sampled_from(Cause), evidence=WORDS, exit_status=maybe(st.integers(0, 255))),

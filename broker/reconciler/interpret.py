@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView
 from broker.core.ports import EngineState, Observation
@@ -105,7 +106,7 @@ def news(
 
 
 def _claimed(attempt: AttemptView, node: NodeState) -> bool:
-    return attempt.claimed_at is not None or any(isinstance(entry.body, ev.Claimed) for entry in node.journal)
+    return attempt.claimed_at is not None or any(isinstance(entry.body, Claimed) for entry in node.journal)
 
 
 def _ended(

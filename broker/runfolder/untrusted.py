@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from broker.agent.clock import from_text
 from broker.agent.outputs import OutputFile
-from broker.core.events.events import FROM_AGENT, EventBody
+from broker.core.events.agent_events import FROM_AGENT
+from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause
 from broker.runfolder.node_state import Dated, ExitRecord
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.agent.formats import Intervals, Lease, Spec
-from broker.core.events.events import CheckpointSaved, EventBody
+from broker.core.events.agent_events import CheckpointSaved
+from broker.core.events.events import EventBody
 from broker.runfolder.node_state import ExitRecord
 from broker.runfolder.runfolder import RunFolder
 

@@ -17,7 +17,7 @@ from broker.agent.formats import BadDocument, Claim, Exit, Intervals, Lease, Lea
 from broker.agent.journal import AttemptJournal
 from broker.agent.output import PIECE, OutputUploader, last_lines
 from broker.agent.store import ObjectFolder, StoreTrouble, split_folder
-from broker.core.events.events import FROM_AGENT
+from broker.core.events.agent_events import FROM_AGENT
 from broker.core.events.outcomes import OUTCOMES, Cause
 from broker.core.values.clock import ScaledClock
 from broker.engines.detached import Slot

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from broker.agent.supervise import CLAIM_LOST, INTERRUPTED
-from broker.core.events.events import Restored
+from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node, eventually
 

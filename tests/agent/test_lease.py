@@ -14,7 +14,7 @@ from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
 from broker.agent.held import HeldLease
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, INTERRUPTED
-from broker.core.events.events import NoticeReceived
+from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, SAVES_WHEN_TOLD, SLEEP, Node, eventually
 

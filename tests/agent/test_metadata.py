@@ -10,7 +10,7 @@ import pytest
 
 from broker.agent import metadata
 from broker.agent.supervise import INTERRUPTED
-from broker.core.events.events import NoticeReceived
+from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node
 from tests.fakes.metadata_services import AwsMetadata, AzureMetadata, GcpMetadata

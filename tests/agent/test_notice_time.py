@@ -18,7 +18,7 @@ from broker.agent.notice_time import NoticeTime, for_the_command
 from broker.agent.notices import PolledSource
 from broker.agent.store import ObjectFolder
 from broker.agent.supervise import INTERRUPTED
-from broker.core.events.events import NoticeTooShort, Restored
+from broker.core.events.agent_events import NoticeTooShort, Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node
 

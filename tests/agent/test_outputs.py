@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.agent.outputs import OutputFile
-from broker.core.events.events import OutputsSaved, OutputTrouble
+from broker.core.events.agent_events import OutputsSaved, OutputTrouble
 from broker.core.events.outcomes import Cause
 from tests.agent.node import Node, eventually
 

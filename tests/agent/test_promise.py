@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.agent.formats import Intervals
-from broker.core.events.events import CheckpointsMissing
+from broker.core.events.agent_events import CheckpointsMissing
 from tests.agent.node import SAVE, Node
 
 HURRY = {"promise": 0.05}

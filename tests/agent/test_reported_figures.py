@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from broker.core.events.events import MetricsReported
+from broker.core.events.agent_events import MetricsReported
 from tests.agent.node import Node
 
 

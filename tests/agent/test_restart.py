@@ -17,7 +17,7 @@ from broker.agent.environment import Scratch
 from broker.agent.formats import Claim, Exit
 from broker.agent.store import ObjectFolder, to_bytes
 from broker.agent.supervise import CLAIM_LOST
-from broker.core.events.events import Restored
+from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from tests.agent.node import SAVE, Node, alive, eventually
 

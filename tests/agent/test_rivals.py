@@ -6,7 +6,7 @@ import os
 import signal
 
 from broker.agent.supervise import CLAIM_LOST, FENCED
-from broker.core.events.events import Restored
+from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, SLEEP, Node, alive, eventually
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker.agent.clock import to_text
 from broker.agent.supervise import INTERRUPTED
-from broker.core.events.events import NoticeReceived
+from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, SAVES_WHEN_TOLD, Node, alive, eventually
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.agent.formats import Lease
-from broker.core.events.events import CheckpointSaved, CheckpointTrouble, Restored
+from broker.core.events.agent_events import CheckpointSaved, CheckpointTrouble, Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node, eventually
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.core.events.events import Restored
+from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node, alive, eventually
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from broker.agent.clock import to_text
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed, CommandStarted, Restored
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -79,7 +80,7 @@ def started(store: Store, runs: Path, number: int, placement: Placement, start: 
     key = attempt_key(job_id, 1)
     request = ev.LaunchRequested(key=key, engine=placement.offer.engine or "", placement=placement)
     job = Job(name=job_id, run="python train.py")
-    told: list[ev.EventBody] = [ev.Claimed(host="node"), ev.Restored(checkpoint=None), ev.CommandStarted()]
+    told: list[ev.EventBody] = [Claimed(host="node"), Restored(checkpoint=None), CommandStarted()]
     with store.writing() as tx:
         burn = Burn.evenly(Money.usd("200000"), (start, start + timedelta(days=60)))
         tx.post(hold_entries(Tags(job_id, "ada"), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))

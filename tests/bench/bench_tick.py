@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from broker.agent.clock import to_text
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, Restored
 from broker.core.events.events import EventBody
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
@@ -92,8 +93,8 @@ def life(number: int, offer: Offer) -> tuple[str, list[tuple[int | None, EventBo
     rate = offer.price or Money.ZERO
     placement = Placement(offer, 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
     submitted = ev.Submitted(job=job, user="ada", max_duration_seconds=400 * 3600.0)
-    told: list[EventBody] = [ev.Claimed(host="node"), ev.Restored(checkpoint=None), ev.CommandStarted()]
-    told += [ev.CheckpointSaved(checkpoint=f"0001-{n:012d}-000000-a", step=n, size=10**9) for n in range(3)]
+    told: list[EventBody] = [Claimed(host="node"), Restored(checkpoint=None), CommandStarted()]
+    told += [CheckpointSaved(checkpoint=f"0001-{n:012d}-000000-a", step=n, size=10**9) for n in range(3)]
     request = ev.LaunchRequested(key=attempt_key(job_id, 1), engine=offer.engine or "", placement=placement)
     since = datetime.now(UTC) - HOUR
     events: list[tuple[int | None, EventBody]] = [(None, submitted), (1, request)]

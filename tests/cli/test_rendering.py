@@ -20,8 +20,22 @@ from broker.cli.render import event_format, formats
 from broker.cli.render.document import to_json
 from broker.cli.render.tables import Column, Trimmed, fitting
 from broker.core.events import events as ev
+from broker.core.events.agent_events import (
+    CheckpointSaved,
+    CheckpointsMissing,
+    CheckpointTrouble,
+    Claimed,
+    CommandStarted,
+    MetricsReported,
+    NoticeReceived,
+    NoticeTooShort,
+    OutputsSaved,
+    OutputTrouble,
+    Restored,
+)
 from broker.core.events.events import Event
 from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.record_format import Body
 from broker.core.events.wait_reasons import (
     AttemptStopped,
     BehindOthers,
@@ -134,7 +148,7 @@ def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
 
 def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
     """A new event must be put into words, not shown by its code's name."""
-    quiet: set[type[ev.Body]] = {ev.Launched, ev.Claimed}
+    quiet: set[type[Body]] = {ev.Launched, Claimed}
     for body in get_args(get_args(ev.EventBody)[0]):
         told = story.sentence(
             Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)), None, formats.moment
@@ -148,14 +162,14 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 ABOUT_ATTEMPTS = (
     ev.Entered,
-    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, ev.Claimed, ev.Restored,
-    ev.CommandStarted, ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived,
+    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, Claimed, Restored,
+    CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived,
     ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,
-    ev.CheckpointsMissing, ev.OutputsSaved, ev.OutputTrouble, ev.MetricsReported,
+    CheckpointsMissing, OutputsSaved, OutputTrouble, MetricsReported,
 )  # fmt: skip
 
 
-def sample(body: type[ev.Body]) -> Any:
+def sample(body: type[Body]) -> Any:
     from broker.core.job.jobs import Job
     from broker.core.job.placements import Placement
     from broker.core.market.offers import CapacityType, Offer
@@ -205,7 +219,7 @@ def launch(rate: str) -> ev.LaunchRequested:
 
 
 def test_a_checkpoint_too_large_for_the_notice_is_told_with_its_figures() -> None:
-    (line,) = told((1, sample(ev.NoticeTooShort)))
+    (line,) = told((1, sample(NoticeTooShort)))
     assert line == (
         "0s  attempt 1: a checkpoint of 14 GB takes 45 s to upload, but imds gives 30 s of notice: "
         "after an interruption, the checkpoint before it is used"
@@ -213,7 +227,7 @@ def test_a_checkpoint_too_large_for_the_notice_is_told_with_its_figures() -> Non
 
 
 def test_checkpoints_that_do_not_come_are_told_with_what_to_do() -> None:
-    (line,) = told((1, sample(ev.CheckpointsMissing)))
+    (line,) = told((1, sample(CheckpointsMissing)))
     assert "is running without a checkpoint after 45s, although the job file promises one every 15s" in line
     assert "$GPUBROKER_CHECKPOINT_DIR" in line
 
@@ -229,7 +243,7 @@ def test_capacity_that_costs_nothing_is_not_said_to_be_billed() -> None:
 
 
 def test_checkpoints_that_follow_each_other_are_one_line() -> None:
-    saved = [(1, ev.CheckpointSaved(checkpoint=f"c-{n}", step=n * 100)) for n in range(1, 11)]
+    saved = [(1, CheckpointSaved(checkpoint=f"c-{n}", step=n * 100)) for n in range(1, 11)]
     assert told(*saved) == ["0s  attempt 1: 10 checkpoints, the last at step 1,000"]
     assert told(saved[0]) == ["0s  attempt 1: checkpoint at step 100 saved"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import AskAPerson, GiveUp, NoCapacity, RetryLater
-from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed, CommandStarted, Restored
 from broker.core.events.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
@@ -250,6 +250,6 @@ class ScriptedCloud:
     def _speaks(self, machine: CloudMachine, began: datetime, at: datetime) -> None:
         node = self.folders.node(machine.key)
         if not node.journal:
-            start = (ev.Claimed(host="node"), ev.Restored(checkpoint=None), ev.CommandStarted())
+            start = (Claimed(host="node"), Restored(checkpoint=None), CommandStarted())
             node = NodeState(journal=tuple(Dated(began, body) for body in start))
         self.folders.nodes[machine.key] = replace(node, heartbeat_at=at)

@@ -14,7 +14,7 @@ from broker.app.jobs.bills import bill_of
 from broker.app.jobs.resume import retried
 from broker.app.results.jobs import TaskStates
 from broker.core.errors import InvalidInput
-from broker.core.events import events as ev
+from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import BehindOthers, Completed
@@ -66,7 +66,7 @@ def played(world: MoneyWorld, array: JobView, loss: Callable[[int, int], float],
                 continue
             number = int(machine.key.split("-")[-2])
             step = int((world.clock.true - node.journal[0].at) / MINUTE)
-            told = ev.MetricsReported(step=step, metrics={"loss": loss(number, step)})
+            told = MetricsReported(step=step, metrics={"loss": loss(number, step)})
             journal = (*node.journal, Dated(world.clock.true, told))
             world.folders.nodes[machine.key] = replace(node, journal=journal)
         if kill and look % 3 == 2:

@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.core.errors import BrokerError, GiveUp
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed, CommandStarted, Restored
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job, Retry, Work
@@ -167,7 +168,7 @@ class StageMailbox:
         self.nodes[key] = replace(node, journal=journal, heartbeat_at=now)
 
     def starts(self, key: str, restored: str | None = None) -> None:
-        self.says(key, ev.Claimed(host="node"), ev.Restored(checkpoint=restored), ev.CommandStarted())
+        self.says(key, Claimed(host="node"), Restored(checkpoint=restored), CommandStarted())
 
     def exits(self, key: str, cause: Cause, status: int | None = None) -> None:
         node = self.nodes.get(key, NodeState())

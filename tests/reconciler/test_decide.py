@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted
 from broker.core.events.events import EventBody
 from broker.core.events.lifecycle import ImpossibleSequence, advance
 from broker.core.events.outcomes import Cause, JobState
@@ -68,7 +69,7 @@ def request(number: int = 1) -> ev.LaunchRequested:
     return ev.LaunchRequested(key=f"j-1-{number}", engine="sandbox", placement=PLACEMENT)
 
 
-UP = (request(), ev.Launched(handle="h"), ev.MachineUp(since=NOW), ev.Claimed(), ev.CommandStarted())
+UP = (request(), ev.Launched(handle="h"), ev.MachineUp(since=NOW), Claimed(), CommandStarted())
 GONE = ev.MachineGone(gone_at=NOW + timedelta(hours=1))
 
 
@@ -497,7 +498,7 @@ def test_what_died_without_having_saved_anything_waits_and_what_has_saved_someth
     gone = ev.MachineGone(gone_at=NOW + timedelta(minutes=6))
     view = life(*UP, ended(cause), gone)
     assert isinstance(only(view, after=timedelta(minutes=6)), decide.Wait)
-    saved = ev.CheckpointSaved(checkpoint="c-1", step=10)
+    saved = CheckpointSaved(checkpoint="c-1", step=10)
     assert isinstance(only(life(*UP, saved, ended(cause), gone), after=timedelta(minutes=7)), decide.Place)
 
 
@@ -525,7 +526,7 @@ def test_what_was_taken_before_its_machine_was_up_waits() -> None:
 def test_what_ran_however_shortly_goes_on_at_once() -> None:
     up = ev.MachineUp(since=NOW + timedelta(minutes=5, seconds=30))
     gone = ev.MachineGone(gone_at=NOW + timedelta(minutes=6))
-    view = life(request(), ev.Launched(handle="h"), up, ev.Claimed(), ev.CommandStarted(), ended(Cause.PREEMPTED), gone)
+    view = life(request(), ev.Launched(handle="h"), up, Claimed(), CommandStarted(), ended(Cause.PREEMPTED), gone)
     assert isinstance(only(view, after=timedelta(minutes=7)), decide.Place)
 
 
@@ -607,14 +608,14 @@ def test_a_job_that_is_closed_waits_for_nothing() -> None:
 def test_after_a_launch_that_failed_although_its_agent_spoke_the_failures_before_it_count() -> None:
     """Its pool does not rest: it worked. So the attempt before, which came to nothing, makes the next one wait 2 s."""
     died = (request(), ev.Launched(handle="h"), ev.MachineUp(since=NOW), ended(Cause.AGENT_DIED), GONE)
-    spoke = (elsewhere(2), ev.Launched(handle="h"), ev.MachineUp(since=NOW), ev.Claimed(), ended(Cause.LAUNCH_FAILED))
+    spoke = (elsewhere(2), ev.Launched(handle="h"), ev.MachineUp(since=NOW), Claimed(), ended(Cause.LAUNCH_FAILED))
     view = life(*died, *spoke, GONE)
     last = view.attempts[1].ended_at
     assert last is not None
     waits = only(view, after=last - NOW)
     assert isinstance(waits, decide.Wait)
     assert waits.until == last + timedelta(seconds=2)
-    silent = life(*died, *(body for body in spoke if not isinstance(body, ev.Claimed)), GONE)
+    silent = life(*died, *(body for body in spoke if not isinstance(body, Claimed)), GONE)
     assert isinstance(only(silent, after=last - NOW), decide.Place), "another pool may work at once"
 
 

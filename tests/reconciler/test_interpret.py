@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, NoticeReceived
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView
 from broker.core.job.placements import Placement
@@ -140,7 +141,7 @@ def test_times_that_a_nodes_clock_made_up_are_kept_sane() -> None:
     days = timedelta(days=300)
     late = NodeState(exit=ExitRecord(NOW + days, Cause.EXIT_STATUS, exit_status=1))
     assert told(attempt(), late, seen(EngineState.UP), NOW)[0].at == NOW
-    early = NodeState(journal=(Dated(NOW - days, ev.CommandStarted()),))
+    early = NodeState(journal=(Dated(NOW - days, CommandStarted()),))
     assert told(attempt(), early, seen(EngineState.UP), NOW)[0].at == NOW - 11 * MINUTE
 
 
@@ -184,7 +185,7 @@ def test_a_machine_that_is_billed_for_an_hour_without_an_agent_is_given_up_by_a_
     assert (found.cause, found.evidence) == (Cause.LAUNCH_FAILED, "no agent after 3660 s")
     assert after(61) == [], "one with an agent is judged by its heartbeat"
     assert after(61, NodeState(unreachable=True), claimed_at=None) == [], "the agent's first report may lie there"
-    first = NodeState(journal=(Dated(NOW, ev.Claimed(host="node")),))
+    first = NodeState(journal=(Dated(NOW, Claimed(host="node")),))
     assert kinds(after(61, first, claimed_at=None)) == ["claimed"]
 
 
@@ -239,8 +240,8 @@ def test_where_the_provider_had_none_to_give_there_was_none() -> None:
 
 def test_all_that_the_agent_wrote_is_read_also_when_the_attempt_was_given_up() -> None:
     over = attempt(AttemptState.LOST, cause=Cause.MACHINE_LOST, ended_at=NOW)
-    notice = Dated(NOW, ev.NoticeReceived(source="x"))
-    saved = Dated(NOW, ev.CheckpointSaved(checkpoint="0001-000000000002-a"))
+    notice = Dated(NOW, NoticeReceived(source="x"))
+    saved = Dated(NOW, CheckpointSaved(checkpoint="0001-000000000002-a"))
     assert told(over, NodeState(journal=(notice, saved)), seen(EngineState.UP), NOW) == [notice, saved]
 
 

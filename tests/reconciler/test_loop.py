@@ -10,6 +10,7 @@ import pytest
 from broker.app.results.reasons import ended, waits
 from broker.core.errors import LoginMissing, NoCapacity
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, NoticeReceived
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import MoneyEnded
 from broker.core.market.offers import MoneyKind
@@ -41,9 +42,9 @@ def test_a_job_runs_finishes_and_is_billed_to_the_second(stage: Stage) -> None:
 def test_an_interruption_moves_the_job_which_resumes_from_its_checkpoint(stage: Stage) -> None:
     key = running(stage)
     stage.pass_time(HOUR / 2)
-    stage.mailbox.says(key, ev.CheckpointSaved(checkpoint="0001-000000000050-a", step=50))
+    stage.mailbox.says(key, CheckpointSaved(checkpoint="0001-000000000050-a", step=50))
     stage.pass_time(HOUR / 2)
-    stage.mailbox.says(key, ev.NoticeReceived(source="test"))
+    stage.mailbox.says(key, NoticeReceived(source="test"))
     stage.engine.take_back(key)
     view = stage.pass_time()
     assert view.interruptions == 1

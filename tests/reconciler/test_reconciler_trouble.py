@@ -10,6 +10,7 @@ import pytest
 from broker.app.results.reasons import waits
 from broker.core.errors import LoginMissing, Malformed, Unreachable
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, NoticeReceived
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import ManualClock
@@ -122,9 +123,7 @@ def test_a_clock_that_jumps_and_comes_back_keeps_nobody_waiting(stage: Stage) ->
 def test_a_late_checkpoint_is_counted_once_and_keeps_nobody_waiting(stage: Stage) -> None:
     """The agent wrote notice and checkpoint after the attempt was given up: read once, in order, whatever it is."""
     key = given_up(stage)
-    stage.mailbox.says(
-        key, ev.NoticeReceived(source="x"), ev.CheckpointSaved(checkpoint="0001-000000000070-a", step=70)
-    )
+    stage.mailbox.says(key, NoticeReceived(source="x"), CheckpointSaved(checkpoint="0001-000000000070-a", step=70))
     for _ in range(4):
         stage.reconciler.tick()
     lost = stage.view.attempts[0]

@@ -10,6 +10,7 @@ import pytest
 
 from broker.core.errors import NoCapacity, RetryLater
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView
@@ -238,7 +239,7 @@ def test_an_engine_that_does_not_answer_delays_the_jobs_of_no_other_engine(two: 
     """What the other engine's job says is recorded and billed, its end is acted on, and a new job is launched."""
     two.says_nothing()
     two.until(two.engine.begun["observe", "j-1-1"].is_set)
-    two.mailbox.says("j-2-1", ev.CheckpointSaved(checkpoint="0001-1", step=1))
+    two.mailbox.says("j-2-1", CheckpointSaved(checkpoint="0001-1", step=1))
     two.clock.advance(30 * MINUTE)
     two.until(lambda: two.job("j-2").checkpoint is not None)
     with two.store.reading() as look:
@@ -268,7 +269,7 @@ def test_while_its_engine_does_not_answer_a_job_is_still_judged_and_told_to_stop
 
 
 def test_a_late_answer_counts_once_and_with_all_that_its_run_folder_said(two: TwoEngines) -> None:
-    two.mailbox.says("j-1-1", ev.CheckpointSaved(checkpoint="0001-1", step=1))
+    two.mailbox.says("j-1-1", CheckpointSaved(checkpoint="0001-1", step=1))
     two.says_nothing()
     two.until(two.engine.begun["observe", "j-1-1"].is_set)
     two.looks(5)

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
@@ -36,7 +37,7 @@ def test_news_of_an_attempt_is_not_recorded_once_the_job_has_moved_on(
     nobody acts on what was true before."""
     key = running(stage)
     stage.clock.advance(2 * MINUTE)
-    stage.mailbox.says(key, ev.CheckpointSaved(checkpoint="0001-1", step=1))
+    stage.mailbox.says(key, CheckpointSaved(checkpoint="0001-1", step=1))
     read = stage.mailbox.read
 
     def cancelled_meanwhile(view: JobView, attempt: AttemptView) -> NodeState:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed
 from broker.core.events.events import Event, EventBody
 from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import Cause, JobState
@@ -143,7 +144,7 @@ def test_when_its_machine_went_is_told_where_the_engine_knows() -> None:
 
 
 @pytest.mark.parametrize("look", [LOST, GONE])
-@pytest.mark.parametrize("claimed", [(), (ev.Claimed(host="n"),)])
+@pytest.mark.parametrize("claimed", [(), (Claimed(host="n"),)])
 def test_one_that_has_not_ended_is_the_reconcilers_however_old(
     look: Observation, claimed: tuple[EventBody, ...]
 ) -> None:
@@ -154,7 +155,7 @@ def test_one_that_has_not_ended_is_the_reconcilers_however_old(
 
 
 def test_one_that_ran_and_that_the_engine_forgot_may_still_speak() -> None:
-    bodies = (*UP, ev.Claimed(host="n"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
+    bodies = (*UP, Claimed(host="n"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
     assert standings(found(jobs=job(*bodies), seen={"train-1": LOST})) == [LeftoverState.RECONCILER]
     assert standings(found(jobs=job(*bodies), seen={"train-1": GONE})) == [LeftoverState.ORPHAN]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.backtest.placement.market import ReplayMarket
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.job.jobs import CheckpointPlan, Job, Work
@@ -179,7 +180,7 @@ class TraceStage(Stage):
         self.clock.advance(works)
         self.kept["done"] = self.kept.get("done", 0.0) + works.total_seconds()
         self.kept["saves"] = self.kept.get("saves", 0) + 1
-        self.mailbox.says(latest.key, ev.CheckpointSaved(checkpoint=f"{int(self.kept['saves']):06}", step=1))
+        self.mailbox.says(latest.key, CheckpointSaved(checkpoint=f"{int(self.kept['saves']):06}", step=1))
 
     def _starts(self, key: str) -> None:
         saved = self.view.checkpoint

@@ -17,17 +17,15 @@ from broker.agent.journal import AttemptJournal
 from broker.agent.signatures import KEY_VARIABLE
 from broker.agent.store import ObjectFolder
 from broker.core.errors import Unreachable
-from broker.core.events.events import (
+from broker.core.events.agent_events import (
     CheckpointSaved,
     CheckpointTrouble,
     Claimed,
     CommandStarted,
-    Event,
-    LaunchRequested,
     NoticeReceived,
     Restored,
-    Submitted,
 )
+from broker.core.events.events import Event, LaunchRequested, Submitted
 from broker.core.events.lifecycle import fold
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView

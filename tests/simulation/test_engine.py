@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.errors import NoCapacity
-from broker.core.events.events import NoticeReceived
+from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType

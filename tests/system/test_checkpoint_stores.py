@@ -17,7 +17,7 @@ import pytest
 from broker.agent.checkpoints import manifest_path
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import CLAIM_LOST, INTERRUPTED
-from broker.core.events.events import NoticeReceived, Restored
+from broker.core.events.agent_events import NoticeReceived, Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node, eventually
 from tests.fakes.metadata_services import GcpMetadata

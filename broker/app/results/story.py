@@ -10,6 +10,19 @@ from itertools import groupby
 
 from broker.app.results import reasons
 from broker.core.events import events as ev
+from broker.core.events.agent_events import (
+    CheckpointSaved,
+    CheckpointsMissing,
+    CheckpointTrouble,
+    Claimed,
+    CommandStarted,
+    MetricsReported,
+    NoticeReceived,
+    NoticeTooShort,
+    OutputsSaved,
+    OutputTrouble,
+    Restored,
+)
 from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.job.placements import Placement
@@ -105,10 +118,10 @@ def in_words(happened: Sequence[Event], start: datetime, moment: Moments) -> lis
     """All events from ``start`` on, one line each; consecutive checkpoints share a line."""
     course, found = course_of(happened), list[ToldEvent]()
     shown = [event for event in happened if sentence(event, course, moment) is not None]
-    for is_checkpoint, group in groupby(shown, lambda e: isinstance(e.body, ev.CheckpointSaved) and (e.attempt or 0)):
+    for is_checkpoint, group in groupby(shown, lambda e: isinstance(e.body, CheckpointSaved) and (e.attempt or 0)):
         events = list(group)
         last = events[-1]
-        if is_checkpoint is not False and len(events) > 1 and isinstance(last.body, ev.CheckpointSaved):
+        if is_checkpoint is not False and len(events) > 1 and isinstance(last.body, CheckpointSaved):
             text = f"attempt {last.attempt}: {len(events)} checkpoints, the last{_saved(last.body)}"
             found.append(ToldEvent(last.at, last.at - start, text, Tone.PLAIN))
         else:
@@ -192,7 +205,7 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             resumes = ", resuming from the newest checkpoint" if body.resume_from else ""
             why = f" ({body.why})" if body.why else ""
             return f"launch on {where(body.placement)}{resumes}{why}", Tone.PLAIN
-        case ev.Launched() | ev.Claimed():
+        case ev.Launched() | Claimed():
             return None
         case ev.LaunchDelayed():
             return f"launch delayed, the broker retries: {reasons.waits(body.reason)}", Tone.ODD
@@ -211,35 +224,35 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return f"{held}: may run until {moment(body.until)}{because}", Tone.PLAIN
         case ev.MachineUp():
             return "machine up" if free else "machine up, billing started", Tone.PLAIN
-        case ev.Restored():
+        case Restored():
             passed = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
             style = Tone.ODD if body.passed_over else Tone.GOOD if body.checkpoint else Tone.PLAIN
             if body.checkpoint is None:
                 return f"starts from the beginning{passed}", style
             which = body.checkpoint if body.step is None else f"at step {body.step:,}"
             return f"resumed from the checkpoint {which}{passed}", style
-        case ev.CommandStarted():
+        case CommandStarted():
             return "command running", Tone.GOOD
-        case ev.CheckpointSaved():
+        case CheckpointSaved():
             return f"checkpoint{_saved(body)} saved", Tone.PLAIN
-        case ev.CheckpointTrouble():
+        case CheckpointTrouble():
             return f"a checkpoint could not be saved, the agent retries: {body.because}", Tone.ODD
-        case ev.CheckpointsMissing():
+        case CheckpointsMissing():
             return checkpoints_missing(body), Tone.ODD
-        case ev.OutputsSaved():
+        case OutputsSaved():
             return f"{figures.plural(body.files, 'result')} saved, {gigabytes(body.size)}", Tone.PLAIN
-        case ev.MetricsReported():
+        case MetricsReported():
             told = ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
             return f"the program reports {told}", Tone.PLAIN
         case ev.Entered():
             return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
-        case ev.OutputTrouble():
+        case OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
-        case ev.NoticeTooShort():
+        case NoticeTooShort():
             needed = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
             given = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
             return f"{needed}, but {given}: after an interruption, the checkpoint before it is used", Tone.ODD
-        case ev.NoticeReceived():
+        case NoticeReceived():
             return f"interruption notice ({body.source}); saving a checkpoint", Tone.ODD
         case ev.StopRequested():
             who = f" by {body.by}" if body.by else ""
@@ -257,7 +270,7 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return body.kind.replace("_", " "), Tone.PLAIN
 
 
-def checkpoints_missing(body: ev.CheckpointsMissing) -> str:
+def checkpoints_missing(body: CheckpointsMissing) -> str:
     """What is missing, and what the program has to do."""
     ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
     when = "ended" if body.ended else "is running"
@@ -278,7 +291,7 @@ def _ended(body: ev.AttemptEnded) -> tuple[str, Tone]:
     return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
 
 
-def _saved(body: ev.CheckpointSaved) -> str:
+def _saved(body: CheckpointSaved) -> str:
     return _step(body.step) or f" {body.checkpoint}"
 
 

@@ -23,7 +23,8 @@ from broker.cli.render import formats
 from broker.cli.render.event_format import line
 from broker.cli.terminal import Terminal
 from broker.core.errors import RetryLater
-from broker.core.events.events import CommandStarted, Event
+from broker.core.events.agent_events import CommandStarted
+from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 

@@ -12,11 +12,12 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from broker.core.events import earlier_records
+from broker.core.events.agent_events import AgentEvent
 from broker.core.events.outcomes import Cause, JobState
-from broker.core.events.record_format import read_stamped, stamped
+from broker.core.events.record_format import Body, read_stamped, stamped
 from broker.core.events.wait_reasons import EndReason, HoldTrigger, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
@@ -24,14 +25,6 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question
 from broker.core.policy.facts import Fact
 from broker.core.values.money import Money
-
-
-class Body(BaseModel):
-    """Base of event bodies."""
-
-    # Built when first used: most commands read no events, and building all of them takes a while.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
-
 
 # --- about the job itself -------------------------------------------------------------------------------------------
 
@@ -237,110 +230,6 @@ class MachineUp(Body):
     since: datetime
 
 
-class Claimed(Body):
-    """An agent on the machine claimed the attempt: this one machine runs it, and no other."""
-
-    kind: Literal["claimed"] = "claimed"
-    host: str = ""
-
-
-class PassedOver(BaseModel):
-    """A checkpoint that was not restored, and why."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-    checkpoint: str
-    because: str
-
-
-class Restored(Body):
-    """The newest checkpoint that verifies was restored (None: there was none; the job starts from the beginning)."""
-
-    kind: Literal["restored"] = "restored"
-    checkpoint: str | None
-    step: int | None = None
-    passed_over: tuple[PassedOver, ...] = ()
-
-
-class CommandStarted(Body):
-    """The job's own command runs."""
-
-    kind: Literal["command_started"] = "command_started"
-
-
-class CheckpointSaved(Body):
-    """A checkpoint is durable: its manifest exists in the run folder."""
-
-    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
-    checkpoint: str
-    step: int | None = None
-    size: int = 0
-    seconds: float | None = None
-
-
-class CheckpointTrouble(Body):
-    """A checkpoint could not be made durable; it is retried, and the last verified one stays."""
-
-    kind: Literal["checkpoint_trouble"] = "checkpoint_trouble"
-    because: str
-
-
-class CheckpointsMissing(Body):
-    """The job declares a checkpoint every ``every`` seconds, and the attempt saved none while its command ran for
-    ``seconds``. Recorded once, during the run or at its end (``ended``). ``unfinished``: contents of the checkpoint
-    folder."""
-
-    kind: Literal["checkpoints_missing"] = "checkpoints_missing"
-    every: float
-    seconds: float
-    ended: bool = False
-    unfinished: tuple[str, ...] = ()
-
-
-class OutputsSaved(Body):
-    """The attempt is over, and its results are in the run folder: ``files`` of ``size`` bytes in all."""
-
-    kind: Literal["outputs_saved"] = "outputs_saved"
-    files: int
-    size: int
-
-
-class OutputTrouble(Body):
-    """Results could not be copied to the run folder; it is retried while the attempt lasts."""
-
-    kind: Literal["output_trouble"] = "output_trouble"
-    because: str
-
-
-class MetricsReported(Body):
-    """Figures that the program reported, each the newest of its name: ``tokens`` in all since the job began, and its
-    own (``loss``)."""
-
-    kind: Literal["metrics_reported"] = "metrics_reported"
-    step: int | None = None
-    metrics: dict[Annotated[str, StringConstraints(max_length=64)], FiniteFloat] = Field(max_length=32)
-
-
-class NoticeTooShort(Body):
-    """A warning ahead of any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
-    preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
-    the job would resume from the checkpoint before the one saved on notice."""
-
-    kind: Literal["notice_too_short"] = "notice_too_short"
-    source: str
-    notice_seconds: float
-    checkpoint: str
-    size: int
-    seconds: float
-
-
-class NoticeReceived(Body):
-    """The provider announced that it takes the machine back."""
-
-    kind: Literal["notice_received"] = "notice_received"
-    source: str
-    terminates_at: datetime | None = None
-
-
 class Entered(Body):
     """``by`` ran ``program`` (its name, without arguments) beside the attempt's command."""
 
@@ -416,17 +305,7 @@ EventBody = Annotated[
     | Queued
     | HoldDated
     | MachineUp
-    | Claimed
-    | Restored
-    | CommandStarted
-    | CheckpointSaved
-    | CheckpointTrouble
-    | CheckpointsMissing
-    | OutputsSaved
-    | OutputTrouble
-    | MetricsReported
-    | NoticeTooShort
-    | NoticeReceived
+    | AgentEvent
     | Entered
     | StopRequested
     | AttemptEnded
@@ -434,21 +313,6 @@ EventBody = Annotated[
     | MachineGone,
     Field(discriminator="kind"),
 ]
-
-# Entries of the agent's journal; the broker observes or decides all others.
-FROM_AGENT = (
-    Claimed,
-    Restored,
-    CommandStarted,
-    CheckpointSaved,
-    CheckpointTrouble,
-    CheckpointsMissing,
-    OutputsSaved,
-    OutputTrouble,
-    MetricsReported,
-    NoticeTooShort,
-    NoticeReceived,
-)
 
 
 @cache

@@ -20,6 +20,20 @@ from datetime import timedelta
 
 from broker.core.events import events as ev
 from broker.core.events import folding
+from broker.core.events.agent_events import (
+    FROM_AGENT,
+    CheckpointSaved,
+    CheckpointsMissing,
+    CheckpointTrouble,
+    Claimed,
+    CommandStarted,
+    MetricsReported,
+    NoticeReceived,
+    NoticeTooShort,
+    OutputsSaved,
+    OutputTrouble,
+    Restored,
+)
 from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
@@ -226,7 +240,7 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
     if before is None:
         raise ImpossibleSequence(event, "no such attempt was requested, or it came to nothing long ago")
     after = _advance_attempt(before, event)
-    if isinstance(body, ev.FROM_AGENT):
+    if isinstance(body, FROM_AGENT):
         after = replace(after, agent_events=after.agent_events + 1)
     changed = replace(view, attempts=tuple(after if one is before else one for one in view.attempts))
     if isinstance(body, ev.LaunchDelayed):
@@ -317,13 +331,13 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         # The start of billing may become known late, even after the attempt's end.
         state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
         return replace(attempt, up_since=body.since, state=state)
-    if isinstance(body, ev.CheckpointSaved):
+    if isinstance(body, CheckpointSaved):
         # Late ones count: a machine that was considered lost may have saved one. A repeated report counts once.
         if any(known.id == body.checkpoint for known in attempt.checkpoints):
             return attempt
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
         return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
-    if attempt.state.final and isinstance(body, ev.FROM_AGENT):
+    if attempt.state.final and isinstance(body, FROM_AGENT):
         return attempt  # arrived late; counts as read only
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
@@ -334,17 +348,17 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, handle=body.handle, launched_at=at, state=_forward(attempt, AttemptState.LAUNCHED))
         case ev.Queued():
             return replace(attempt, queued_at=attempt.queued_at or at)
-        case ev.Claimed():
+        case Claimed():
             return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
-        case ev.Restored():
+        case Restored():
             return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
-        case ev.CommandStarted():
+        case CommandStarted():
             return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
-        case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
+        case CheckpointTrouble() | NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
             return attempt
-        case ev.OutputsSaved() | ev.OutputTrouble() | ev.CheckpointsMissing() | ev.MetricsReported() | ev.Entered():
+        case OutputsSaved() | OutputTrouble() | CheckpointsMissing() | MetricsReported() | ev.Entered():
             return attempt
-        case ev.NoticeReceived():
+        case NoticeReceived():
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
         case ev.StopRequested():
             if attempt.stop_requested is not None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 FORMAT = 12
 _TYPED = 6  # since then every reason and cost is a code with fields, not a sentence
@@ -24,6 +24,13 @@ _STAMP = re.compile(r'\{"format":(\d+),')
 _ANYWHERE = re.compile(r'"format"\s*:')
 
 _Read = TypeVar("_Read")
+
+
+class Body(BaseModel):
+    """Base of event bodies."""
+
+    # Built when first used: most commands read no events, and building all of them takes a while.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
 
 
 class UnreadableRecord(ValueError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import PassedOver
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.jobs import Job
@@ -61,7 +62,7 @@ class AttemptView:
     resumed_step: int | None = None
     last_step: int | None = None
     checkpoints: tuple[SavedCheckpoint, ...] = ()
-    passed_over: tuple[ev.PassedOver, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
     removal_delayed: bool = False  # the engine failed to end its machine; the broker retries
     agent_events: int = 0  # how many entries of the agent's journal are folded in
 

@@ -16,6 +16,7 @@ from broker.app.billing.review import MonthReview, review
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
@@ -54,7 +55,7 @@ def test_lost_work_is_waste_with_its_hours_and_advice(broker: Broker) -> None:
     begins = SEPTEMBER + DAY
     job_id = started(broker.store, 1, begins)
     with broker.store.writing() as tx:
-        tx.append(job_id, [(1, ev.CheckpointSaved(checkpoint="c-1"))], begins + HOUR + HOUR / 6)
+        tx.append(job_id, [(1, CheckpointSaved(checkpoint="c-1"))], begins + HOUR + HOUR / 6)
         gone = begins + 4 * HOUR + HOUR / 6
         tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=gone))], gone)
         view = tx.job(job_id)

@@ -13,6 +13,7 @@ from broker.app.service.reconciler_setup import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev
+from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -46,7 +47,7 @@ def sampled(broker: Broker, job_id: str, at: datetime, *percents: float | None) 
 
 def told(broker: Broker, job_id: str, at: datetime, tokens: float) -> None:
     with broker.store.writing() as tx:
-        tx.append(job_id, [(1, ev.MetricsReported(metrics={"tokens": tokens}))], at)
+        tx.append(job_id, [(1, MetricsReported(metrics={"tokens": tokens}))], at)
 
 
 def test_a_month_of_two_runs(broker: Broker) -> None:
@@ -89,7 +90,7 @@ def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(
         tags = Tags(job_id, f"user-{number}", f"team-{number % 5}", attempt=1)
         gone = OCTOBER + 2 * HOUR
         with broker.store.writing() as tx:
-            tx.append(job_id, [(1, ev.MetricsReported(metrics={"loss": loss}))], OCTOBER + HOUR)
+            tx.append(job_id, [(1, MetricsReported(metrics={"loss": loss}))], OCTOBER + HOUR)
             tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))], gone)
             tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED))], gone)
             tx.post(spent(1, cost, OCTOBER, gone, gone, tags=tags))

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.app.jobs.pace import needs_conversion, paces
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, Restored
 from broker.core.events.events import Event
 from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import Cause
@@ -31,13 +32,13 @@ def ran(card: str, hours: float, step: int | None, resumed: int | None = None, w
     placement = Placement(offer, 1, Money.usd("1"), Money.usd("2"), (), None, None, 0.9, 1.0, 0.1)
     bodies: list[ev.EventBody] = [
         ev.LaunchRequested(key="k", engine="cloud", placement=placement), ev.Launched(handle="h"),
-        ev.MachineUp(since=NOW), ev.Claimed(), ev.Restored(checkpoint=None, step=resumed), ev.CommandStarted(),
+        ev.MachineUp(since=NOW), Claimed(), Restored(checkpoint=None, step=resumed), CommandStarted(),
     ]  # fmt: skip
     submitted = ev.Submitted(job=wanted or job(card), user="ann", max_duration_seconds=86_400)
     view = advance(None, Event("j", 1, NOW, None, submitted))
     for body in bodies:
         view = advance(view, Event("j", view.seq + 1, NOW, 1, body))
-    saved = ev.CheckpointSaved(checkpoint="00000001", step=step, size=1)
+    saved = CheckpointSaved(checkpoint="00000001", step=step, size=1)
     view = advance(view, Event("j", view.seq + 1, NOW + hours * HOUR, 1, saved))
     return advance(view, Event("j", view.seq + 1, NOW + hours * HOUR, 1, ev.AttemptEnded(cause=Cause.PREEMPTED)))
 

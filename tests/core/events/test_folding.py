@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pydantic import TypeAdapter
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed, CommandStarted
 from broker.core.events.events import Event
 from broker.core.events.folding import KEPT, of_an_older_view
 from broker.core.events.lifecycle import advance, every_attempt, fold
@@ -57,7 +58,7 @@ class JobLife:
         """An attempt with a machine and an agent."""
         number = self.next()
         self.say(number, ev.LaunchRequested(key=f"j-{number}", engine="e", placement=placement(zone)))
-        self.say(number, ev.Launched(handle="h"), ev.MachineUp(since=self.at), ev.Claimed(), ev.CommandStarted())
+        self.say(number, ev.Launched(handle="h"), ev.MachineUp(since=self.at), Claimed(), CommandStarted())
         self.at += MINUTE
         self.say(number, ev.AttemptEnded(cause=cause), ev.MachineGone(gone_at=self.at))
 

@@ -10,6 +10,7 @@ from broker.core.events import events as ev
 from broker.core.events.events import Event
 from broker.core.events.lifecycle import ImpossibleSequence, advance, fold, request_after
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
+from broker.core.events.record_format import Body
 from broker.core.events.views import JobView
 from tests.strategies import EPOCH, Stream, event_streams
 
@@ -82,7 +83,7 @@ def test_every_cause_has_its_outcome_and_every_outcome_is_an_end() -> None:
 
 
 def test_every_kind_of_event_is_in_the_stored_union() -> None:
-    bodies = {cls for cls in vars(ev).values() if isinstance(cls, type) and issubclass(cls, ev.Body)} - {ev.Body}
+    bodies = {cls for cls in vars(ev).values() if isinstance(cls, type) and issubclass(cls, Body)} - {Body}
     for body in bodies:
         kind = body.model_fields["kind"].default
         assert kind in STORED, body

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, Restored
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
@@ -216,12 +217,12 @@ def test_only_the_work_that_is_left_is_judged(stage: Stage) -> None:
     """Of two hours, one and a half are in the checkpoint; the first machine is not known to be gone."""
     (first,) = decisions(stage)
     attempt = requested(stage)[1]
-    begun = ev.Launched(handle="h"), ev.MachineUp(since=stage.clock.now()), ev.Claimed(host="n")
-    ran = ev.Restored(checkpoint=None), ev.CommandStarted()
+    begun = ev.Launched(handle="h"), ev.MachineUp(since=stage.clock.now()), Claimed(host="n")
+    ran = Restored(checkpoint=None), CommandStarted()
     with stage.store.writing() as tx:
         tx.append("j-1", [(1, one) for one in (*begun, *ran)], stage.clock.now())
     stage.clock.advance(90 * MINUTE)
-    saved = ev.CheckpointSaved(checkpoint="c-1"), ev.AttemptEnded(cause=Cause.PREEMPTED)
+    saved = CheckpointSaved(checkpoint="c-1"), ev.AttemptEnded(cause=Cause.PREEMPTED)
     with stage.store.writing() as tx:
         again = launch_request("j-1", 2, attempt.placement)
         tx.append("j-1", [*((1, one) for one in saved), (2, again)], stage.clock.now())

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, Restored
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
@@ -129,9 +130,9 @@ def test_the_next_attempt_goes_on_from_the_newest_checkpoint(scene: Scene) -> No
     scene.place()
     first = scene.view.attempts[0]
     scene.append(
-        (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, ev.Claimed(host="n")),
-        (1, ev.Restored(checkpoint=None)), (1, ev.CommandStarted()),
-        (1, ev.CheckpointSaved(checkpoint="c-7")),
+        (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, Claimed(host="n")),
+        (1, Restored(checkpoint=None)), (1, CommandStarted()),
+        (1, CheckpointSaved(checkpoint="c-7")),
         (1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=NOW)),
     )  # fmt: skip
     scene.options["advise"] = lambda view, plans, now: PlacementAdvice((first.placement,), "it is cheap there", "p")
@@ -172,10 +173,10 @@ def test_only_the_work_that_is_left_is_planned(scene: Scene) -> None:
     scene.submit()
     scene.place()
     first = scene.view.attempts[0].placement
-    up = (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, ev.Claimed(host="n"))
-    scene.append(*up, (1, ev.Restored(checkpoint=None)), (1, ev.CommandStarted()))
+    up = (1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)), (1, Claimed(host="n"))
+    scene.append(*up, (1, Restored(checkpoint=None)), (1, CommandStarted()))
     with scene.store.writing() as tx:
-        saved = (1, ev.CheckpointSaved(checkpoint="c-7")), (1, ev.AttemptEnded(cause=Cause.PREEMPTED))
+        saved = (1, CheckpointSaved(checkpoint="c-7")), (1, ev.AttemptEnded(cause=Cause.PREEMPTED))
         tx.append("j-1", [*saved, (1, ev.MachineGone(gone_at=NOW + 1.5 * HOUR))], NOW + 1.5 * HOUR)
     scene.place(NOW + 1.5 * HOUR)
     second = scene.view.attempts[1].placement

@@ -15,6 +15,7 @@ from broker.app.results.reasons import stops, waits
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.record_format import Body
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import HoldTrigger
 from broker.core.job.jobs import Job, Work
@@ -65,7 +66,7 @@ class WatchedTopUp:
                 self.stage.pass_time()
         return self.stage.view
 
-    def told(self, *kinds: type[ev.Body]) -> list[ev.Body]:
+    def told(self, *kinds: type[Body]) -> list[Body]:
         with self.stage.store.reading() as look:
             return [event.body for event in look.events("j-1") if isinstance(event.body, kinds)]
 

@@ -12,6 +12,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import JobView
@@ -296,7 +297,7 @@ def test_what_was_topped_up_meanwhile_rests_until_it_is_near_its_end(job: TopUpS
 def test_nothing_is_done_by_a_view_that_is_out_of_date(job: TopUpSteps) -> None:
     job.runs(burning(12))
     before = job.view
-    job.append((1, ev.Claimed(host="n")))
+    job.append((1, Claimed(host="n")))
     with pytest.raises(NoLongerCurrent):
         job.looked(view=before)
     assert job.decided() == []

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed
 from broker.core.events.lifecycle import fold
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
@@ -100,7 +101,7 @@ def test_who_waits_is_settled_as_it_is_when_its_turn_comes(store: Store, clock: 
         settling.note(*job, clock.now())
     settling.settle(clock.now())
     with store.writing() as tx:
-        tx.append("j-2", [(1, ev.Claimed(host="node"))], clock.now())
+        tx.append("j-2", [(1, Claimed(host="node"))], clock.now())
     (waiting,) = [job for job in jobs(store) if job[0].id == "j-2"]
     settling.note(*waiting, clock.now())
     settling.settle(clock.now())
@@ -120,7 +121,7 @@ def one_in_line(store: Store, clock: ManualClock) -> Settling:
 def test_what_has_changed_since_it_was_looked_at_waits_for_the_next_look(store: Store, clock: ManualClock) -> None:
     settling = one_in_line(store, clock)
     with store.writing() as tx:
-        tx.append("j-0", [(1, ev.Claimed(host="node"))], clock.now())
+        tx.append("j-0", [(1, Claimed(host="node"))], clock.now())
     settling.settle(clock.now())
     assert settlements(store) == {}
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
@@ -21,7 +22,7 @@ from tests.reconciler.settlement.test_short_writes import Between
 
 
 def claimed(tx: Writing, clock: ManualClock) -> None:
-    tx.append("j-0", [(1, ev.Claimed(host="node"))], clock.now())
+    tx.append("j-0", [(1, Claimed(host="node"))], clock.now())
 
 
 def topped_up(tx: Writing, clock: ManualClock) -> None:
