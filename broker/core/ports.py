@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
+from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
@@ -39,37 +39,12 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class LivesWithBroker(Protocol):
-    """A provider whose offers are free to fetch and fetched before each decision (owned, sandbox)."""
-
-    refresh_before_deciding: bool
-
-
-@runtime_checkable
-class HasQuotas(Protocol):
-    """A provider that reports the account's quotas."""
-
-    def quotas(self) -> Iterator[Quota]:
-        """Every quota on machines, all regions. Read-only. Raises `RetryLater`, `LoginMissing`, `MissingExtra` or
-        `GiveUp`, possibly after some were yielded; so do all the protocols below."""
-        ...
-
-
-@runtime_checkable
 class HasReservations(Protocol):
     """A provider that lists the account's capacity reservations and discounts."""
 
     def reservations(self) -> Iterator[Reservation]:
-        """Current and future reservations in all regions. Read-only."""
-        ...
-
-
-@runtime_checkable
-class SellsReservations(Protocol):
-    """A provider that sells capacity for a future period."""
-
-    def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
-        """Reservations for sale now; buys nothing. The query is a hint, as in `Provider.offers`."""
+        """Current and future reservations in all regions. Read-only. Raises `RetryLater`, `LoginMissing`,
+        `MissingExtra` or `GiveUp`, possibly after some were yielded; so do all the protocols below."""
         ...
 
 

@@ -56,11 +56,6 @@ class Faults:
     failing_launches: set[int] = field(default_factory=set)
     lost_machines: set[str] = field(default_factory=set)
 
-    def reset(self) -> None:
-        self.sold_out.clear()
-        self.failing_launches.clear()
-        self.lost_machines.clear()
-
     def launch_error(self, number: int, pool: str) -> BrokerError | None:
         """The error of the ``number``-th launch, for the caller to raise; None if it does not fail."""
         if number not in self.failing_launches:

@@ -9,19 +9,17 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import MissingExtra, NoLogin
-from broker.core.market.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
+from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.purchases.quotes import CapacityQuote, Order, QuoteRequest
 from broker.core.values.clock import Clock
 from providers.aws import holdings, purchases, spot, spot_advisor
 from providers.aws.account import AwsAccount
-from providers.aws.capacity_blocks import blocks_for_sale
 from providers.aws.charges import read_charges
 from providers.aws.instances import tagged, terminate
 from providers.aws.login import EXTRA, HOW, AwsLogin, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
-from providers.aws.quotas import read_quotas
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.failures import Failures
 from providers.http import endpoint, shown
@@ -95,10 +93,6 @@ class Aws:
 
     # Abilities besides offers (`broker.core.ports`). All need a login; if a region fails, the others continue.
 
-    def quotas(self) -> Iterator[Quota]:
-        """See `HasQuotas`."""
-        yield from self._everywhere(read_quotas)
-
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: capacity reservations and blocks, reserved instances, savings plans."""
 
@@ -108,18 +102,6 @@ class Aws:
 
         yield from self._everywhere(held)
         yield from holdings.savings_plans(self._need_login(), REGIONS[0])
-
-    def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
-        """See `SellsReservations`: capacity blocks of one machine, for as long as the setting ``capacity_blocks``
-        says."""
-        types, now = _types(query), self._clock.now()
-
-        def blocks(login: AwsLogin, region: str) -> Iterator[ReservationOffer | SkippedRow]:
-            zones = spot.zone_ids(login, region)
-            for name in spot.offered_types(login, region, types):
-                yield from blocks_for_sale(login, region, name, self._settings.capacity_blocks, zones, now)
-
-        yield from self._everywhere(blocks, self._regions(query, REGIONS))
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """See `SellsCapacity`: capacity blocks."""

@@ -51,8 +51,8 @@ class AwsSettings(HttpSettings):
     ``price_list_url``: a host, the folder above ``REGION/index.csv``, or a URL with ``{region}`` in it.
     ``spot_advisor_url``: a host or a file. ``pricing_region``: where GetProducts is asked (it is in few regions).
     ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of the EC2 machine this is.
-    ``placement_scores``, ``quotas``, ``savings_plans``: whether to ask for them. ``capacity_blocks``: of how many hours
-    to ask the price of capacity blocks. ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
+    ``placement_scores``, ``quotas``, ``savings_plans``: whether to ask for them.
+    ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
 
     regions: Names = ()
     prices: Literal["auto", "list", "api"] = "auto"
@@ -64,7 +64,6 @@ class AwsSettings(HttpSettings):
     placement_scores: bool = True
     quotas: bool = True
     savings_plans: bool = True
-    capacity_blocks: int = Field(default=24, ge=24, le=4368)
     spot_exposure_hours: float = Field(default=24.0, gt=0, le=8760)
 
     def price_list(self, region: str) -> str:

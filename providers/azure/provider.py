@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, ClassVar
 
 from broker.core.errors import MissingExtra, NoLogin
-from broker.core.market.capacity import Charge, Instance, Quota, Reservation
+from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.values.clock import Clock
 from providers.azure import discounts, holdings, instances
@@ -20,8 +19,6 @@ from providers.azure.locations import read_locations
 from providers.azure.login import AUTHORITY, EXTRA, HOW, AzureLogin, authority, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
-from providers.azure.skus import read_skus
-from providers.azure.usages import quotas_of, read_usages
 from providers.failures import Failures
 from providers.http import endpoint
 from providers.rows import Found, distinct
@@ -88,20 +85,6 @@ class Azure:
         )
 
     # Abilities beside offers (`broker.core.ports`). All need a login.
-
-    def quotas(self) -> Iterator[Quota]:
-        """See `HasQuotas`. Regions are queried concurrently, and continue if one fails."""
-        login, failures = self._need_login(), Failures()
-
-        def look(region: str) -> list[Quota]:
-            return list(quotas_of(region, read_usages(login, region), read_skus(login, region)))
-
-        regions = self._settings.regions or read_locations(login).regions
-        nothing: list[Quota] = []
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="azure") as threads:
-            for found in threads.map(lambda region: failures.result(partial(look, region), nothing), regions):
-                yield from found
-        failures.raise_any()
 
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: capacity reservations and blocks of machines with accelerators, reservations and

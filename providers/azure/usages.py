@@ -6,19 +6,16 @@ machines, all spot vCPUs of the region, whatever their family. Machines that are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer
 from providers.azure.fields import count, inside
 from providers.azure.login import AzureLogin
-from providers.azure.settings import NAME
 from providers.azure.skus import Sku
 
 _ALL = "cores"
 _SPOT = "lowprioritycores"
-_FAMILIES = {_ALL: ("Standard_",), _SPOT: ("Standard_",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +36,6 @@ def read_usages(login: AzureLogin, region: str) -> Mapping[str, AzureQuota]:
         if isinstance(name, str) and name and limit is not None and used is not None:
             found[name.lower()] = AzureQuota(name, limit, used)
     return found
-
-
-def quotas_of(region: str, usages: Mapping[str, AzureQuota], skus: Mapping[str, Sku]) -> Iterator[Quota]:
-    """The quotas that are about machines with accelerators."""
-    for key, usage in usages.items():
-        types = _FAMILIES.get(key) or tuple(sku.instance_type for sku in skus.values() if sku.family.lower() == key)
-        if types:
-            kind = CapacityType.SPOT if key == _SPOT else CapacityType.ON_DEMAND if key != _ALL else None
-            yield Quota(NAME, region, usage.name, float(usage.limit), "vCPU", types, kind)
 
 
 def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuota]) -> Offer:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import BrokerError, Malformed
-from broker.core.market.capacity import Instance, Quota, Reservation
+from broker.core.market.capacity import Instance, Reservation
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from providers.failures import Failures
@@ -111,11 +111,6 @@ class Gcp:
         )
 
     # Abilities beside offers (`broker.core.ports`).
-
-    def quotas(self) -> Iterator[Quota]:
-        """See `HasQuotas`."""
-        for limit in read_limits(self._asking()):
-            yield limit.quota
 
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: reservations, future reservations and commitments. One kind that fails does not hold

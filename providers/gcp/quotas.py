@@ -23,13 +23,12 @@ EVERYWHERE = "*"
 ALL_GPUS = "GPUS_ALL_REGIONS"
 
 _REGIONS = ListMethod("RegionsClient", "list", "RegionList", "items")
-_METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(?:(NVIDIA_\w+_GPUS)|(?:(\w+)_)?(CPUS))")
+_METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(NVIDIA_\w+_GPUS)")
 _KINDS = {
     None: CapacityType.ON_DEMAND,
     "PREEMPTIBLE_": CapacityType.SPOT,
     "COMMITTED_": CapacityType.RESERVED,
 }
-_MACHINES = ("a2", "a3", "a4", "g2", "g4", "n1")  # families with accelerators, for the quotas on vCPUs
 _MOST = 10**9
 
 
@@ -46,9 +45,9 @@ class GcpQuota:
 
 
 def read_limits(asking: GcpCaller) -> Iterator[GcpQuota]:
-    """The quotas on machines with accelerators. Raises what `GcpCaller.call` raises, possibly after some."""
+    """The quotas on accelerators. Raises what `GcpCaller.call` raises, possibly after some."""
     for row in asking.call("ProjectsClient", "get", project=asking.login.project).quotas:
-        if row.metric == ALL_GPUS and (limit := _limit(row, EVERYWHERE, "GPU", (), None)):
+        if row.metric == ALL_GPUS and (limit := _limit(row, EVERYWHERE, None)):
             yield limit
     for found in asking.rows(_REGIONS, project=asking.login.project):
         if not isinstance(found, SkippedRow):
@@ -61,16 +60,13 @@ def _read(row: Any, region: str) -> GcpQuota | None:
     parts = _METRIC.fullmatch(row.metric)
     if parts is None or not region:
         return None
-    kind, gpu, family = _KINDS[parts[1]], parts[2], (parts[3] or "n1").lower()
-    if gpu:
-        return _limit(row, region, "GPU", (), kind) if gpu in quota_names() else None
-    return _limit(row, region, "vCPU", (family,), kind) if family in _MACHINES else None
+    return _limit(row, region, _KINDS[parts[1]]) if parts[2] in quota_names() else None
 
 
-def _limit(row: Any, region: str, unit: str, families: tuple[str, ...], kind: CapacityType | None) -> GcpQuota | None:
+def _limit(row: Any, region: str, kind: CapacityType | None) -> GcpQuota | None:
     if not 0 <= row.limit < _MOST or not 0 <= row.usage < _MOST:
         return None
-    return GcpQuota(Quota(NAME, region, row.metric, row.limit, unit, families, kind), row.usage)
+    return GcpQuota(Quota(NAME, region, row.metric, row.limit, "GPU", (), kind), row.usage)
 
 
 class QuotaLimits:

@@ -9,7 +9,6 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import Availability, MoneyKind, Offer, OfferQuery
-from broker.core.ports import LivesWithBroker
 from broker.core.values.clock import ManualClock
 from broker.simulation.market import DEFAULT_START
 from providers.sandbox import SandboxProvider, SandboxSettings
@@ -35,7 +34,6 @@ class TestTheDemoMarketIsAProvider(ProviderContract):
 
 def test_it_is_asked_anew_before_each_decision() -> None:
     sandbox = SandboxProvider(clock=ManualClock(NOW))
-    assert isinstance(sandbox, LivesWithBroker)
     assert sandbox.refresh_before_deciding
 
 
@@ -73,7 +71,8 @@ def test_a_pool_sold_out_on_command_is_shown_with_its_reason() -> None:
     offer = next(offer for offer in poll(sandbox) if offer.pool == pool)
     assert (offer.availability, offer.slots) == (Availability.UNAVAILABLE, 0)
     assert offer.unavailable_because
-    sandbox.world.faults.reset()
+    sandbox.world.faults.sold_out.clear()
+    sandbox.world.faults.failing_launches.clear()
     assert isinstance(next(iter(sandbox.offers(OfferQuery()))), Offer)
     assert next(offer for offer in poll(sandbox) if offer.pool == pool).slots != 0
 

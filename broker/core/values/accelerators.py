@@ -67,11 +67,6 @@ class Accelerator:
         return self.tflops_bf16 or self.tflops_fp16
 
     @property
-    def nvlink(self) -> bool:
-        """Whether such cards can be joined by NVLink (whether they are depends on the machine: see the offer)."""
-        return self.link == "nvlink"
-
-    @property
     def consumer(self) -> bool:
         """A gaming card: no error-correcting memory worth the name, no fast link, built for an open case."""
         return self.form_factor == "consumer"

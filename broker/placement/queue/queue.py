@@ -156,11 +156,6 @@ def hour_of_waiting(entry: QueueEntry, rules: QueueRules) -> float:
     return rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
 
 
-def is_late(entry: QueueEntry, option: QueueOption, start: float) -> bool:
-    """Whether it would miss its deadline there."""
-    return start > latest_start(entry, option) + EPSILON
-
-
 def latest_start(entry: QueueEntry, option: QueueOption) -> float:
     """Hours from now; later it would miss its deadline there."""
     if entry.deadline is None:

@@ -101,7 +101,7 @@ class Search:
         effort: int,
     ) -> None:
         self._jobs = [job for job in jobs if job.options]
-        # Computed once, used millions of times: see `queue.burden` and `queue.is_late`.
+        # Computed once, used millions of times: see `queue.burden` and `queue.latest_start`.
         self._worth = [(weight[job.id], hour_of_waiting(job, rules)) for job in self._jobs]
         self._latest = [[latest_start(job, option) + EPSILON for option in job.options] for job in self._jobs]
         self._hopeless = [job for job in jobs if not job.options]

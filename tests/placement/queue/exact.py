@@ -13,6 +13,7 @@ from itertools import groupby
 
 from broker.core.errors import MissingExtra
 from broker.placement.queue.queue import (
+    EPSILON,
     Free,
     QueueEntry,
     QueueOption,
@@ -20,9 +21,14 @@ from broker.placement.queue.queue import (
     Turn,
     burden,
     in_turn,
-    is_late,
+    latest_start,
     weights,
 )
+
+
+def is_late(entry: QueueEntry, option: QueueOption, start: float) -> bool:
+    """Whether it would miss its deadline there."""
+    return start > latest_start(entry, option) + EPSILON
 
 
 def place_exactly(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker.core.errors import LoginMissing, Malformed, Refused, Unreachable
-from broker.core.market.capacity import Reservation, ReservationOffer
+from broker.core.market.capacity import Reservation
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, OfferQuery, SkippedRow
-from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances, SellsReservations
+from broker.core.ports import HasCharges, HasReservations, RunsInstances, SellsCapacity
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.fakes.aws_cloud import AwsCloud
 
 RESERVED = OfferQuery(capacity_types=(CapacityType.RESERVED,), accelerators=("H100", "A10G"))
-H100 = OfferQuery(accelerators=("H100",))
+BLOCK = QuoteRequest(machines=1, accelerator="H100", count=8, length=timedelta(days=1))
 DAY = timedelta(days=1)
 
 
@@ -69,7 +69,7 @@ def block(number: int, fee: str, **more: Any) -> dict[str, Any]:
 
 
 def test_it_has_every_ability(aws: Aws) -> None:
-    for ability in (HasQuotas, HasReservations, SellsReservations, RunsInstances, HasCharges):
+    for ability in (HasReservations, SellsCapacity, RunsInstances, HasCharges):
         assert isinstance(aws, ability)
 
 
@@ -139,20 +139,17 @@ def test_everything_held_is_told_with_its_kind(aws: Aws, cloud: AwsCloud) -> Non
 # For sale.
 
 
-def test_a_capacity_block_is_its_fee_over_its_hours(aws: Aws, cloud: AwsCloud) -> None:
+def test_a_capacity_block_costs_its_fee(aws: Aws, cloud: AwsCloud) -> None:
     cloud.blocks = [block(number, fee) for number, fee in enumerate(("755.52", "1000.0", "2000", "999.999999"))]
-    offers = [row for row in aws.reservation_offers(H100) if isinstance(row, ReservationOffer)]
-    assert [(one.id, one.total, one.per_machine_hour) for one in offers] == [
-        ("cbo-0", Money.usd("755.52"), Money.usd("31.48")),
-        ("cbo-1", Money.usd("1000"), Money.usd(Decimal(1000) / 24)),
-        ("cbo-2", Money.usd("2000"), Money.usd(Decimal(2000) / 24)),
-        ("cbo-3", Money.usd("999.999999"), Money.usd(Decimal("999.999999") / 24)),
+    offers = [row for row in aws.quotes(BLOCK) if isinstance(row, CapacityQuote)]
+    assert [(one.offering, one.total) for one in offers] == [
+        ("cbo-0", Money.usd("755.52")),
+        ("cbo-1", Money.usd("1000")),
+        ("cbo-2", Money.usd("2000")),
+        ("cbo-3", Money.usd("999.999999")),
     ]
     assert {(one.zone, one.accelerator, one.count, one.machines) for one in offers} == {("use1-az6", "H100", 8, 1)}
     assert {one.ends - one.starts for one in offers} == {DAY}
-    assert {region for region, _ in cloud.calls("DescribeCapacityBlockOfferings")} == {"us-east-1"}, (
-        "eu-west-1 has none"
-    )
 
 
 @pytest.mark.parametrize(
@@ -172,8 +169,8 @@ def test_a_block_that_makes_no_sense_is_skipped(aws: Aws, cloud: AwsCloud, odd: 
     cloud.blocks = [block(1, "1000", **(asked if "InstanceType" in odd else odd)), block(2, "500")]
     if "InstanceType" in odd:
         cloud.mangle["DescribeCapacityBlockOfferings"] = lambda body: body.replace(b"p5.48xlarge", b"p99.large", 1)
-    rows = list(aws.reservation_offers(H100))
-    assert [row.id for row in rows if isinstance(row, ReservationOffer)] == ["cbo-2"]
+    rows = list(aws.quotes(BLOCK))
+    assert [row.offering for row in rows if isinstance(row, CapacityQuote)] == ["cbo-2"]
     assert len([row for row in rows if isinstance(row, SkippedRow)]) == 1
 
 
@@ -181,10 +178,10 @@ def test_a_machine_that_is_not_sold_by_the_block_is_no_error(aws: Aws, cloud: Aw
     from tests.fakes.aws_cloud import AwsFault
 
     cloud.faults["DescribeCapacityBlockOfferings"] = [AwsFault("Unsupported", 400)]
-    assert list(aws.reservation_offers(H100)) == []
+    assert list(aws.quotes(BLOCK)) == []
     cloud.faults["DescribeCapacityBlockOfferings"] = [AwsFault("InvalidParameterValue", 400)]
     with pytest.raises(Refused):
-        list(aws.reservation_offers(H100))
+        list(aws.quotes(BLOCK))
 
 
 def rate(usd: str, **other: Any) -> dict[str, Any]:
@@ -340,7 +337,7 @@ def test_a_charge_that_is_none_is_malformed(aws: Aws, cloud: AwsCloud, broken: d
 
 def test_without_a_login_each_ability_says_what_is_missing(make: Callable[..., Aws]) -> None:
     nobody = make()
-    for ask in (nobody.quotas, nobody.reservations, nobody.instances):
+    for ask in (nobody.reservations, nobody.instances):
         with pytest.raises(LoginMissing):
             list(ask())
     with pytest.raises(LoginMissing):
@@ -348,4 +345,4 @@ def test_without_a_login_each_ability_says_what_is_missing(make: Callable[..., A
     with pytest.raises(LoginMissing):
         list(nobody.charges(NOW))
     with pytest.raises(LoginMissing):
-        list(nobody.reservation_offers(OfferQuery()))
+        list(nobody.quotes(BLOCK))

@@ -156,14 +156,6 @@ def test_a_machine_that_the_region_does_not_have_is_unavailable(make: Make, clou
     assert "not offered" in offer.unavailable_because
 
 
-def test_quotas_are_told_with_their_families(make: Make, populated: AwsCloud) -> None:
-    quotas = {quota.name: quota for quota in make(regions=("us-east-1",)).quotas()}
-    assert quotas["All P4, P3 and P2 Spot Instance Requests"].families == ("p4", "p3", "p2")
-    assert quotas["Running On-Demand G and VT instances"].families == ("g", "vt")
-    assert quotas["Running On-Demand P instances"].limit == 384
-    assert not any("Standard" in name for name in quotas)
-
-
 # Prices on demand and reserved.
 
 
@@ -331,12 +323,12 @@ def test_without_boto3_the_keyless_sources_work(
     found = offers_in(rows_of(make(fresh=True, regions=("us-east-1",)), EVERYTHING))
     assert {offer.source.partition(":")[0] for offer in found} == {"aws-price-list", "aws-spot-advisor"}
     with pytest.raises(MissingExtra, match="aws"):
-        list(make(fresh=True).quotas())
+        list(make(fresh=True).reservations())
 
 
 def test_abilities_need_a_login(make: Make) -> None:
     with pytest.raises(LoginMissing) as caught:
-        list(make().quotas())
+        list(make().reservations())
     assert "AWS_ACCESS_KEY_ID" in caught.value.hint
 
 

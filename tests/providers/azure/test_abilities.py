@@ -264,7 +264,7 @@ def test_a_page_that_comes_again_ends_with_an_error(
 
 def test_without_a_login_each_ability_says_what_is_missing(settings: Callable[..., AzureSettings], clock: Any) -> None:
     nobody = Azure(clock=clock, settings=settings())
-    for ask in (nobody.quotas, nobody.reservations, nobody.instances, lambda: nobody.charges(NOW)):
+    for ask in (nobody.reservations, nobody.instances, lambda: nobody.charges(NOW)):
         with pytest.raises(NoLogin, match="AZURE_SUBSCRIPTION_ID") as caught:
             list(ask())
         assert "az login" in caught.value.hint

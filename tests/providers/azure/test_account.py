@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
-from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from providers.azure.provider import Azure
@@ -125,22 +124,6 @@ def test_no_room_in_a_quota_is_no_quota(
     assert because in found[kind].unavailable_because
     other = SPOT if kind == ON_DEMAND else ON_DEMAND
     assert found[other].availability is Availability.UNKNOWN
-
-
-def test_quotas_are_told_for_machines_with_accelerators(azure: Azure) -> None:
-    told = {(one.region, one.name): (one.limit, one.capacity_type, one.families) for one in azure.quotas()}
-    assert told["eastus", "standardNDSH100v5Family"] == (300.0, CapacityType.ON_DEMAND, (H100,))
-    assert told["westeurope", "lowPriorityCores"] == (500.0, CapacityType.SPOT, ("Standard_",))
-    assert told["eastus", "cores"][1] is None
-    assert {name for _, name in told}.isdisjoint({"availabilitySets", "standardDv3Family"})
-
-
-def test_a_region_that_fails_does_not_hide_quotas_elsewhere(azure: Azure, cloud: AzureCloud) -> None:
-    cloud.answers["locations/eastus/usages"] = HttpAnswer(500, b"")
-    told: list[Quota] = []
-    with pytest.raises(Unreachable, match="eastus: usages"):
-        told.extend(azure.quotas())
-    assert {one.region for one in told} == {"westeurope"}
 
 
 # Spot.

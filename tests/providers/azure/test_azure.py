@@ -11,7 +11,7 @@ import pytest
 
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.market.offers import OfferQuery
-from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances
+from broker.core.ports import HasCharges, HasReservations, RunsInstances
 from broker.core.values.clock import ManualClock
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
@@ -43,7 +43,7 @@ class TestAzureWithALogin(ProviderContract):
 
 
 def test_it_has_every_ability_that_azure_gives(azure: Azure) -> None:
-    for ability in (HasQuotas, HasReservations, RunsInstances, HasCharges):
+    for ability in (HasReservations, RunsInstances, HasCharges):
         assert isinstance(azure, ability)
 
 

@@ -289,9 +289,9 @@ def test_a_secret_that_has_expired_says_so_and_is_looked_for_again(
     assert len(offers_in(found)) == 7
     assert "s3cret" not in "".join(capfd.readouterr())
     with pytest.raises(LoginMissing):
-        list(azure.quotas())
+        list(azure.reservations())
     authority.refusal = None
-    assert list(azure.quotas())
+    assert list(azure.reservations()) == []
 
 
 def test_a_token_that_was_revoked_is_not_used_for_ever(principal: tuple[Azure, Authority], cloud: AzureCloud) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from broker.core.errors import LoginMissing, QuotaExceeded, Refused, Throttled
-from broker.core.market.capacity import Instance, Quota
+from broker.core.market.capacity import Instance
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
-from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances, SellsReservations
+from broker.core.ports import HasCharges, HasReservations, RunsInstances, SellsCapacity
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.gcp.provider import Gcp
@@ -29,30 +29,13 @@ _ZONES = "https://www.googleapis.com/compute/v1/projects/team-ml/zones"
 
 def test_what_it_can_do_and_what_it_cannot(make: Make) -> None:
     provider = make()
-    for ability in (HasQuotas, HasReservations, RunsInstances):
+    for ability in (HasReservations, RunsInstances):
         assert isinstance(provider, ability)
-    for lacking in (SellsReservations, HasCharges):
+    for lacking in (SellsCapacity, HasCharges):
         assert not isinstance(provider, lacking)
 
 
 # Quotas.
-
-
-def test_quotas_of_every_region(make: Make, cloud: GcpCloud) -> None:
-    cloud.project["quotas"] = [quota("GPUS_ALL_REGIONS", 16, 8), quota("SNAPSHOTS", 1000)]
-    cloud.regions = [
-        region(IOWA, quota("NVIDIA_L4_GPUS", 8), quota("PREEMPTIBLE_NVIDIA_T4_GPUS", 4), quota("A2_CPUS", 96)),
-        region(TOKYO, quota("COMMITTED_NVIDIA_L4_GPUS", 2), quota("CPUS", 72), quota("NVIDIA_T4_VWS_GPUS", 1)),
-    ]
-    cloud.page = 1
-    assert list(make().quotas()) == [
-        Quota("gcp", "*", "GPUS_ALL_REGIONS", 16, "GPU"),
-        Quota("gcp", IOWA, "NVIDIA_L4_GPUS", 8, "GPU", (), CapacityType.ON_DEMAND),
-        Quota("gcp", IOWA, "PREEMPTIBLE_NVIDIA_T4_GPUS", 4, "GPU", (), CapacityType.SPOT),
-        Quota("gcp", IOWA, "A2_CPUS", 96, "vCPU", ("a2",), CapacityType.ON_DEMAND),
-        Quota("gcp", TOKYO, "COMMITTED_NVIDIA_L4_GPUS", 2, "GPU", (), CapacityType.RESERVED),
-        Quota("gcp", TOKYO, "CPUS", 72, "vCPU", ("n1",), CapacityType.ON_DEMAND),
-    ]
 
 
 def test_quotas_leave_so_many_machines(make: Make, market: GcpCloud) -> None:
