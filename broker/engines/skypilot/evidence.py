@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.core.events.events import CheckpointSaved
+from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause
 from broker.runfolder.runfolder import AttemptFolder
 
