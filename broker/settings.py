@@ -39,7 +39,8 @@ PREFIX = "GPUBROKER_"
 # Where run folders can lie: what both obstore and the agent open.
 _RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 
-# Variables that begin like settings and are none: what the agent sets for a job's command, and our own processes.
+# Variables that begin like settings and are none: what the agent sets for a job's command, our own processes, and the
+# login at a team server (`broker.remote.logins`).
 _NOT_SETTINGS = (
     "ATTEMPT",
     "CHECKPOINT_DIR",
@@ -53,6 +54,8 @@ _NOT_SETTINGS = (
     "RANK",
     "RECONCILER_TURN",
     "RUN_FOLDER",
+    "SERVER",
+    "TOKEN",
 )
 
 

@@ -50,7 +50,8 @@ def _build(name: str, place: str) -> Any:
         return _reflowed(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
     made = getattr(module, "COMMAND_CLASS", TyperCommand)
-    alone.command(name, cls=made, epilog=module.EXAMPLES, hidden=getattr(module, "HIDDEN", False))(written)
+    shown = getattr(module, f"{attribute.upper()}_EXAMPLES", None) or module.EXAMPLES
+    alone.command(name, cls=made, epilog=shown, hidden=getattr(module, "HIDDEN", False))(written)
     return _reflowed(typer.main.get_command(alone))
 
 
@@ -70,8 +71,8 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
     is the order of the help.
 
     The attribute is the `typer.Typer` of a group or the function of a command. A module with a command function also
-    defines ``EXAMPLES``, ``HIDDEN = True`` if the help should not list the command, and ``COMMAND_CLASS`` to parse its
-    arguments differently.
+    defines ``EXAMPLES`` (``PLAN_EXAMPLES`` for the function ``plan``, if it has several), ``HIDDEN = True`` if the help
+    should not list the command, and ``COMMAND_CLASS`` to parse its arguments differently.
     """
 
     class Lazy(TyperGroup):

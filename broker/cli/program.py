@@ -8,7 +8,7 @@ output closed it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +45,9 @@ COMMANDS = {
     "people": "broker.cli.access.people:app",
     "tokens": "broker.cli.access.tokens:app",
     "audit": "broker.cli.access.audit:audit",
+    "login": "broker.cli.remote.login:login",
+    "logout": "broker.cli.remote.login:logout",
+    "whoami": "broker.cli.remote.login:whoami",
     "notices": "broker.cli.service.notices:app",
     "doctor": "broker.cli.service.doctor:doctor",
     "schema": "broker.cli.service.schema:schema",
@@ -52,15 +55,34 @@ COMMANDS = {
     "reconcile": "broker.cli.service.reconcile:reconcile",
 }
 
-app = typer.Typer(
-    name="gpubroker",
-    cls=lazy_group(COMMANDS),
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=examples("gpubroker demo", "gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"),
+# What acts through the team server of a login instead. What is in neither this table nor the next line is refused then.
+THROUGH_SERVER = {
+    "offers": "broker.cli.remote.market:offers",
+    "plan": "broker.cli.remote.submission:plan",
+    "submit": "broker.cli.remote.submission:submit",
+    "jobs": "broker.cli.remote.jobs:app",
+    "budget": "broker.cli.remote.money:app",
+    "approvals": "broker.cli.remote.approvals:app",
+}
+OF_THIS_MACHINE = frozenset(
+    {"demo", "init", "backtest", "advise", "doctor", "schema", "serve", "reconcile", "login", "logout", "whoami"}
 )
+
+
+def _made(commands: Mapping[str, str]) -> typer.Typer:
+    made = typer.Typer(
+        name="gpubroker",
+        cls=lazy_group(commands),
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        epilog=examples(
+            "gpubroker demo", "gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"
+        ),
+    )
+    made.callback()(gpubroker)
+    return made
 
 
 def _version(wanted: bool) -> None:
@@ -75,7 +97,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def gpubroker(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -84,10 +105,19 @@ def gpubroker(
     """Broker for GPU capacity: compare prices, place and run jobs within budget, account for their cost."""
 
 
+app = _made(COMMANDS)
+
+
 @cache
-def _command() -> Any:
+def _command(through_server: bool) -> Any:
     """All commands. Cached, because building them takes a tenth of a second."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(_made(COMMANDS | THROUGH_SERVER) if through_server else app)
+
+
+def _of_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
+    """Whether the command acts through a team server: the user is logged in to one, and it is not of this machine."""
+    name = next((one for one in arguments if not one.startswith("-")), None)
+    return name is not None and name in COMMANDS and name not in OF_THIS_MACHINE and terminal.server is not None
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -122,7 +152,10 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
 
 def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
-        code = _command().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
+        terminal.through_server = _of_server(terminal, arguments)
+        code = _command(terminal.through_server).main(
+            args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal
+        )
         return code if isinstance(code, int) else 0
     except BrokerError as error:
         return terminal.refuse(error)

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 from typer.exceptions import TyperException
 
-from broker.core.errors import BrokerError
+from broker.core.errors import AskAPerson, BrokerError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from broker.app.wiring import Broker, Registries
     from broker.core.actors import Actor
+    from broker.remote.team_api import TeamApi
     from broker.settings import Settings
 
 # Output to a pipe or a file is not wrapped.
@@ -30,13 +31,25 @@ _UNBOUNDED = 100_000
 CUT_OFF = 128 + signal.SIGPIPE
 
 
+class NotThroughServer(AskAPerson):
+    """A command that acts for a team and that the server does not offer yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this command does not work through a team server",
+            hint="run it where the server runs; or `GPUBROKER_SERVER=off gpubroker …` uses the store of this machine",
+        )
+
+
 class Terminal:
-    """One run of the program. ``as_json``: stdout gets one JSON document and nothing else. ``actor``: who runs it."""
+    """One run of the program. ``as_json``: stdout gets one JSON document and nothing else. ``actor``: who runs it.
+    ``through_server``: the command acts through the team server of a login, and opens no store."""
 
     def __init__(self, registries: Callable[[], Registries], actor: Actor, *, as_json: bool) -> None:
         self.registries = registries
         self.actor = actor
         self.as_json = as_json
+        self.through_server = False
         self._broker: Broker | None = None
 
     @staticmethod
@@ -96,9 +109,29 @@ class Terminal:
                 self.say(f"warning: {sentence}")
         return read_settings()
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of this process."""
+        return os.environ
+
+    @cached_property
+    def server(self) -> TeamApi | None:
+        """The team server that the user is logged in to; None without a login. Contacts nobody. Raises `InvalidInput`
+        for a login that cannot be read."""
+        from broker.remote.logins import current
+
+        login = current(self.environment)
+        if login is None:
+            return None
+        from broker.remote.team_api import TeamApi
+
+        return TeamApi(login)
+
     def broker(self, *, look_after: bool = True) -> Broker:
         """The broker, created on first use. ``look_after``: also warn of variables that are not settings, and restart a
         background reconciler that stopped with work left."""
+        if self.through_server:
+            raise NotThroughServer
         if self._broker is None:
             from broker.app.wiring import Broker
             from broker.core.actors import ProcessAccount
@@ -169,9 +202,11 @@ class Terminal:
         return CUT_OFF if closed else 0
 
     def close(self) -> None:
-        """Close the store, if it was opened."""
+        """Close the store and the connections to a server, if they were opened."""
         if self._broker is not None:
             self._broker.close()
+        if (server := self.__dict__.get("server")) is not None:
+            server.close()
 
 
 def _reader_gone(stream: TextIO) -> bool:

@@ -38,11 +38,16 @@ def list_jobs(
     state: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
     team: Annotated[str | None, Query(description="Only jobs of this team.")] = None,
     user: Annotated[str | None, Query(description="Only jobs of this person.")] = None,
+    reference: Annotated[
+        str | None,
+        Query(max_length=100, description="What a person calls a job: its id, its name, or how its id begins."),
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Jobs of the teams that the caller may see, newest first."""
-    return answer(shown.job_page(by, JobFilter(tuple(state or ()), team, user), limit=limit, cursor=cursor))
+    wanted = JobFilter(tuple(state or ()), team, user, reference)
+    return answer(shown.job_page(by, wanted, limit=limit, cursor=cursor))
 
 
 def show_job(by: By, id: str) -> Response:
@@ -70,10 +75,12 @@ def job_logs(
     id: str,
     attempt: Annotated[int | None, Query(ge=1, description="Only this attempt.")] = None,
     node: Annotated[int | None, Query(ge=0, description="Only this node; 0 is the first.")] = None,
-    tail: Annotated[int, Query(ge=1, le=_MOST_LINES, description="The last lines.")] = 500,
+    tail: Annotated[int, Query(ge=1, le=_MOST_LINES, description="The last lines; with `start`, the next ones.")] = 500,
+    start: Annotated[int | None, Query(ge=0, description="Skip so many lines from the beginning.")] = None,
 ) -> Response:
-    """The end of a job's output: at most 5,000 lines and two million characters, oldest first."""
-    return answer(shown.logs(by, id, attempt=attempt, node=node, tail=tail))
+    """The end of a job's output, or what follows its first ``start`` lines: at most 5,000 lines and two million
+    characters, oldest first."""
+    return answer(shown.logs(by, id, attempt=attempt, node=node, tail=tail, start=start))
 
 
 def list_offers(

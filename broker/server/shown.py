@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 
 from broker.app.alerts import approvers
 from broker.app.billing import job_ledger as ledger
@@ -30,6 +31,7 @@ from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
 from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
@@ -44,11 +46,12 @@ _MOST_OUTPUT = 2_000_000  # characters in one answer
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter of jobs: those that match all given fields."""
+    """A filter of jobs: those that match all given fields. ``reference``: an id, a name, or the beginning of an id."""
 
     states: tuple[JobState, ...] = ()
     team: str | None = None
     user: str | None = None
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class MarketFilter:
 
 def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
     """Jobs of the teams that the caller may see, newest first. Raises `InvalidInput` for a bad cursor."""
+    if wanted.reference is not None:
+        return _matching(by, wanted.reference, limit)
     after = None
     if cursor is not None:
         at, id = place_of(cursor, str, str)
@@ -76,15 +81,22 @@ def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = 
         teams=by.access.teams(Permission.SEE_JOBS),
     )
     found = jobs.page(by.broker, among, after=after, limit=limit)
-    now = by.broker.clock.now()
     return JobPage(
-        jobs=[
-            JobDetails.of(view, bill, None, now)
-            for view, bill in zip(found.views, bills_of(by.broker, found.views), strict=True)
-        ],
+        jobs=_details(by, found.views),
         unreadable=[UnreadableResult.of(one) for one in found.unreadable],
         next_cursor=None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id),
     )
+
+
+def _matching(by: Caller, reference: str, limit: int) -> JobPage:
+    teams = by.access.teams(Permission.SEE_JOBS)
+    return JobPage(jobs=_details(by, jobs.matches(by.broker, reference, teams, limit)), unreadable=[], next_cursor=None)
+
+
+def _details(by: Caller, views: Sequence[JobView]) -> list[JobDetails]:
+    now = by.broker.clock.now()
+    bills = bills_of(by.broker, views)
+    return [JobDetails.of(view, bill, None, now) for view, bill in zip(views, bills, strict=True)]
 
 
 def job(by: Caller, id: str) -> JobHistory:
@@ -107,22 +119,41 @@ def attempts(by: Caller, id: str) -> AttemptList:
     return details.attempts(by.broker, by.job(id))
 
 
-def logs(by: Caller, id: str, *, attempt: int | None = None, node: int | None = None, tail: int) -> JobLogs:
-    """The end of a job's output, oldest first: at most ``tail`` lines and two million characters. Raises `InvalidInput`
-    for an attempt or a node that does not exist."""
+def logs(
+    by: Caller, id: str, *, attempt: int | None = None, node: int | None = None, tail: int, start: int | None = None
+) -> JobLogs:
+    """The end of a job's output, oldest first: at most ``tail`` lines and two million characters; with ``start`` the
+    lines that follow so many from the beginning instead. Raises `InvalidInput` for an attempt or a node that does not
+    exist."""
     view = by.job(id, Permission.SEE_OUTPUT)
     if attempt is not None and attempt > view.attempt_count:
         raise InvalidInput(f"{view.id} has no attempt {attempt}; it has {view.attempt_count}", where="attempt")
     numbers = [attempt] if attempt else [one.number for one in view.attempts]
-    printed: deque[tuple[int, str]] = deque(maxlen=tail)
+    every = ((n, text) for n in numbers for text in jobs.logs(by.broker, view, n, node))
+    kept = _last(every, tail) if start is None else _next(every, start, tail)
+    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in kept])
+
+
+def _last(every: Iterable[tuple[int, str]], most: int) -> Sequence[tuple[int, str]]:
+    kept: deque[tuple[int, str]] = deque(maxlen=most)
     size = 0
-    for number in numbers:
-        for text in jobs.logs(by.broker, view, number, node):
-            size += len(text) - (len(printed[0][1]) if len(printed) == tail else 0)
-            printed.append((number, text[-_MOST_OUTPUT:]))
-            while size > _MOST_OUTPUT and len(printed) > 1:
-                size -= len(printed.popleft()[1])
-    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in printed])
+    for number, text in every:
+        size += len(text) - (len(kept[0][1]) if len(kept) == most else 0)
+        kept.append((number, text[-_MOST_OUTPUT:]))
+        while size > _MOST_OUTPUT and len(kept) > 1:
+            size -= len(kept.popleft()[1])
+    return list(kept)
+
+
+def _next(every: Iterable[tuple[int, str]], start: int, most: int) -> Sequence[tuple[int, str]]:
+    kept: list[tuple[int, str]] = []
+    size = 0
+    for number, text in islice(every, start, start + most):
+        size += len(text)
+        if kept and size > _MOST_OUTPUT:
+            break
+        kept.append((number, text[-_MOST_OUTPUT:]))
+    return kept
 
 
 def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | None = None) -> OfferPage:

@@ -24,6 +24,7 @@ OF_OTHER_NAME = {
     "capacity-withdraw": ("capacity-purchase",),
     "jobs-cancel": ("submit",),
     "jobs-extend": ("submit",),
+    "login": ("whoami",),
     **{f"people-{name}": ("person",) for name in ("add", "grant", "withdraw", "disable", "enable")},
     "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "prices-accept",  # tests/cli/prices/test_accept.py
     "demo",  # tests/demo/test_demo.py
     "serve",  # tests/market/test_two_pollers.py
+    *("logout", "whoami", "whoami-local"),  # tests/remote/test_login.py
     "watch-test",  # test_alerts_are_as_their_schema_says
 }
 Prints = Callable[..., Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ from broker.core.events.views import AttemptView, JobView
 if TYPE_CHECKING:
     from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
     from broker.store.jobs.reading import StoreReading
+
+_MATCHES = 200  # jobs of one name, or whose ids begin alike, that are looked at
 
 
 def find(broker: Broker, reference: str) -> JobView:
@@ -43,6 +45,17 @@ def find(broker: Broker, reference: str) -> JobView:
             raise look.unreadable[0]
         known = [view.id for view in look.jobs(limit=50)]
     raise UnknownName("job", reference, known)
+
+
+def matches(broker: Broker, reference: str, teams: Collection[str] | None, limit: int) -> Sequence[JobView]:
+    """The jobs that ``reference`` may mean, as in `find`, among those of the teams (None: all): by id, then by name,
+    newest first, then by the beginning of the id."""
+    with broker.store.reading() as look:
+        exact = look.job(reference)
+        found = [exact] if exact is not None else list(look.jobs(name=reference, limit=_MATCHES, with_tasks=True))
+        if not found and reference:
+            found = list(look.jobs_begun(reference, limit=_MATCHES))
+    return [one for one in found if teams is None or one.job.team in teams][:limit]
 
 
 def find_single(broker: Broker, reference: str) -> JobView:

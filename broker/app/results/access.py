@@ -52,6 +52,21 @@ class CallerIdentity(Result):
         )
 
 
+class LocalIdentity(Result):
+    """Who runs commands that use a store of this machine."""
+
+    name: str
+    roles: list[Role]
+
+
+class LoggedOut(Result):
+    """The end of a login at a team server. ``revoked``: its token is not accepted any more; if the server was not
+    reached, it stays valid until it expires."""
+
+    server: str | None
+    revoked: bool
+
+
 class PeopleList(Result):
     """Everybody, by name."""
 

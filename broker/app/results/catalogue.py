@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.app.results.access import AuditLog, CreatedToken, PeopleList, PersonResult, TokenList, TokenResult
+from broker.app.results.access import (
+    AuditLog,
+    CallerIdentity,
+    CreatedToken,
+    LocalIdentity,
+    LoggedOut,
+    PeopleList,
+    PersonResult,
+    TokenList,
+    TokenResult,
+)
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest, ServingBacktest
@@ -119,6 +129,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "jobs-queue": QueueResult,
     "jobs-show": JobHistory,
     "jobs-show-files": JobSources,  # with --files
+    "logout": LoggedOut,
     "notices-list": NoticeList,
     "notices-retry": RetriedNotices,
     "offers": OfferList,
@@ -162,6 +173,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "token": TokenResult,  # of `tokens revoke`
     "tokens-create": CreatedToken,
     "tokens-list": TokenList,
+    "whoami": CallerIdentity,  # also of `login`
+    "whoami-local": LocalIdentity,  # without a team server
     "watch-add": AddedWatch,
     "watch-check": WatchCheckResult,
     "watch-list": WatchList,

@@ -1,0 +1,113 @@
+"""`gpubroker login`, `logout` and `whoami`: which team server commands act through, and as whom."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.remote.device_login import ShownCode
+
+LOGIN_EXAMPLES = examples("gpubroker login https://gpus.example.org", "gpubroker login gpus.example.org --scope read")
+LOGOUT_EXAMPLES = examples("gpubroker logout")
+WHOAMI_EXAMPLES = examples("gpubroker whoami", "gpubroker whoami --json")
+_SCOPES = ("read", "jobs", "approvals")
+_LONGEST = 60  # characters of a machine's name
+
+
+def login(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the team server, as in a browser.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="What commands may do here: read, jobs, approvals. Repeatable. Default: all that you may."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Log in to a team server: jobs, submit, plan, approvals, budget and offers then act through it, as you.
+
+    Prints a code; enter it at the server's page, where you sign in. The token is saved in a file that only you can
+    read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.
+    """
+    from broker.remote.device_login import log_in
+    from broker.remote.logins import keep, server_url
+
+    terminal = Terminal.of(context)
+    wanted = scope or list(_SCOPES)
+    for name in wanted:
+        if name not in _SCOPES:
+            raise InvalidInput(f"unknown scope {name!r}", where="--scope", hint=f"known: {', '.join(_SCOPES)}")
+
+    def show(code: ShownCode) -> None:
+        terminal.say(f"Open  {code.page_with_code}", f"or enter the code  {code.code}  at {code.page}")
+        terminal.say(f"Waiting for up to {code.seconds // 60} minutes; Ctrl-C ends it.")
+
+    machine = platform.node()[:_LONGEST] or "unknown machine"
+    saved = log_in(server_url(url), wanted, machine, show, time.sleep)
+    keep(saved)
+    _tell(terminal, "Logged in: ", as_json=as_json)
+
+
+def logout(context: typer.Context, as_json: AsJson = False) -> None:
+    """Log out: the token is revoked at the server and deleted here. Commands use the store of this machine again."""
+    from broker.core.errors import BrokerError
+    from broker.remote import device_login, logins
+
+    terminal = Terminal.of(context)
+    if logins.SERVER in terminal.environment:
+        raise InvalidInput(f"the login comes from {logins.SERVER}", hint=f"unset {logins.SERVER} and {logins.TOKEN}")
+    revoked = False
+    try:
+        saved = logins.current(terminal.environment)
+        said = f"Logged out of {saved.url}." if saved else "Not logged in."
+    except InvalidInput:
+        saved, said = None, "Deleted a login that could not be read; its token stays valid until it expires."
+    logins.forget(terminal.environment)
+    if saved is not None:
+        try:
+            device_login.give_up(saved)
+            revoked = True
+        except BrokerError as error:
+            terminal.say(f"warning: the token could not be revoked and stays valid until it expires: {error}")
+    if as_json:
+        from broker.app.results.access import LoggedOut
+
+        terminal.answer(LoggedOut(server=saved.url if saved else None, revoked=revoked))
+    else:
+        terminal.show(said)
+
+
+def whoami(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show as whom commands act, through which server, and what they may do there."""
+    terminal = Terminal.of(context)
+    if terminal.server is not None:
+        _tell(terminal, "", as_json=as_json)
+        return
+    if as_json:
+        from broker.app.results.access import LocalIdentity
+
+        roles = sorted(terminal.actor.roles)
+        terminal.answer(LocalIdentity(name=terminal.actor.identity, roles=roles))
+    else:
+        terminal.show(f"{terminal.actor.identity}, the user of this process; no team server (`gpubroker login URL`)")
+
+
+def _tell(terminal: Terminal, before: str, *, as_json: bool) -> None:
+    server = terminal.server
+    if server is None:
+        raise InvalidInput("the login is switched off", hint="unset GPUBROKER_SERVER")
+    me = server.get("/me")
+    if as_json:
+        terminal.answer(me)
+        return
+    person = me["person"]
+    teams = [f"{role.replace('_', ' ')} of {team}" for team, role in sorted(person["teams"].items())]
+    roles = ", ".join([*person["roles"], *teams]) or "no role yet"
+    terminal.show(f"{before}{person['name']} at {server.url}: {roles} (this login: {', '.join(me['scopes'])})")

@@ -1,0 +1,103 @@
+"""A login by a code that the person enters at the server's page (RFC 8628)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from broker.core.errors import AskAPerson, Malformed, Unreachable
+from broker.remote.logins import SavedLogin
+from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
+
+_TIMEOUT = httpx.Timeout(20.0, connect=10.0)  # seconds
+_SLOWER = 5.0  # seconds more between questions after `slow_down` (RFC 8628, section 3.5)
+_REFUSED = {
+    "access_denied": "the login was refused at the page, or the person is disabled",
+    "expired_token": "nobody entered the code in time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCode:
+    """What the person needs: the code, the page, and the page with the code filled in."""
+
+    code: str
+    page: str
+    page_with_code: str
+    seconds: int
+
+
+class LoginRefused(AskAPerson):
+    """The login was refused or has expired. Begin again."""
+
+
+def log_in(
+    url: str,
+    scopes: Collection[str],
+    machine: str,
+    show: Callable[[ShownCode], None],
+    wait: Callable[[float], None],
+    *,
+    transport: httpx.BaseTransport | None = None,
+) -> SavedLogin:
+    """A login at the server, once a person has granted it. ``machine``: the name of this machine, which the page shows;
+    ``show`` is called once; ``wait``: seconds, called between questions.
+
+    Raises `LoginRefused`, `Unreachable`, and `Malformed` for what is no gpubroker server. Nothing is saved.
+    """
+    with httpx.Client(base_url=url, timeout=_TIMEOUT, transport=transport) as http:
+        asked = {"client_id": CLIENT, "client_name": machine, "scope": " ".join(scopes)}
+        begun = _posted(http, url, DEVICE_AUTHORIZATION, asked)
+        if "error" in begun:
+            raise LoginRefused(str(begun.get("error_description") or begun["error"]), where=url)
+        try:
+            show(
+                ShownCode(
+                    begun["user_code"],
+                    begun["verification_uri"],
+                    begun["verification_uri_complete"],
+                    int(begun["expires_in"]),
+                )
+            )
+            code, pause = begun["device_code"], float(begun.get("interval", 5))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Malformed("the server answers no code", where=url, hint="is it a gpubroker server?") from error
+        while True:
+            wait(pause)
+            answer = _posted(http, url, TOKEN, {"grant_type": GRANT, "client_id": CLIENT, "device_code": code})
+            if token := answer.get("access_token"):
+                return SavedLogin(url, str(token))
+            match answer.get("error"):
+                case "authorization_pending":
+                    continue
+                case "slow_down":
+                    pause += _SLOWER
+                case reason:
+                    said = _REFUSED.get(str(reason), f"the server refuses the login: {reason}")
+                    raise LoginRefused(said, where=url, hint=f"`gpubroker login {url}`")
+
+
+def give_up(login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
+    """Revoke the login's token at the server. Idempotent. Raises `Unreachable`."""
+    with httpx.Client(base_url=login.url, timeout=_TIMEOUT, transport=transport) as http:
+        _posted(http, login.url, REVOCATION, {"token": login.token})
+
+
+def _posted(http: httpx.Client, url: str, path: str, form: dict[str, str]) -> dict[str, Any]:
+    try:
+        answer = http.post(path, data=form)
+    except httpx.TransportError as error:
+        said = f"the server cannot be reached: {error or type(error).__name__}"
+        raise Unreachable(said, where=url, hint="check the address and the network") from error
+    if answer.status_code >= 500:
+        raise Unreachable(f"the server answers {answer.status_code}", where=url, hint="try again in a minute")
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise Malformed(f"the server answers {answer.status_code} and no document", where=url, hint="check the address")
+    return document

@@ -1,0 +1,100 @@
+"""The team server that this person is logged in to, and the token for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from broker.core.errors import InvalidInput, StoreProblem
+
+SERVER, TOKEN = "GPUBROKER_SERVER", "GPUBROKER_TOKEN"
+"""Variables that come before the file, for service accounts. ``GPUBROKER_SERVER=off`` switches a login off."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SavedLogin:
+    """``url``: of the server, without a path. ``token``: an API token, a secret."""
+
+    url: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<SavedLogin {self.url}>"
+
+
+def place(environment: Mapping[str, str] = os.environ) -> Path:
+    """The file of the login: in the folder that ``GPUBROKER_HOME`` names, or in the user's configuration folder."""
+    home = environment.get("GPUBROKER_HOME")
+    return Path(home or platformdirs.user_config_dir("gpubroker")) / "login.json"
+
+
+def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
+    """The login in force; None if commands use a store of this machine. Raises `InvalidInput` for a server without a
+    token and for a file that cannot be read."""
+    server = environment.get(SERVER)
+    if server == "off":
+        return None
+    if server:
+        token = environment.get(TOKEN, "")
+        if not token:
+            raise InvalidInput(f"{SERVER} is set and {TOKEN} is not", hint=f"set both, or {SERVER}=off")
+        return SavedLogin(server_url(server), token)
+    file = place(environment)
+    try:
+        kept = json.loads(file.read_bytes())
+        return SavedLogin(server_url(kept["url"]), str(kept["token"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "`gpubroker logout`, then `gpubroker login URL`"
+        raise InvalidInput(f"the saved login cannot be read: {error}", where=str(file), hint=hint) from error
+
+
+def keep(login: SavedLogin, environment: Mapping[str, str] = os.environ) -> Path:
+    """Save the login, readable by this user only; replaces an earlier one. Raises `StoreProblem`."""
+    file = place(environment)
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as written:
+            json.dump({"url": login.url, "token": login.token}, written)
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise StoreProblem(f"the login cannot be saved: {error.strerror}", where=str(file)) from error
+    return file
+
+
+def forget(environment: Mapping[str, str] = os.environ) -> None:
+    """Delete the saved login. Idempotent. Raises `StoreProblem`."""
+    try:
+        place(environment).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreProblem(f"the login cannot be deleted: {error.strerror}", where=str(place(environment))) from error
+
+
+def server_url(text: str) -> str:
+    """The address of a server: ``https://gpus.example.org``. Without a scheme it is https. Raises `InvalidInput` for
+    what is no address, and for http to another machine: a token would cross the network in the clear."""
+    whole = text if "://" in text else f"https://{text}"
+    try:
+        parts = urlsplit(whole)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidInput(f"no address of a server: {text!r}", hint="expected https://HOST[:PORT]") from error
+    if parts.scheme not in ("http", "https") or not host or parts.path.strip("/") or parts.query or parts.username:
+        raise InvalidInput(f"no address of a server: {text!r}", hint="expected https://HOST[:PORT]")
+    if parts.scheme == "http" and host not in _LOOPBACK:
+        raise InvalidInput(
+            f"{text} has no TLS, and the token would cross the network in the clear", hint="use https://"
+        )
+    return f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,99 @@
+"""Submission through a team server: the job's files, secrets and job file are sent; this machine decides nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from broker.app.jobs.sealed_secrets import missing_secrets, sealed_for
+from broker.app.jobs.snapshots import Survey, has_local_files, stored_in, surveyed
+from broker.core.errors import BrokerError, InvalidInput, StoreProblem
+from broker.core.job.file import print_job
+from broker.core.job.jobs import Job
+from broker.remote.team_api import Document, TeamApi
+from broker.snapshots.upload import Progress, no_progress
+
+_TREES, _FILES = "trees", "files"
+
+
+class _ServerPool:
+    """The person's pool of contents behind the server's API."""
+
+    def __init__(self, api: TeamApi) -> None:
+        self._api = api
+
+    def exists(self, path: str) -> bool:
+        return self._api.has_content(*_address(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        self._api.put_content(*_address(path), data)
+
+    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = 0) -> None:
+        self._api.put_content(*_address(path), pieces)
+
+
+def _address(path: str) -> tuple[str, str]:
+    """The kind and the SHA-256 of a path in a pool: ``files/ab/abcd…``, ``trees/abcd….json``."""
+    kind, *_, name = path.split("/")
+    return (_TREES, name.removesuffix(".json")) if kind == _TREES else (_FILES, name)
+
+
+def planned(api: TeamApi, job: Job, *, limit: int) -> Document:
+    """The server's plan for a job. Changes nothing; nothing is uploaded."""
+    return api.change(f"/plans?limit={limit}", {"job_file": print_job(job)})
+
+
+def survey_of(api: TeamApi, job: Job) -> Survey | None:
+    """The files that a submission would upload; None if the job has none. Raises `InvalidInput` for files that cannot
+    be read, or that are larger than the server takes."""
+    return surveyed(job, int(api.get("/submission")["max_snapshot"])) if has_local_files(job) else None
+
+
+def submit(api: TeamApi, job: Job, *, progress: Progress = no_progress) -> Document:
+    """Submit the job, whose paths are absolute, and return it as the server shows it. Files that the server has are not
+    uploaded again.
+
+    Raises `InvalidInput` for secrets that are not in the environment and for files that cannot be read, `StoreProblem`
+    if the server takes no secrets, and what `TeamApi` raises; if an answer is lost, the request is repeated under the
+    same key, so that one job is submitted.
+    """
+    if missing := missing_secrets(job):
+        raise InvalidInput(
+            f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
+        )
+    terms = api.get("/submission")
+    body: Document = {"job_file": print_job(job)}
+    if has_local_files(job):
+        whole = stored_in(job, str(terms["pool"]), lambda: _ServerPool(api), progress)
+        assert whole.snapshot is not None
+        body["snapshot"] = whole.snapshot.model_dump(mode="json")
+    values = {name: os.environ[name] for name in job.secrets if name in os.environ}
+    if values:
+        box = sealed_for(_key(terms), values)
+        body["sealed"] = {"key": box.key, "id": box.id, "box": box.box}
+    return api.change("/jobs", body)
+
+
+def _key(terms: Document) -> str:
+    key = terms["secrets_key"]
+    if not key:
+        raise StoreProblem("this server takes no secrets: its service has not published a key", hint="ask who runs it")
+    return str(key)
+
+
+class JobNotFound(BrokerError):
+    """No job of that name or id that one may see."""
+
+    exit_code = 2
+
+
+def job_id(api: TeamApi, reference: str) -> str:
+    """The id of the newest job of that name, or of the one job whose id begins so. Raises `JobNotFound`."""
+    found = list(api.pages("/jobs", "jobs", 2, reference=reference))
+    named = [one for one in found if reference in (one["id"], one["name"])]
+    if named:
+        return str(named[0]["id"])
+    if len(found) == 1:
+        return str(found[0]["id"])
+    said = "more than one job begins so" if found else "no such job"
+    raise JobNotFound(f"{said}: {reference}", hint="`gpubroker jobs list` lists those of your teams")

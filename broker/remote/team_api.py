@@ -1,0 +1,136 @@
+"""Requests to the API of a team server, as one person. Answers are the documents that ``--json`` prints."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable
+from broker.remote.logins import SavedLogin
+from broker.server.paths import CONTENTS, VERSION
+
+_TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers
+_TRIES = 3
+Document = dict[str, Any]
+
+
+class ServerRefusal(BrokerError):
+    """The server's refusal in its own words. ``kind``: its code, as in the server's problem detail; ``document``: the
+    whole problem detail. The exit code is that of the same refusal without a server."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        super().__init__(
+            str(document.get("detail", "refused")),
+            where=str(document.get("where", "")),
+            hint=str(document.get("hint", "")),
+        )
+        self.kind = str(document.get("kind", ""))
+        self.document = document
+        code = document.get("exit_code")
+        self.exit_code = code if isinstance(code, int) else 5
+
+
+class TeamApi:
+    """The API of one server. Close it after use. Every method may raise `ServerRefusal`, `LoginMissing` (the token is
+    not accepted), `Throttled`, `Unreachable` and `Malformed`."""
+
+    def __init__(self, login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
+        """``transport``: instead of the network, for tests. Contacts nobody."""
+        self.url = login.url
+        headers = {"Authorization": f"Bearer {login.token}"}
+        self._http = httpx.Client(base_url=login.url, headers=headers, timeout=_TIMEOUT, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._http.close()
+
+    def get(self, path: str, **parameters: Any) -> Document:
+        """The document at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server
+        cannot be reached."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return self._repeated("GET", VERSION + path, params=given)
+
+    def pages(self, path: str, rows: str, limit: int, **parameters: Any) -> Iterator[Document]:
+        """At most ``limit`` rows of a list that comes in pages. ``rows``: the name of the list in the document."""
+        cursor: str | None = None
+        while limit > 0:
+            found = self.get(path, limit=min(limit, 200), cursor=cursor, **parameters)
+            yield from found[rows]
+            limit -= len(found[rows])
+            cursor = found.get("next_cursor")
+            if cursor is None:
+                return
+
+    def change(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
+        """Ask for a change, once: repetitions after a lost answer carry the same idempotency key."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        return self._repeated("POST", VERSION + path, json=dict(body or {}), headers=headers)
+
+    def has_content(self, kind: str, sha256: str) -> bool:
+        """Whether these bytes were uploaded before."""
+        answer = self._sent("HEAD", f"{CONTENTS}/{kind}/{sha256}")
+        if answer.status_code not in (200, 404):
+            raise self._refusal(answer)
+        return answer.status_code == 200
+
+    def put_content(self, kind: str, sha256: str, data: bytes | Iterable[bytes]) -> None:
+        """Upload bytes; idempotent, but not repeated here, as ``data`` may be read only once."""
+        answer = self._sent("PUT", f"{CONTENTS}/{kind}/{sha256}", content=data)
+        if answer.is_error:
+            raise self._refusal(answer)
+
+    def _repeated(self, method: str, path: str, **more: Any) -> Document:
+        tries = Retrying(
+            retry=retry_if_exception_type(Unreachable),
+            stop=stop_after_attempt(_TRIES),
+            wait=wait_exponential(multiplier=0.5, max=4),
+            reraise=True,
+        )
+        answer: httpx.Response = tries(self._sent, method, path, **more)
+        if answer.is_error:
+            raise self._refusal(answer)
+        try:
+            document = answer.json()
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise Malformed("the answer is not a document of gpubroker", where=self.url, hint="check the address")
+        return document
+
+    def _sent(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **more)
+        except httpx.TransportError as error:
+            said = f"the server cannot be reached: {error or type(error).__name__}"
+            hint = "check the address and the network; GPUBROKER_SERVER=off uses the store of this machine"
+            raise Unreachable(said, where=self.url, hint=hint) from error
+        if answer.status_code in (502, 503, 504):
+            raise Unreachable(f"the server answers {answer.status_code}", where=self.url, hint="try again in a minute")
+        return answer
+
+    def _refusal(self, answer: httpx.Response) -> BrokerError:
+        try:
+            document = answer.json()
+        except ValueError:
+            document = {}
+        if answer.status_code == 401:
+            said = "the server does not accept this login: it has expired or was revoked"
+            return LoginMissing(said, where=self.url, hint=f"`gpubroker login {self.url}`")
+        if answer.status_code == 429:
+            after = answer.headers.get("retry-after", "")
+            seconds = float(after) if after.isdigit() else None
+            return Throttled("the server asks for fewer requests", after=seconds, where=self.url)
+        if not isinstance(document, dict) or "detail" not in document:
+            return Malformed(f"the server answers {answer.status_code}", where=self.url, hint="check the address")
+        return ServerRefusal(document)

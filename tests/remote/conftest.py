@@ -1,0 +1,80 @@
+"""A team server on loopback, and the laptop of somebody who has no access to its store."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from broker.app.jobs.sealed_secrets import tell_service_key
+from broker.app.service.health import Pulses
+from broker.cli.program import run
+from broker.core.actors import Actor
+from broker.page.application import with_page
+from broker.server.listening import TeamServer
+from broker.server.transport import Transport
+from tests.server.world import Company, new_world
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class TeamService:
+    """A running server and the company behind it."""
+
+    url: str
+    world: Company
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamService]:
+    world, stop = new_world(tmp_path_factory.mktemp("service")), threading.Event()
+    tell_service_key(world.broker)
+    server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page)
+    answering = threading.Thread(target=server.run, args=(stop,), daemon=True)
+    answering.start()
+    yield TeamService(server.url, world)
+    stop.set()
+    answering.join()
+    world.broker.close()
+
+
+Laptop = Callable[..., Ended]
+
+
+@pytest.fixture
+def laptop(
+    service: TeamService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Laptop:
+    """Runs commands there. ``by``: through the server with that person's token; without it, as the login says."""
+    monkeypatch.setenv("GPUBROKER_HOME", str(tmp_path / "laptop"))
+    monkeypatch.delenv("GPUBROKER_SERVER", raising=False)
+
+    def store() -> NoReturn:
+        raise AssertionError("a command through a server opens no store")
+
+    def command(*arguments: str, by: str | None = None) -> Ended:
+        if by is not None:
+            monkeypatch.setenv("GPUBROKER_SERVER", service.url)
+            monkeypatch.setenv("GPUBROKER_TOKEN", service.world.usual(by))
+        code = run(arguments, store, Actor("somebody"))
+        said = capsys.readouterr()
+        return Ended(code, said.out, said.err)
+
+    return command

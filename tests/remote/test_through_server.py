@@ -1,0 +1,141 @@
+"""Commands through a team server: as one person, without a store of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.app.jobs import jobs
+from broker.app.jobs.sealed_secrets import JobSecrets
+from broker.core.actors import ProcessAccount
+from tests.remote.conftest import Laptop, TeamService
+from tests.server.world import JOB
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with code and a job file."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('first')\n")
+    text = JOB.format(name="sent", team="team: nlp", most="2h").replace("run:", "workdir: .\nrun:")
+    (folder / "job.yaml").write_text(text)
+    return folder
+
+
+def test_a_job_is_sent_with_its_files_and_secrets(
+    service: TeamService, laptop: Laptop, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    sent = laptop(
+        "submit", str(project / "job.yaml"), "--yes", "--detach", "--secret", "HF_TOKEN", "--json", by="mia"
+    )  # fmt: skip
+    assert sent.code == 0, sent.err
+    assert "2 files" in sent.err
+    broker = service.world.broker
+    view = jobs.find(broker, sent.json["id"])
+    assert (view.user, view.job.name) == ("mia", "sent")
+    assert view.job.snapshot is not None
+    assert view.job.snapshot.files == 2
+    assert JobSecrets(broker).of(view, ProcessAccount("service")) == {"HF_TOKEN": "hf_0123456789"}
+    assert "hf_0123456789" not in sent.out + sent.err
+
+
+def test_unchanged_files_are_not_sent_again(laptop: Laptop, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from broker.remote.team_api import TeamApi
+
+    sent: list[str] = []
+    kept = TeamApi.put_content
+
+    def counted(api: TeamApi, kind: str, sha256: str, data: bytes) -> None:
+        sent.append(kind)
+        kept(api, kind, sha256, data)
+
+    monkeypatch.setattr(TeamApi, "put_content", counted)
+    arguments = ("submit", str(project / "job.yaml"), "--yes", "--detach")
+    (project / "train.py").write_text("print('new')\n")
+    assert laptop(*arguments, by="mia").code == 0
+    assert "trees" in sent
+    sent.clear()
+    assert laptop(*arguments, by="mia").code == 0
+    assert sent == []
+
+
+def test_what_a_person_may_not_see_is_not_listed(service: TeamService, laptop: Laptop) -> None:
+    listed = {one["id"] for one in laptop("jobs", "list", "--json", by="mia").json["jobs"]}
+    assert service.world.mine in listed
+    assert service.world.foreign not in listed
+    refused = laptop("jobs", "show", service.world.foreign, by="mia")
+    assert (refused.code, "no such job" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("jobs", "list"),
+        ("jobs", "queue"),
+        ("jobs", "show", "mine"),
+        ("jobs", "attempts", "mine"),
+        ("jobs", "logs", "mine"),
+        ("approvals", "list"),
+        ("budget", "list"),
+        ("offers", "--gpu", "L4:1", "-n", "3"),
+        ("whoami",),
+    ],
+    ids=" ".join,
+)
+def test_every_look_prints_text_and_json(laptop: Laptop, arguments: tuple[str, ...]) -> None:
+    text, document = laptop(*arguments, by="mia"), laptop(*arguments, "--json", by="mia")
+    assert (text.code, document.code) == (0, 0), text.err + document.err
+    assert isinstance(document.json, dict)
+    assert "Traceback" not in text.err
+
+
+def test_a_plan_shows_places_verdict_and_hold(laptop: Laptop, project: Path) -> None:
+    shown = laptop("plan", str(project / "job.yaml"), by="mia")
+    assert shown.code == 0, shown.err
+    assert "policies: allow" in shown.out
+    assert "held at submission: $" in shown.out
+    refused = laptop("plan", str(project / "job.yaml"), by="vic")
+    assert (refused.code, "no role" in refused.err) == (3, True)
+
+
+def test_one_asks_and_another_approves(service: TeamService, laptop: Laptop) -> None:
+    own = laptop("approvals", "grant", "asking", by="mia")
+    assert own.code in (2, 3), "nobody approves their own"
+    done = laptop("approvals", "grant", "asking", "--reason", "agreed", by="apple")
+    assert done.code == 0, done.err
+    assert jobs.find(service.world.broker, service.world.asking).asked is None
+
+
+def test_a_job_is_cancelled_and_extended_by_name(service: TeamService, laptop: Laptop) -> None:
+    more = laptop("jobs", "extend", "mine", "--max-duration", "3h", "--json", by="mia")
+    assert more.json["max_duration"] == 3 * 3600
+    assert laptop("jobs", "cancel", "mine", by="vic").code == 3
+    assert "is being stopped" in laptop("jobs", "cancel", "mine", by="mia").out
+    assert jobs.find(service.world.broker, service.world.mine).cancel_requested
+
+
+def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: Laptop) -> None:
+    for arguments in (("policy", "show"), ("report", "spend"), ("people", "list"), ("tokens", "list")):
+        refused = laptop(*arguments, by="mia")
+        assert (refused.code, "does not work through a team server" in refused.err) == (2, True), refused.err
+
+
+def test_a_revoked_login_says_how_to_log_in_again(
+    laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUBROKER_SERVER", service.url)
+    monkeypatch.setenv("GPUBROKER_TOKEN", f"gpb_{'0' * 12}_{'0' * 64}")
+    refused = laptop("jobs", "list")
+    assert refused.code == 5
+    assert f"gpubroker login {service.url}" in refused.err
+
+
+def test_a_server_that_is_not_there_is_named(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_SERVER", "http://127.0.0.1:9")
+    monkeypatch.setenv("GPUBROKER_TOKEN", "x")
+    monkeypatch.setattr("broker.remote.team_api._TRIES", 1)
+    refused = laptop("jobs", "list")
+    assert (refused.code, "cannot be reached" in refused.err) == (5, True)
