@@ -21,6 +21,7 @@ def registries() -> Registries:
     from broker.app.wiring import Registries
     from broker.engines.registry import ENGINES
     from broker.engines.registry import EXTRAS as ENGINE_EXTRAS
+    from providers.kubernetes import is_here as kubernetes_is_here
     from providers.registry import EXTRAS as PROVIDER_EXTRAS
     from providers.registry import PROVIDERS, build
     from providers.slurm import is_here as slurm_is_here
@@ -32,7 +33,12 @@ def registries() -> Registries:
         load_policies=_load_policies,
         policy_schema=_policy_schema,
         open_catalogue=_open_catalogue,
-        local_providers=("owned", *(("slurm",) if slurm_is_here() else ()), "pricebook"),
+        local_providers=(
+            "owned",
+            *(("slurm",) if slurm_is_here() else ()),
+            *(("kubernetes",) if kubernetes_is_here() else ()),
+            "pricebook",
+        ),
         command=this_program(),
         provider_extras=PROVIDER_EXTRAS,
         engine_extras=ENGINE_EXTRAS,

@@ -17,6 +17,7 @@ PROVIDERS: dict[str, str] = {
     "azure": "providers.azure.provider:Azure",
     "gcp": "providers.gcp.provider:Gcp",
     "gpuhunt": "providers.gpuhunt_tail:Gpuhunt",
+    "kubernetes": "providers.kubernetes:KubernetesProvider",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
     "oci": "providers.oci:Oci",
     "owned": "providers.owned:Owned",

@@ -20,7 +20,7 @@ from tests.contracts.provider_contract import NOW, poll
 
 CLOCK = ManualClock(NOW)
 WITHOUT_NETWORK = ("owned", "pricebook", "sandbox")  # they ask no service, and offer something without settings
-WITHOUT_NETWORK_AND_ROWS = ("slurm",)  # they ask no service, and offer nothing without settings or programs
+WITHOUT_NETWORK_AND_ROWS = ("kubernetes", "slurm")  # they ask no service, and offer nothing by themselves
 
 
 def test_the_readme_names_every_provider() -> None:

@@ -25,7 +25,9 @@ from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-_NO_CLOUDS = frozenset({SANDBOX, "owned", "slurm", "pricebook", "gpuhunt", "csv"})  # sources of offers, not clouds
+_NO_CLOUDS = frozenset(
+    {SANDBOX, "owned", "slurm", "kubernetes", "pricebook", "gpuhunt", "csv"}
+)  # sources of offers, not clouds
 _ONE_MOMENT = "the newest counts; for a history, import one file for each moment, with --dated"
 _CALLED_OTHERWISE = {"lambda_cloud": "lambda"}  # providers whose offers have another name
 

@@ -1,0 +1,353 @@
+"""The GPU nodes of Kubernetes clusters as owned capacity: what is free, by kubectl.
+
+Queried before each decision, like this machine. One offer per cluster, kind of GPU and count on a node (powers of two,
+and the whole node), and one per cluster for its nodes without GPUs. A region is a context of the kubeconfig, which is
+what SkyPilot calls it. Only contexts that a setting names are offered: a kubeconfig often has clusters that are not
+meant for training jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
+
+from broker.core.errors import GiveUp, LoginMissing, NoLogin, RetryLater, UnknownName
+from broker.core.market.machines import TAG
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import canonical
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.registry import ProviderSettings
+
+# Labels that name a node's GPU, in the order in which SkyPilot looks for them (sky/provision/kubernetes/utils.py of
+# 0.14): it reads the first that any node has, of all nodes.
+_KIND_LABELS = (
+    "skypilot.co/accelerator",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "nvidia.com/gpu.product",
+    "gpu.nvidia.com/class",
+    "nebius.com/gpu-name",
+)
+_GPU = "nvidia.com/gpu"
+_MAKER = re.compile(r"^(nvidia-)?(tesla-)?(geforce-)?", re.IGNORECASE)
+_SUFFIXES: Mapping[str, Decimal] = {
+    "m": Decimal("0.001"),
+    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40), "Pi": Decimal(2**50),
+}  # fmt: skip
+_QUANTITY = re.compile(r"(?P<number>[0-9.]+(?:[eE][+-]?[0-9]+)?)(?P<suffix>m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_GIB = 2**30
+_TIMEOUT = 30.0
+_ANSWER_WITHIN = "10s"  # for each request of kubectl
+_RIGHTS = "it takes the rights to list nodes, and pods of all namespaces"
+
+KubectlRun = Callable[[Sequence[str]], str]
+
+
+def _listed(value: object) -> object:
+    """Names separated by commas, as a variable has them."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+class KubernetesProviderSettings(ProviderSettings):
+    """The clusters, and the cost of an hour on them, in USD.
+
+    ``contexts``: those of the kubeconfig that are offered; none by default. ``price_per_gpu_hour``,
+    ``price_per_cpu_node_hour``: extra cost of use over idling, or what an autoscaled node costs.
+    ``amortised_per_gpu_hour``: the purchase over its life, for showback only.
+    """
+
+    contexts: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    price_per_gpu_hour: Money = Money.ZERO
+    price_per_cpu_node_hour: Money = Money.ZERO
+    amortised_per_gpu_hour: Money | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCapacity:
+    """CPUs, bytes of memory, and GPUs of a node, or a part of it."""
+
+    cpus: Decimal = Decimal(0)
+    memory: Decimal = Decimal(0)
+    gpus: int = 0
+
+    def __add__(self, other: NodeCapacity) -> NodeCapacity:
+        return NodeCapacity(self.cpus + other.cpus, self.memory + other.memory, self.gpus + other.gpus)
+
+    def __sub__(self, other: NodeCapacity) -> NodeCapacity:
+        return NodeCapacity(self.cpus - other.cpus, self.memory - other.memory, self.gpus - other.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesNode:
+    """A node that takes pods. ``usable``: what jobs can have of it when it is empty: what daemons take is not theirs.
+    ``free``: what of that no pod has requested. ``kind``: its GPU as its label has it; empty without one."""
+
+    name: str
+    kind: str
+    usable: NodeCapacity
+    free: NodeCapacity
+
+
+def is_here() -> bool:
+    """Whether kubectl is installed and there is a kubeconfig. Asks nobody."""
+    places = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return shutil.which("kubectl") is not None and any(Path(one).is_file() for one in places.split(os.pathsep) if one)
+
+
+def _command(arguments: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+            list(arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RetryLater(f"kubectl did not answer within {_TIMEOUT:.0f} s", where="kubernetes") from error
+    except OSError as error:
+        raise NoLogin(
+            f"kubectl cannot be run: {error.strerror or error}", where="kubernetes", hint="install kubectl"
+        ) from error
+    if done.returncode:
+        words = " ".join(done.stderr.split())[:300]
+        if "does not exist" in words and "context" in words:
+            raise NoLogin(words, where="kubernetes", hint="`kubectl config get-contexts` lists what there is")
+        if re.search(r"\b(Forbidden|forbidden|Unauthorized|must be logged in)\b", words):
+            raise LoginMissing(words, where="kubernetes", hint=_RIGHTS)
+        raise RetryLater(f"kubectl: {words}", where="kubernetes", hint="does `kubectl get nodes` work here?")
+    return done.stdout
+
+
+class KubernetesProvider:
+    """The clusters of the contexts that the settings name."""
+
+    name = "kubernetes"
+    refresh_before_deciding = True
+    Settings: ClassVar = KubernetesProviderSettings
+
+    def __init__(
+        self, *, clock: Clock, settings: KubernetesProviderSettings | None = None, run: KubectlRun = _command
+    ) -> None:
+        """``run`` runs kubectl and gives what it prints."""
+        self._clock = clock
+        self._settings = settings or KubernetesProviderSettings()
+        self._run = run
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """Every cluster's, whatever the query. Read-only. Raises `RetryLater` while an API server is away, `NoLogin`
+        where kubectl or the context is missing, `LoginMissing` without the rights, `GiveUp` for an answer that is none.
+        """
+        for context in self._settings.contexts:
+            nodes, skipped = parse_nodes(self._list(context, "nodes"), pods := self._list(context, "pods"))
+            yield from skipped
+            yield from self._of_cluster(context, nodes, our_pods(pods))
+
+    def _list(self, context: str, what: str) -> list[Any]:
+        words = ["kubectl", f"--context={context}", f"--request-timeout={_ANSWER_WITHIN}", "get", what]
+        printed = self._run([*words, *(["--all-namespaces"] if what == "pods" else []), "--output=json"])
+        try:
+            items = json.loads(printed)["items"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise GiveUp(f"kubectl printed no list of {what}", where=f"kubernetes context {context}") from error
+        return list(items)
+
+    def _of_cluster(
+        self, context: str, nodes: Sequence[KubernetesNode], ours: Mapping[tuple[str, int], int]
+    ) -> Iterator[Offer | SkippedRow]:
+        settings = self._settings
+        having = [node for node in nodes if node.usable.gpus]
+        for kind in sorted({node.kind for node in having}):
+            try:
+                accelerator = canonical(_MAKER.sub("", kind))
+            except UnknownName:
+                yield SkippedRow("unknown_accelerator", f"{context}: {kind!r} is not in the GPU table")
+                continue
+            alike = [node for node in having if node.kind == kind]
+            most = max(node.usable.gpus for node in alike)
+            names = {node.name for node in alike}
+            for count in sorted({2**power for power in range(most.bit_length())} | {most}):
+                big = [node for node in alike if node.usable.gpus >= count]
+                share = min((_share(node.usable, count) for node in big), key=lambda one: one.cpus)
+                free = sum(_fits(node.free, share) for node in big)
+                used = sum(number for (node, gpus), number in ours.items() if node in names and gpus == count)
+                price = settings.price_per_gpu_hour * count
+                amortised = settings.amortised_per_gpu_hour and settings.amortised_per_gpu_hour * count
+                yield self._offer(context, f"{kind}:{count}", accelerator, share, free, used, price, amortised)
+        if plain := [node for node in nodes if not node.usable.gpus]:
+            names = {node.name for node in plain}
+            smallest = min((_share(node.usable, 0) for node in plain), key=lambda one: one.cpus)
+            free = sum(_fits(node.free, smallest) for node in plain)
+            used = sum(number for (node, gpus), number in ours.items() if node in names and not gpus)
+            yield self._offer(context, "cpu", None, smallest, free, used, settings.price_per_cpu_node_hour, None)
+
+    def _offer(
+        self,
+        context: str,
+        machine: str,
+        accelerator: str | None,
+        share: NodeCapacity,
+        free: int,
+        ours: int,
+        price: Money,
+        amortised: Money | None,
+    ) -> Offer:
+        """``ours``: machines that the broker's own jobs have: the planner subtracts them from ``slots``."""
+        return Offer(
+            provider=self.name,
+            region=context,
+            zone=None,
+            instance_type=machine,
+            accelerator=accelerator,
+            count=share.gpus,
+            capacity_type=CapacityType.OWNED,
+            price=price,
+            as_of=self._clock.now(),
+            source=self.name,
+            amortised=amortised,
+            cpus=float(share.cpus),
+            memory_gib=float(share.memory),
+            slots=free + ours,
+            availability=Availability.AVAILABLE if free else Availability.UNAVAILABLE,
+            unavailable_because="" if free else "no node has as much free",
+            engine="skypilot",
+            money=MoneyKind.AMORTISED,
+        )
+
+
+def _share(usable: NodeCapacity, count: int) -> NodeCapacity:
+    """What a machine of ``count`` GPUs is on such a node (memory in GiB), rounded down so that whole nodes fit."""
+    part = Decimal(count) / usable.gpus if usable.gpus else Decimal(1)
+    return NodeCapacity(_down(usable.cpus * part), _down(usable.memory * part / _GIB), count)
+
+
+def _down(figure: Decimal) -> Decimal:
+    return figure.quantize(Decimal("0.1"), rounding="ROUND_FLOOR")
+
+
+def _fits(free: NodeCapacity, share: NodeCapacity) -> int:
+    """How many such machines the free part of a node has room for."""
+    rooms = [int(free.cpus / share.cpus) if share.cpus else 0]
+    rooms += [int(free.memory / _GIB / share.memory) if share.memory else 0]
+    rooms += [free.gpus // share.gpus] if share.gpus else []
+    return max(min(rooms), 0)
+
+
+def parse_nodes(nodes: Sequence[Any], pods: Sequence[Any]) -> tuple[list[KubernetesNode], list[SkippedRow]]:
+    """The nodes that take pods, of ``kubectl get nodes`` and ``get pods``; the others, and what makes no sense, as
+    skipped rows."""
+    daemons, others = _requested(pods)
+    label = _kind_label(nodes)
+    found: list[KubernetesNode] = []
+    skipped: list[SkippedRow] = []
+    for node in nodes:
+        try:
+            name = str(node["metadata"]["name"])
+            allocatable = node["status"]["allocatable"]
+            has = NodeCapacity(
+                quantity(allocatable["cpu"]), quantity(allocatable["memory"]), int(quantity(allocatable.get(_GPU, 0)))
+            )
+            labels = node["metadata"].get("labels") or {}
+            why = _takes_no_pods(node)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            skipped.append(SkippedRow("malformed_node", "a node without a name, or a count of CPUs or memory"))
+            continue
+        if why:
+            skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {why}"))
+        elif has.gpus and not labels.get(label):
+            skipped.append(SkippedRow("gpu_without_type", f"{name}: no label {label or _KIND_LABELS[0]} names its GPU"))
+        else:
+            usable = has - daemons.get(name, NodeCapacity())
+            free = usable - others.get(name, NodeCapacity())
+            found.append(KubernetesNode(name, str(labels[label]) if has.gpus else "", usable, free))
+    return found, skipped
+
+
+def our_pods(pods: Sequence[Any]) -> Counter[tuple[str, int]]:
+    """How many pods of the broker's jobs are on each node, by their number of GPUs."""
+    found: Counter[tuple[str, int]] = Counter()
+    for pod in pods:
+        if _runs(pod) and TAG in (pod["metadata"].get("labels") or {}):
+            found[pod["spec"]["nodeName"], _of_pod(pod).gpus] += 1
+    return found
+
+
+def quantity(text: object) -> Decimal:
+    """A figure as Kubernetes writes it, such as ``3920m`` or ``15Gi``. Raises `ValueError`."""
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        raise ValueError(f"no quantity: {text!r}")
+    try:
+        return Decimal(found["number"]) * _SUFFIXES.get(found["suffix"] or "", Decimal(1))
+    except InvalidOperation as error:
+        raise ValueError(f"no quantity: {text!r}") from error
+
+
+def _kind_label(nodes: Sequence[Any]) -> str:
+    """The label by which SkyPilot knows the GPUs of this cluster; empty if no node has one."""
+    present = {
+        key for node in nodes for key, value in ((node.get("metadata") or {}).get("labels") or {}).items() if value
+    }
+    return next((label for label in _KIND_LABELS if label in present), "")
+
+
+def _takes_no_pods(node: Any) -> str:
+    """Why the node takes no pods of jobs; empty if it does. Pods with GPUs tolerate the taint of GPU nodes."""
+    if node.get("spec", {}).get("unschedulable"):
+        return "cordoned"
+    ready = [one.get("status") for one in node["status"].get("conditions", []) if one.get("type") == "Ready"]
+    if ready != ["True"]:
+        return "not ready"
+    taints = node.get("spec", {}).get("taints") or []
+    bars = sorted(one["key"] for one in taints if one.get("effect") != "PreferNoSchedule" and one["key"] != _GPU)
+    return f"tainted with {', '.join(bars)}" if bars else ""
+
+
+def _requested(pods: Sequence[Any]) -> tuple[dict[str, NodeCapacity], dict[str, NodeCapacity]]:
+    """What pods request by node: those of daemons, which every job leaves alone, and the others."""
+    daemons: dict[str, NodeCapacity] = {}
+    others: dict[str, NodeCapacity] = {}
+    for pod in filter(_runs, pods):
+        owners = {str(one.get("kind")) for one in pod["metadata"].get("ownerReferences") or []}
+        into = daemons if owners & {"DaemonSet", "Node"} else others
+        node = pod["spec"]["nodeName"]
+        into[node] = into.get(node, NodeCapacity()) + _of_pod(pod)
+    return daemons, others
+
+
+def _runs(pod: Any) -> bool:
+    """Whether the pod has a node and takes some of it."""
+    done = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not done and bool(pod.get("spec", {}).get("nodeName"))
+
+
+def _of_pod(pod: Any) -> NodeCapacity:
+    """What the pod requests: its containers together, or the largest of those that run before them."""
+    spec = pod["spec"]
+    running = sum((_of_container(one) for one in spec.get("containers") or []), NodeCapacity())
+    first = [_of_container(one) for one in spec.get("initContainers") or []]
+    return NodeCapacity(
+        max([running.cpus, *(one.cpus for one in first)]),
+        max([running.memory, *(one.memory for one in first)]),
+        max([running.gpus, *(one.gpus for one in first)]),
+    )
+
+
+def _of_container(container: Any) -> NodeCapacity:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    try:
+        return NodeCapacity(
+            quantity(asked.get("cpu", 0)), quantity(asked.get("memory", 0)), int(quantity(asked.get(_GPU, 0)))
+        )
+    except ValueError:
+        return NodeCapacity()
