@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +10,15 @@ import pytest
 
 from tests.cloud.desk import CloudDesk
 from tests.cloud.lab import CloudLab, missing, running_lab
+from tests.cloud.slots import taken_slot
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[CloudLab]:
     if lacking := missing():
         pytest.skip(lacking)
-    # Not in pytest's folder: only root may enter that, and login users of nodes have their files below.
-    folder = Path(tempfile.mkdtemp(prefix="cloud-"))
-    folder.chmod(0o755)
-    try:
-        with running_lab(folder) as running:
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with taken_slot() as slot, running_lab(slot) as running:
+        yield running
 
 
 @pytest.fixture
@@ -40,6 +33,7 @@ def desk(lab: CloudLab, tmp_path: Path) -> Iterator[Callable[..., CloudDesk]]:
     yield sit_down
     lab.aws.refusals.clear()
     lab.aws.after.clear()
+    lab.aws.tags_late = 0.0
     for one in made:
         one.kill()
     for instance in lab.alive():

@@ -43,6 +43,8 @@ class CloudDesk:
     nodes: int = 1
     zones: tuple[str, ...] = tuple(ZONES)
     capacity_type: str = "spot"
+    script: str = COUNT
+    retries: int = 2
     _cli: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -67,10 +69,11 @@ class CloudDesk:
         ]
         (self.folder / "offers.csv").write_text(header + "".join(offers))
         (self.folder / "policy.yaml").write_text(POLICY)
-        script = "".join(f"  {line}\n" for line in COUNT.splitlines())
+        script = "".join(f"  {line}\n" for line in self.script.splitlines())
+        retry = f"{{failures: {self.retries}, backoff: 0s}}"
         (self.folder / "job.yaml").write_text(
             f"name: count\nresources: {{cpus: 1}}\nnum_nodes: {self.nodes}\nmax_duration: 1h\nwork: 30s\ndeadline: 2h\n"
-            f"checkpoint: {{every: {EVERY}s, size: 1KB, restart: 5s}}\nretry: {{failures: 2, backoff: 0s}}\n"
+            f"checkpoint: {{every: {EVERY}s, size: 1KB, restart: 5s}}\nretry: {retry}\n"
             f"constraints: {{providers: [lab]}}\nenvs: {{STEPS: '{self.steps}', PACE: '{PACE}'}}\nrun: |\n{script}"
         )
         self.gpubroker("prices", "import", str(self.folder / "offers.csv"), "--provider", "lab")
@@ -121,6 +124,10 @@ class CloudDesk:
 
     def causes(self) -> list[str]:
         return [str(one["cause"]) for one in self.events("attempt_ended")]
+
+    def taken_back(self) -> list[bool]:
+        """Of each attempt whether its machine was taken back, in the order of their ends."""
+        return [bool(one["interrupted"]) for one in self.events("machine_gone")]
 
     def steps_done(self) -> list[int]:
         """The steps that rank 0 did, in order, over all attempts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ _ERROR = (
     "<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
     "<RequestID>00000000-0000-0000-0000-000000000000</RequestID></Response>"
 )
+_SPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
+_NONE_FOUND = f"<DescribeInstancesResponse {_SPACE}><reservationSet/></DescribeInstancesResponse>"
+_SPOT = f"""<DescribeSpotInstanceRequestsResponse {_SPACE}><spotInstanceRequestSet>{{items}}</spotInstanceRequestSet>
+</DescribeSpotInstanceRequestsResponse>"""
+_SPOT_ITEM = """<item><spotInstanceRequestId>{id}</spotInstanceRequestId><status><code>{code}</code></status></item>"""
 
 
 @dataclass
@@ -50,12 +56,17 @@ class OrderedRefusal:
 @dataclass
 class EmulatedAws:
     """``url``: where it answers. ``refusals``: the first that fits is answered. ``after``: called with the parameters
-    of each request that was carried out. ``asked``: the actions of all requests, in order."""
+    of each request that was carried out. ``asked``: the actions of all requests, in order. ``tags_late``: seconds after
+    the start of a machine in which nobody finds one by its tags. ``spot_status``: of spot requests, by id; moto has
+    none for machines that are started as SkyPilot starts them."""
 
     url: str = ""
     refusals: list[OrderedRefusal] = field(default_factory=list)
     after: list[Callable[[Parameters], None]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    tags_late: float = 0.0
+    spot_status: dict[str, str] = field(default_factory=dict)
+    _started_at: float = 0.0
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if not str(environ.get("CONTENT_TYPE", "")).startswith(_QUERY):
@@ -70,10 +81,25 @@ class EmulatedAws:
                 text = _ERROR.format(code=refusal.code, message=refusal.message).encode()
                 start_response(f"{refusal.status} refused", [("Content-Type", "text/xml")])
                 return [text]
+        if (own := self._of_its_own(parameters)) is not None:
+            start_response("200 OK", [("Content-Type", "text/xml")])
+            return [own.encode()]
+        if parameters.get("Action") == "RunInstances":
+            self._started_at = time.monotonic()
         answer = list(self._moto(environ, start_response))
         for call in self.after:
             call(parameters)
         return answer
+
+    def _of_its_own(self, parameters: Parameters) -> str | None:
+        """An answer that moto would not give; None for all others."""
+        if parameters.get("Action") == "DescribeSpotInstanceRequests":
+            return _SPOT.format(
+                items="".join(_SPOT_ITEM.format(id=id, code=code) for id, code in self.spot_status.items())
+            )
+        by_tag = any(name.startswith("Filter.") and value.startswith("tag:") for name, value in parameters.items())
+        too_early = time.monotonic() - self._started_at < self.tags_late
+        return _NONE_FOUND if parameters.get("Action") == "DescribeInstances" and by_tag and too_early else None
 
     @staticmethod
     def _moto(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

@@ -39,27 +39,21 @@ exec chroot "$FOLDER/root" bash /tmp/from/image.sh
 
 
 @contextmanager
-def mounted_image(place: Path) -> Iterator[None]:
-    """The whole image at that place: the kept layer over this machine's files, read-only. One at a time. Building the
-    layer needs root, a package index and a minute the first time; raises `AssertionError` with the output where that
-    fails. (Not given to nodes as two layers: the kernel refuses layers of which one lies in the other.)"""
+def mounted_image(place: Path, number: int) -> Iterator[None]:
+    """The whole image at that place: the kept layer over this machine's files, read-only. ``number``: of the run, which
+    has a folder in the layer for the kernel. Building it needs root, a package index and a minute the first time;
+    raises `AssertionError` with the output where that fails. (Not given to nodes as two layers: the kernel refuses
+    layers of which one lies in the other. Several runs mount the same layer; nobody writes to it.)"""
     layer = _layer()
+    work = layer / f"work-{number}"
     place.mkdir()
-    _unmount(f"upperdir={layer}/upper")  # a run that was killed left it
-    options = f"ro,lowerdir=/,upperdir={layer}/upper,workdir={layer}/work"
+    work.mkdir(exist_ok=True)
+    options = f"ro,index=off,lowerdir=/,upperdir={layer}/upper,workdir={work}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, place], check=True)
     try:
         yield
     finally:
-        _unmount(f"upperdir={layer}/upper")
-
-
-def _unmount(option: str) -> None:
-    """Every mount with that option."""
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, place, _, options, *_ = line.split()
-        if option in options.split(","):
-            subprocess.run(["umount", "--lazy", place], check=True)
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def _layer() -> Path:

@@ -19,7 +19,8 @@ from typing import Any
 
 from tests.cloud.ec2 import EmulatedAws, OrderedRefusal, running_aws
 from tests.cloud.image import mounted_image
-from tests.cloud.nodes import GATEWAY, CloudNode, CloudNodes, following, lacking_rights, network
+from tests.cloud.nodes import CloudNode, CloudNodes, following, lacking_rights, network
+from tests.cloud.slots import CloudSlot
 from tests.program import eventually
 from tests.skypilot_server import SkyServer, address
 from tests.slurm_cluster import free_ports
@@ -92,8 +93,26 @@ class CloudLab:
         return instance["LaunchTime"].timestamp(), until.timestamp()
 
     def take_back(self, instance: Mapping[str, Any]) -> None:
-        """The provider ends the machine at once."""
-        self.ec2.terminate_instances(InstanceIds=[instance["InstanceId"]])
+        """The provider ends the machine at once, and says so."""
+        from moto.ec2.models.instances import StateReason
+
+        ended = self._told(instance)
+        ended.terminate()
+        ended.state_reason = StateReason("Server.SpotInstanceTermination: taken back", "Server.SpotInstanceTermination")
+
+    def announce(self, instance: Mapping[str, Any], within: timedelta) -> None:
+        """The provider says, to the machine and to its account, that it takes it back after that time."""
+        request = f"sir-{instance['InstanceId'][-8:]}"
+        self._told(instance).spot_instance_request_id = request
+        self.aws.spot_status[request] = "marked-for-termination"
+        self.node_of(instance).notice(within)
+
+    @staticmethod
+    def _told(instance: Mapping[str, Any]) -> Any:
+        """The instance as moto keeps it."""
+        from moto.ec2.models import ec2_backends
+
+        return ec2_backends[_ACCOUNT][REGION].get_instance(instance["InstanceId"])
 
     def subnet(self, zone: str) -> str:
         """The id of the subnet there, which is how SkyPilot names a zone to EC2."""
@@ -110,14 +129,12 @@ class CloudLab:
 
     def start_untold(self, tags: Mapping[str, str], before: timedelta) -> str:
         """The id of an instance with these tags, which began that long ago. No machine is made for it."""
-        from moto.ec2.models import ec2_backends
-
         tagged = {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
-        made = self.ec2.run_instances(
+        (made,) = self.ec2.run_instances(
             ImageId=_IMAGE, InstanceType=MACHINE, MinCount=1, MaxCount=1, TagSpecifications=[tagged]
-        )["Instances"][0]["InstanceId"]
-        ec2_backends[_ACCOUNT][REGION].get_instance(made).launch_time = datetime.now(UTC) - before
-        return str(made)
+        )["Instances"]
+        self._told(made).launch_time = datetime.now(UTC) - before
+        return str(made["InstanceId"])
 
     def last_words(self) -> str:
         nodes = [node.last_words() for node in self.nodes.running.values()]
@@ -125,17 +142,19 @@ class CloudLab:
 
 
 @contextmanager
-def running_lab(folder: Path) -> Iterator[CloudLab]:
-    """Build the cloud in that folder and start it; end it with all that runs in it."""
+def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
+    """Build the cloud in the slot's folder and start it; end it with all that runs in it."""
     import boto3
 
+    folder = slot.folder
+
     with ExitStack() as stack:
-        stack.enter_context(mounted_image(folder / "image"))
-        stack.enter_context(network())
-        aws = stack.enter_context(running_aws(str(GATEWAY.ip)))
+        stack.enter_context(mounted_image(folder / "image", slot.number))
+        stack.enter_context(network(slot))
+        aws = stack.enter_context(running_aws(str(slot.gateway.ip)))
         keys = {"aws_access_key_id": OWN_KEY, "aws_secret_access_key": "none"}
         ec2, s3, iam = (boto3.client(name, endpoint_url=aws.url, region_name=REGION, **keys) for name in _INTERFACES)
-        _prepare(ec2, s3, iam)
+        _prepare(slot, ec2, s3, iam)
         environment = {
             "HOME": str(folder / "home"),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]),
@@ -147,7 +166,7 @@ def running_lab(folder: Path) -> Iterator[CloudLab]:
         port, metrics_port = free_ports(2)
         server = SkyServer(folder, {**environment, **address(port)})
         on_nodes = {".aws/config": f"[default]\nregion = {REGION}\nendpoint_url = {aws.url}\n"}
-        nodes = CloudNodes(ec2, folder / "nodes", folder / "image", on_nodes)
+        nodes = CloudNodes(slot, ec2, folder / "nodes", folder / "image", on_nodes)
         stack.enter_context(following(nodes))
         stack.callback(server.end)
         server.start_api(port, metrics_port)
@@ -167,13 +186,14 @@ def _settings(aws: EmulatedAws) -> dict[str, str]:
     }
 
 
-def _prepare(ec2: Any, s3: Any, iam: Any) -> None:
+def _prepare(slot: CloudSlot, ec2: Any, s3: Any, iam: Any) -> None:
     """A network with a private subnet in each zone, a bucket, and the role of nodes: an account that SkyPilot knows."""
-    vpc = ec2.create_vpc(CidrBlock=str(GATEWAY.network))["Vpc"]["VpcId"]
+    vpc = ec2.create_vpc(CidrBlock=str(slot.gateway.network))["Vpc"]["VpcId"]
     ec2.create_tags(Resources=[vpc], Tags=[{"Key": "Name", "Value": "lab"}])
+    slices = list(slot.gateway.network.subnets(new_prefix=24))
     for number, zone in enumerate(ZONES.values(), start=1):
         name = {"ResourceType": "subnet", "Tags": [{"Key": "Name", "Value": f"lab-{zone}"}]}
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.99.{number}.0/24", AvailabilityZone=zone, TagSpecifications=[name])
+        ec2.create_subnet(VpcId=vpc, CidrBlock=str(slices[number]), AvailabilityZone=zone, TagSpecifications=[name])
     s3.create_bucket(Bucket="runs")
     trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     trusted = json.dumps({"Version": "2012-10-17", "Statement": [trust]})

@@ -17,15 +17,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-_BRIDGE = "gpbcloud0"
-_PREFIX = "gpbcloud-"  # of network namespaces
-GATEWAY = IPv4Interface("10.99.0.1/16")
+from tests.cloud.slots import CloudSlot, remove_namespace
+
 _HERE = Path(__file__).parent
 _SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -42,6 +40,7 @@ def lacking_rights() -> str:
 class CloudNode:
     """``home``: files of the login user that its image does not have, by path below its home."""
 
+    slot: CloudSlot
     id: str
     address: str
     zone: str
@@ -53,7 +52,7 @@ class CloudNode:
 
     @property
     def _namespace(self) -> str:
-        return _PREFIX + self.id[-8:]
+        return self.slot.prefix + self.id[-8:]
 
     @property
     def _notice(self) -> Path:
@@ -68,11 +67,14 @@ class CloudNode:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
         (self.folder / "authorized_keys").write_text("\n".join(self.user["ssh_authorized_keys"]) + "\n")
-        namespace, link = self._namespace, f"v{self.id[-8:]}"
+        namespace = link = self._namespace
         _ip("netns", "add", namespace)
         _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace)
-        _ip("link", "set", link, "master", _BRIDGE, "up")
-        for device, address in (("eth0", f"{self.address}/{GATEWAY.network.prefixlen}"), ("lo", "169.254.169.254/32")):
+        _ip("link", "set", link, "master", self.slot.bridge, "up")
+        for device, address in (
+            ("eth0", f"{self.address}/{self.slot.gateway.network.prefixlen}"),
+            ("lo", "169.254.169.254/32"),
+        ):
             _ip("-n", namespace, "addr", "add", address, "dev", device)
             _ip("-n", namespace, "link", "set", device, "up")
         about = [self.id, self.zone[:-1], self.zone, str(self._notice)]
@@ -95,7 +97,7 @@ class CloudNode:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
-        _remove_namespace(self._namespace)
+        remove_namespace(self._namespace)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def last_words(self) -> str:
@@ -113,6 +115,7 @@ class CloudNode:
 class CloudNodes:
     """The nodes of one region, by instance id, kept as its instances are. ``ec2``: a client of boto3."""
 
+    slot: CloudSlot
     ec2: Any
     folder: Path
     image: Path
@@ -139,20 +142,19 @@ class CloudNodes:
             return None
         (user,) = yaml.safe_load(base64.b64decode(encoded))["users"]
         zone = about["Placement"]["AvailabilityZone"]
-        return CloudNode(id, about["PrivateIpAddress"], zone, self.folder / id, self.image, user, self.home)
+        return CloudNode(self.slot, id, about["PrivateIpAddress"], zone, self.folder / id, self.image, user, self.home)
 
 
 @contextmanager
-def network() -> Iterator[None]:
-    """The bridge that all nodes are on, and this machine as their gateway. What a killed run left is removed."""
-    _tear_down()
-    _ip("link", "add", _BRIDGE, "type", "bridge")
+def network(slot: CloudSlot) -> Iterator[None]:
+    """The bridge that all nodes are on, and this machine as their gateway."""
+    _ip("link", "add", slot.bridge, "type", "bridge")
     try:
-        _ip("addr", "add", str(GATEWAY), "dev", _BRIDGE)
-        _ip("link", "set", _BRIDGE, "up")
+        _ip("addr", "add", str(slot.gateway), "dev", slot.bridge)
+        _ip("link", "set", slot.bridge, "up")
         yield
     finally:
-        _tear_down()
+        _ip("link", "del", slot.bridge)
 
 
 @contextmanager
@@ -177,23 +179,6 @@ def following(nodes: CloudNodes, every: float = 0.3) -> Iterator[None]:
         for node in list(nodes.running.values()):
             node.end()
         nodes.running.clear()
-
-
-def _tear_down() -> None:
-    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.splitlines()
-    for name in (line.split()[0] for line in names if line.startswith(_PREFIX)):
-        _remove_namespace(name)
-    if Path("/sys/class/net", _BRIDGE).exists():
-        _ip("link", "del", _BRIDGE)
-
-
-def _remove_namespace(name: str) -> None:
-    """With every process that is in it."""
-    asked = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
-    for pid in asked.stdout.split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 def _ip(*words: str) -> None:

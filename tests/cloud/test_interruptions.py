@@ -34,11 +34,12 @@ def test_after_a_notice_no_step_is_lost_and_the_job_goes_on_in_another_zone(
     job.until("checkpoint_saved", 2)
     (machine,) = job.instances()
     lab.aws.refusals.append(lab.no_capacity(ZONES[FIRST]))  # which is why machines are taken back
-    lab.node_of(machine).notice(within=timedelta(seconds=120))
+    lab.announce(machine, within=timedelta(seconds=120))
     assert job.ended() == "succeeded"
     assert job.causes() == ["preempted", "no_capacity", "completed"]
     assert [one["Placement"]["AvailabilityZone"] for one in job.instances()] == [ZONES[FIRST], ZONES[SECOND]]
     assert job.steps_done() == list(range(1, 41)), "each step once: what was done before the notice is kept"
+    assert job.taken_back() == [False, False, False], "it ended before it was taken, and is billed"
     job.verify_nothing_left()
 
 
@@ -54,4 +55,16 @@ def test_after_a_machine_is_gone_at_once_no_more_than_one_interval_is_lost(
     assert job.causes() == ["preempted", "completed"]
     repeated = [step for step, times in Counter(job.steps_done()).items() if times > 1]
     assert len(repeated) * PACE <= EVERY + 10, f"repeated {repeated}"
+    assert job.taken_back() == [True, False], "which AWS does not bill within the first hour of a spot machine"
+    job.verify_nothing_left()
+
+
+def test_a_job_that_ends_its_own_agent_has_failed_and_is_billed(desk: Callable[..., CloudDesk]) -> None:
+    """It says nothing of its end, as machines do that are taken at once; EC2 knows better."""
+    job = desk(script="sleep 2\npkill -9 -f agent.pyz\nsleep 300\n", retries=0)
+    job.submit()
+    assert job.ended() == "failed"
+    assert job.taken_back() == [False]
+    (gone,) = job.events("machine_gone")
+    assert gone["own_end"], gone["evidence"]
     job.verify_nothing_left()

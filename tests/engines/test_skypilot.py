@@ -500,3 +500,28 @@ def test_what_waits_in_a_clusters_queue_is_no_machine(
     waiting = bench.until(handle, EngineState.QUEUED)
     assert waiting.since is None
     assert bench.until(handle, EngineState.QUEUED).since is None
+
+
+def test_a_machine_that_cannot_be_ended_hides_no_other(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = (bench.engine.submit(bench.launch("exec sleep 300")) for _ in range(2))
+    for handle in (stuck, other):
+        bench.until(handle, EngineState.UP)
+    ends = sky.down
+
+    def down(cluster_name: str) -> str:
+        if stuck.endswith(cluster_name):
+            raise ApiServerConnectionError("no answer")
+        return ends(cluster_name)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(sky, "down", down)
+        with pytest.raises(Unreachable):
+            bench.engine.cancel(stuck)
+        bench.engine.cancel(other)
+        eventually(lambda: bench.engine.observe([stuck, other])[other].state is EngineState.GONE, "the other is gone")
+        seen = bench.look(stuck)
+        assert seen.state is EngineState.UP, "it is billed on"
+        assert "cannot be ended: skypilot: no answer" in seen.evidence
+    bench.until(stuck, EngineState.GONE)

@@ -99,6 +99,7 @@ def test_with_k_failing_pools_the_good_one_is_reached_within_k_and_one_launches(
     began = stage.clock.now()
     stage.submit(Job(name="j", run="x", work=Work(duration=2 * HOURS), max_duration=24 * HOURS), hold="1000")
     until_launched(stage, engine, 24 * HOURS, every=timedelta(seconds=30))
+    print(f"{pools} failing pools ({kind}, {takes} min each): {len(engine.tried)} launches")  # shown with `pytest -s`
     assert engine.tried[-1] == engine.good
     assert len(engine.tried) <= pools + 1
     assert stage.clock.now() - began <= (pools + 1) * (takes * MINUTE + MINUTE), "the job itself waits for nothing"

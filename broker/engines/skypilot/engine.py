@@ -297,19 +297,21 @@ class Skypilot:
                 return UNKNOWN
             return vanished(slot, key, seen.ends, self._witness, self._clock.now())
         outcome = slot.read("launched.json") or {}
-        if cancelled:
-            if not self._may_still_save(slot):
+        # What will not recover may be billed: a half-failed launch, dead nodes.
+        broken = not cancelled and not launching and (cluster.status != "up" or bool(outcome.get("failure")))
+        stuck = ""
+        if broken or (cancelled and not self._may_still_save(slot)):
+            try:
                 self._end(slot, key)
-        elif not launching and (cluster.status != "up" or outcome.get("failure")):
-            # It will not recover, and its machines may be billed: a half-failed launch, dead nodes.
-            self._end(slot, key)
+            except BrokerError as error:  # the other machines are looked at all the same
+                stuck = f"; it cannot be ended: {error}"
         queued = bool((slot.read("launch.json") or {}).get("queued"))
         since = None if queued and cluster.status == "init" else self._since(slot, cluster)
         if launching and cluster.status != "up":
             state = EngineState.QUEUED if queued else EngineState.PENDING
             return Observation(state, since, evidence=f"SkyPilot: {cluster.why or 'starting'}")
         why = outcome.get("failure") or cluster.why
-        ending = "; being taken down" if slot.read("down.json") else ""
+        ending = stuck or ("; being taken down" if slot.read("down.json") else "")
         state = EngineState.PENDING if since is None else EngineState.UP
         return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))
 

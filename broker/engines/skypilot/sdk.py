@@ -77,6 +77,18 @@ _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
     "ImportError": (AskAPerson, "SkyPilot lacks a dependency for that cloud: install the one it names"),
     "OSError": (Unreachable, _SERVER),  # the HTTP library's errors are OSErrors
 }
+# What to do next about errors that SkyPilot tells as text: its server turns those of libraries into `CloudError`.
+_NEXT: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"database is locked", re.IGNORECASE),
+        "another process writes the database of SkyPilot's server; a server for several people needs PostgreSQL",
+    ),
+    (
+        re.compile(r"\bcatalogs?/v\d+/"),
+        "SkyPilot's server has no catalogue of that cloud and cannot fetch it: give it a way to "
+        "raw.githubusercontent.com, or copy ~/.sky/catalogs from another machine",
+    ),
+)
 # Words of plain ValueErrors about offers that SkyPilot's catalogue does not know.
 _OF_THE_OFFER = re.compile(r"\b(instance types?|regions?|zones?|accelerators?|catalog)\b", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -213,6 +225,7 @@ def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
     for kind in type(error).__mro__:
         if kind.__name__ in _MEANINGS:
             ours, hint = _MEANINGS[kind.__name__]
+            hint = next((better for words, better in _NEXT if words.search(message)), hint)
             return ours(message, where="skypilot", hint=hint)
     if isinstance(error, ValueError) and _OF_THE_OFFER.search(message):
         return TryAnotherOffer(
