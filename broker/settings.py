@@ -28,6 +28,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from broker.core.access.people import TeamRole
+from broker.core.actors import Role
 from broker.core.errors import did_you_mean
 from broker.core.notices import Severity
 from broker.core.values.money import Money
@@ -157,6 +159,45 @@ class ChargeSettings(BaseModel):
     alert_above: Money = Money.usd(1)
 
 
+class SignInSettings(BaseModel):
+    """Signing in at the page of `gpubroker serve` with the organisation's identity provider (OpenID Connect).
+
+    ``issuer``: its address, exactly as it calls itself; ``client_id`` and ``client_secret``: of gpubroker there (None:
+    a public client). The provider must allow the address ``https://SERVER/sign-in/callback``. ``name_claim``: the name
+    that a new person gets; ``groups_claim``: their groups. ``groups``: the role that each group gives, such as
+    ``{ml = "nlp:member", controllers = "finops"}``; roles named there follow the groups at every sign-in.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    issuer: str
+    client_id: str
+    client_secret: SecretStr | None = None
+    name_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    groups: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("issuer")
+    @classmethod
+    def _is_safe(cls, url: str) -> str:
+        parts = urlsplit(url)
+        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        if not parts.hostname or not (parts.scheme == "https" or (local and parts.scheme == "http")):
+            raise ValueError(f"expected the https address of the identity provider; got {url!r}")
+        return url
+
+    @field_validator("groups")
+    @classmethod
+    def _give_roles(cls, groups: dict[str, str]) -> dict[str, str]:
+        for group, given in groups.items():
+            team, _, role = given.rpartition(":")
+            known = [one.value for one in (TeamRole if team else Role)]
+            if role not in known:
+                expected = f"expected TEAM:ROLE with {', '.join(TeamRole)}, or {', '.join(Role)}"
+                raise ValueError(f"{group}: {given!r} is no role{did_you_mean(role, known)}; {expected}")
+        return groups
+
+
 class Settings(BaseSettings):
     """All settings with their defaults.
 
@@ -173,6 +214,7 @@ class Settings(BaseSettings):
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
     ``routes``: what each recipient is told, and when, by its name in ``notify``; without a route: everything at once.
+    ``sign_in``: the identity provider at which people sign in to the page; None: they sign in with API tokens.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
     """
 
@@ -190,6 +232,7 @@ class Settings(BaseSettings):
     notify: dict[str, SecretStr] = Field(default_factory=dict)
     routes: dict[str, RouteSettings] = Field(default_factory=dict)
     serve: ServeSettings = ServeSettings()
+    sign_in: SignInSettings | None = None
     charges: ChargeSettings = ChargeSettings()
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
     settle_every: float = Field(default=60.0, ge=0)
@@ -261,6 +304,7 @@ def _told(key: tuple[int | str, ...], kind: str, message: str) -> str:
         "prices": PollSettings,
         "routes": QuietHours if "quiet" in key else RouteSettings,
         "serve": ServeSettings,
+        "sign_in": SignInSettings,
         "charges": ChargeSettings,
     }
     return not_a_setting(key, sections[str(key[0])].model_fields if key[1:] else Settings.model_fields)

@@ -12,12 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker.app.access.identity_provider import IdentityProvider
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.page import signing
 from broker.page.drawing import STATIC, drawn
+from broker.page.provider import ProviderPages
 from broker.page.routes import PAGES
 from broker.page.visitors import Cookie, Visitor, gate
 from broker.server import problems
@@ -49,7 +51,7 @@ def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport
     """The application of API, health, metrics and page. They share the count of wrong tokens."""
     wrong, more = WrongTokens(), _ONLY_TLS if transport.encrypted else {}
     described = Envelope(api(broker, service, wrong, transport))
-    pages = Envelope(page(broker, health, Cookie(transport.encrypted), wrong), OF_PAGES | more)
+    pages = Envelope(page(broker, health, transport, wrong), OF_PAGES | more)
     files = Envelope(_files(), OF_FILES | more)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,14 +62,19 @@ def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport
     return answer
 
 
-def page(broker: Broker, health: Pulses, cookie: Cookie, wrong: WrongTokens) -> FastAPI:
+def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongTokens) -> FastAPI:
     """The page alone, without the `Envelope` that a caller puts around it."""
+    cookie = Cookie(transport.encrypted)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
     app.state.health = health
     app.state.wrong_codes = WrongTokens(most=10)  # by person, so that nobody tries all codes of programs
     form = Depends(read_form)
-    app.add_api_route(signing.SIGN_IN, signing.asking, methods=["GET"])
+    app.add_api_route(signing.SIGN_IN, signing.asking(broker), methods=["GET"])
     app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])
+    if broker.settings.sign_in is not None:
+        provider = ProviderPages(broker, IdentityProvider(broker.settings.sign_in), cookie, transport)
+        for path, endpoint in provider.routes():
+            app.add_api_route(path, endpoint, methods=["GET"])
     signed_in = Depends(gate(broker, cookie, None))
     app.add_api_route(
         "/sign-out", signing.signing_out(broker, cookie), methods=["POST"], dependencies=[form, signed_in]

@@ -20,9 +20,13 @@ SIGN_IN = "/sign-in"
 _NOBODY = "This token lets nobody in. It may be mistyped, expired or revoked."
 
 
-def asking(request: Request) -> Response:
-    """The sign-in form."""
-    return _form(request.query_params.get("next", "/"))
+def asking(broker: Broker) -> Callable[[Request], Response]:
+    """The endpoint that shows the sign-in form."""
+
+    def ask(request: Request) -> Response:
+        return sign_in_form(broker, request.query_params.get("next", "/"))
+
+    return ask
 
 
 def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
@@ -35,12 +39,14 @@ def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[
         try:
             id = admitted(wrong, request, token, lambda: sessions.sign_in(broker, token, origin=origin))
         except SignInNeeded:
-            return _form(form.get("next", "/"), _NOBODY, 401)
+            return sign_in_form(broker, form.get("next", "/"), _NOBODY, 401)
         except TooManyWrongTokens as error:
-            return _form(form.get("next", "/"), f"{error.message.capitalize()}. Try again in a minute.", 429)
+            return sign_in_form(
+                broker, form.get("next", "/"), f"{error.message.capitalize()}. Try again in a minute.", 429
+            )
         if earlier := request.cookies.get(cookie.name):
             sessions.sign_out(broker, earlier, origin=origin)
-        answer = RedirectResponse(_inside(form.get("next", "/")), 303)
+        answer = RedirectResponse(inside(form.get("next", "/")), 303)
         answer.set_cookie(cookie.name, id, path="/", secure=cookie.secure, httponly=True, samesite="lax")
         return answer
 
@@ -59,12 +65,14 @@ def signing_out(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response
     return sign_out
 
 
-def _form(after: str, trouble: str = "", status: int = 200) -> Response:
-    values = {"after": _inside(after), "trouble": trouble}
+def sign_in_form(broker: Broker, after: str, trouble: str = "", status: int = 200) -> Response:
+    """The form for signing in, with a link to the identity provider if there is one. ``after``: the page to continue
+    at."""
+    values = {"after": inside(after), "trouble": trouble, "provider": broker.settings.sign_in is not None}
     return drawn("sign_in.html", None, values, title="Sign in", status=status)
 
 
-def _inside(path: str) -> str:
+def inside(path: str) -> str:
     """A path of this page to continue at; never an address of another site."""
     safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
     return path if safe else "/"

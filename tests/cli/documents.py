@@ -25,7 +25,7 @@ OF_OTHER_NAME = {
     "jobs-cancel": ("submit",),
     "jobs-extend": ("submit",),
     "login": ("whoami",),
-    **{f"people-{name}": ("person",) for name in ("add", "grant", "withdraw", "disable", "enable")},
+    **{f"people-{name}": ("person",) for name in ("add", "grant", "withdraw", "disable", "enable", "link")},
     "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),
     "prices-history": ("prices-history", "prices-history-at"),

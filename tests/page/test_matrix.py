@@ -13,7 +13,7 @@ from broker.page.application import page
 from broker.page.menu import MENU
 from broker.page.routes import PAGES, PageRoute
 from broker.page.signing import SIGN_IN
-from broker.page.visitors import Cookie
+from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from tests.page.browsing import FROM_HERE, Site
 from tests.server.test_matrix import TEAMS, access_of
@@ -35,7 +35,7 @@ def named(route: PageRoute) -> str:
 
 
 def test_no_page_lies_outside_of_the_table(seen_site: Site) -> None:
-    routes: list[Any] = list(page(seen_site.world.broker, Pulses(), Cookie(False), WrongTokens()).routes)
+    routes: list[Any] = list(page(seen_site.world.broker, Pulses(), Transport(), WrongTokens()).routes)
     served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
     open_to_all = {("GET", SIGN_IN), ("POST", SIGN_IN)}
     assert served == {(route.method, route.path) for route in PAGES} | open_to_all | {("POST", "/sign-out")}

@@ -129,6 +129,20 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
     return after
 
 
+def changed_person(
+    broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str
+) -> Person:  # fmt: skip
+    """Store a person whom the identity provider has changed, on record. The last administrator stays one."""
+    try:
+        _keep_an_administrator(tx, before, after)
+    except InvalidInput:
+        after = replace(after, roles=after.roles | {Role.ADMINISTRATOR})
+    tx.keep_person(after)
+    now = broker.clock.now()
+    tx.log(AuditRecord(now, by, origin, "people.role", after.name, before=before.in_words, after=after.in_words))
+    return after
+
+
 def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> None:
     """Raises `InvalidInput` if no administrator would be left."""
 

@@ -9,6 +9,7 @@ from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.sessions import IDLE, LONGEST_SESSION, PageSession, new_id
+from broker.store.access.access import AccessWriting
 
 _NOTED_EVERY = timedelta(minutes=5)  # how often the use of a session is recorded, so that not every read is a write
 
@@ -19,11 +20,16 @@ def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
     entrant = enter(broker, token)
     if entrant is None:
         return None
-    id, now = new_id(), broker.clock.now()
-    name, ends = entrant.access.person.name, now + LONGEST_SESSION * broker.clock.scale
     with broker.store.access.writing() as tx:
-        tx.begin_session(PageSession(digest_of(id), name, entrant.token.id, now, now, ends))
-        tx.log(AuditRecord(now, name, origin, "sessions.begin", name, token=entrant.token.id))
+        return begin_session(broker, tx, entrant.access.person.name, entrant.token.id, origin)
+
+
+def begin_session(broker: Broker, tx: AccessWriting, person: str, token: str, origin: str) -> str:
+    """The id of a new session, which ends with that token (its id)."""
+    id, now = new_id(), broker.clock.now()
+    ends = now + LONGEST_SESSION * broker.clock.scale
+    tx.begin_session(PageSession(digest_of(id), person, token, now, now, ends))
+    tx.log(AuditRecord(now, person, origin, "sessions.begin", person, token=token))
     return id
 
 

@@ -82,6 +82,28 @@ def grant(
     _told(terminal, give_role(terminal.broker(), name, _role(role), team, by=terminal.actor), as_json=as_json)
 
 
+@app.command(epilog=examples("gpubroker people link bob 248289761001"))
+def link(
+    context: typer.Context,
+    name: Name,
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The `sub` that the identity provider gives them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make somebody who was added by name the person behind an identity of the provider (setting `sign_in`).
+
+    Somebody who signs in there and is not on record is added under the name that the provider gives. If that name is
+    taken, they are refused until an administrator says with this command who they are.
+    """
+    from broker.app.access.provider_sign_ins import link as use_case
+    from broker.core.errors import InvalidInput
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    if broker.settings.sign_in is None:
+        raise InvalidInput("no identity provider is set", hint="set sign_in.issuer and sign_in.client_id")
+    _told(terminal, use_case(broker, name, broker.settings.sign_in.issuer, subject, by=terminal.actor), as_json=as_json)
+
+
 @app.command(epilog=examples("gpubroker people withdraw bob --team nlp", "gpubroker people withdraw fay --role finops"))
 def withdraw(
     context: typer.Context,

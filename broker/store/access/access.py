@@ -16,9 +16,10 @@ from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.device_logins import DeviceLogin
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
+from broker.core.access.provider_sign_ins import PendingSignIn
 from broker.core.access.sessions import PageSession
 from broker.core.actors import Role
-from broker.store.access import device_logins, requests, sessions
+from broker.store.access import device_logins, provider_sign_ins, requests, sessions
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
@@ -67,6 +68,10 @@ class AccessReading:
     def device_login_of(self, user_code: str) -> DeviceLogin | None:
         """The login with that code for people; None if unknown."""
         return device_logins.of_person(self._connection, user_code)
+
+    def person_of(self, issuer: str, subject: str) -> str | None:
+        """The name of the person behind an identity of the provider; None if unknown."""
+        return provider_sign_ins.person_of(self._connection, issuer, subject)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -166,6 +171,18 @@ class AccessWriting(AccessReading):
     def end_device_login(self, digest: str) -> None:
         """Delete the login."""
         device_logins.end(self._connection, digest)
+
+    def begin_provider_sign_in(self, pending: PendingSignIn, now: datetime) -> None:
+        """Store a sign-in at the identity provider, and delete those that are over."""
+        provider_sign_ins.begin(self._connection, pending, now)
+
+    def take_provider_sign_in(self, state: str) -> PendingSignIn | None:
+        """The sign-in with that hash of its state, deleted with this; None if unknown."""
+        return provider_sign_ins.take(self._connection, state)
+
+    def link_identity(self, issuer: str, subject: str, person: str, at: datetime) -> None:
+        """Make an identity of the provider that of the person."""
+        provider_sign_ins.link(self._connection, issuer, subject, person, at)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""

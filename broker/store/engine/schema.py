@@ -34,6 +34,7 @@ REVISIONS = (
     "0022",
     "0023",
     "0024",
+    "0025",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -88,6 +88,30 @@ class DeviceLoginRow(Row, table=True):
     granted: bool | None
 
 
+class ProviderSignInRow(Row, table=True):
+    """A sign-in that has begun at the identity provider. ``state`` and ``browser``: hashes."""
+
+    __tablename__: ClassVar[str] = "provider_sign_in"
+
+    state: str = Field(primary_key=True)
+    browser: str
+    nonce: str
+    verifier: str
+    after: str
+    ends_at: int = Field(sa_type=BigInteger)
+
+
+class IdentityRow(Row, table=True):
+    """The person behind an identity of the provider."""
+
+    __tablename__: ClassVar[str] = "identity"
+
+    issuer: str = Field(primary_key=True)
+    subject: str = Field(primary_key=True)
+    person: str
+    linked_at: int = Field(sa_type=BigInteger)
+
+
 class AuditRow(Row, table=True):
     """One line of the audit log. Append-only."""
 
@@ -115,4 +139,6 @@ API_TOKEN = table_of(ApiTokenRow)
 API_REQUEST = table_of(ApiRequestRow)
 PAGE_SESSION = table_of(PageSessionRow)
 DEVICE_LOGIN = table_of(DeviceLoginRow)
+PROVIDER_SIGN_IN = table_of(ProviderSignInRow)
+IDENTITY = table_of(IdentityRow)
 AUDIT = table_of(AuditRow)

@@ -1,0 +1,125 @@
+"""Use cases: signing in at the organisation's identity provider; the people behind its identities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from broker.app.access.identity_provider import IdentityProvider, SignInFailed
+from broker.app.access.people import changed_person, known_person, only_administrators
+from broker.app.access.sessions import begin_session
+from broker.app.access.tokens import issued
+from broker.app.wiring import Broker
+from broker.core.access.api_tokens import digest_of
+from broker.core.access.audit import AuditRecord
+from broker.core.access.people import Person, TeamRole, check_name
+from broker.core.access.permissions import TokenScope
+from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, ProviderIdentity, random_value
+from broker.core.access.sessions import LONGEST_SESSION
+from broker.core.actors import Actor, Role
+from broker.core.errors import InvalidInput
+from broker.store.access.access import AccessWriting
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BegunSignIn:
+    """``address``: where the browser goes; ``browser``: the cookie that it keeps meanwhile, a secret."""
+
+    address: str
+    browser: str
+
+
+def begin(broker: Broker, provider: IdentityProvider, after: str, back: str) -> BegunSignIn:
+    """Begin to sign in. ``after``: the page to continue at; ``back``: the address of this server that the provider
+    answers to. Raises as `IdentityProvider`."""
+    state, browser, now = random_value(), random_value(), broker.clock.now()
+    ends = now + PENDING * broker.clock.scale
+    pending = PendingSignIn(digest_of(state), digest_of(browser), random_value(), random_value(), after, ends)
+    address = provider.address(pending, state, back)
+    with broker.store.access.writing() as tx:
+        tx.begin_provider_sign_in(pending, now)
+    return BegunSignIn(address, browser)
+
+
+def finish(
+    broker: Broker, provider: IdentityProvider, *, state: str, code: str, browser: str, back: str, origin: str
+) -> tuple[str, str]:
+    """The id of a new session, a secret for the browser, and the page to continue at.
+
+    An answer counts once, in the browser that began, within ten minutes. Raises `SignInFailed` otherwise, and for a
+    disabled person or a name that is somebody else's; and as `IdentityProvider`.
+    """
+    now = broker.clock.now()
+    with broker.store.access.writing() as tx:
+        pending = tx.take_provider_sign_in(digest_of(state))
+    if pending is None or now >= pending.ends_at or pending.browser != digest_of(browser):
+        raise SignInFailed("this sign-in did not begin here, or took too long", hint="sign in again")
+    identity = provider.identity(pending, code, back)
+    with broker.store.access.writing() as tx:
+        person = _person(broker, tx, identity, origin)
+        if person.disabled_at is not None:
+            raise SignInFailed(f"{person.name} is disabled", hint="ask an administrator")
+        lifetime = LONGEST_SESSION * broker.clock.scale
+        token = issued(tx, person, "sign-in", frozenset(TokenScope), lifetime, by=Actor(person.name), now=now).token
+        return begin_session(broker, tx, person.name, token.id, origin), pending.after
+
+
+def link(broker: Broker, name: str, issuer: str, subject: str, *, by: Actor) -> Person:
+    """Make an identity of the provider that of a person who was added by name. Raises `UnknownName`, `InvalidInput` for
+    an empty subject, and `NotAllowed` unless ``by`` is an administrator."""
+    if not subject.strip():
+        raise InvalidInput("expected the subject (`sub`) that the identity provider gives this person")
+    with broker.store.access.writing() as tx:
+        only_administrators(tx, by)
+        person, now = known_person(tx, name), broker.clock.now()
+        tx.link_identity(issuer, subject, person.name, now)
+        tx.log(AuditRecord(now, by.identity, by.origin, "people.link", person.name, after=f"{subject} at {issuer}"))
+    return person
+
+
+def _person(broker: Broker, tx: AccessWriting, identity: ProviderIdentity, origin: str) -> Person:
+    """The person behind an identity, with the roles of their groups; a new one if the identity is unknown."""
+    now = broker.clock.now()
+    name = tx.person_of(identity.issuer, identity.subject)
+    before = None if name is None else tx.person(name)
+    if before is None:
+        try:
+            check_name(identity.name)
+        except InvalidInput as error:
+            raise SignInFailed(f"the identity provider gives a name that cannot be used: {error.message}") from error
+        if tx.person(identity.name) is not None:
+            raise SignInFailed(
+                f"there is another person called {identity.name}",
+                hint=f"an administrator links them: `gpubroker people link {identity.name} {identity.subject}`",
+            )
+        before = Person(identity.name, now)
+        tx.keep_person(before)
+        tx.link_identity(identity.issuer, identity.subject, before.name, now)
+        said = f"{identity.subject} at {identity.issuer}"
+        tx.log(AuditRecord(now, before.name, origin, "people.add", before.name, after=said))
+    if identity.groups is None or broker.settings.sign_in is None or not broker.settings.sign_in.groups:
+        return before
+    after = _in_groups(before, broker.settings.sign_in.groups, identity.groups)
+    return before if after == before else changed_person(broker, tx, before, after, before.name, origin)
+
+
+def _in_groups(person: Person, mapping: Mapping[str, str], groups: frozenset[str]) -> Person:
+    """The person with exactly those roles of the mapping that their groups give. Roles that the mapping does not name
+    stay as an administrator gave them. Of several roles in a team the highest counts."""
+    roles, teams = set(person.roles), dict(person.teams)
+    for given in mapping.values():
+        team, _, role = given.rpartition(":")
+        if team:
+            teams.pop(team, None)
+        else:
+            roles.discard(Role(role))
+    order = list(TeamRole)
+    for group, given in mapping.items():
+        if group not in groups:
+            continue
+        team, _, role = given.rpartition(":")
+        if not team:
+            roles.add(Role(role))
+        elif team not in teams or order.index(TeamRole(role)) > order.index(teams[team]):
+            teams[team] = TeamRole(role)
+    return replace(person, roles=frozenset(roles), teams=teams)

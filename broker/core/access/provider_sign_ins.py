@@ -1,0 +1,52 @@
+"""Signing in at the organisation's identity provider (OpenID Connect, authorization code with PKCE)."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+PENDING = timedelta(minutes=10)
+"""The time for signing in at the provider (wall clock)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in that has begun. Times are UTC.
+
+    ``state``: SHA-256 of the value that comes back with the answer.
+    ``browser``: SHA-256 of a cookie, so that the answer counts only in the browser that began.
+    ``nonce``: comes back inside the identity token.
+    ``verifier``: proves to the provider who began (RFC 7636).
+    ``after``: the page to continue at.
+    """
+
+    state: str
+    browser: str
+    nonce: str
+    verifier: str
+    after: str
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderIdentity:
+    """What an identity token says. A person is ``issuer`` and ``subject``, never a name or an address, which may be
+    given to somebody else later. ``name``: the preferred one; ``groups``: None if the token does not say."""
+
+    issuer: str
+    subject: str
+    name: str
+    groups: frozenset[str] | None
+
+
+def random_value() -> str:
+    """256 random bits for a state, a nonce, a verifier or a cookie."""
+    return secrets.token_urlsafe(32)
+
+
+def challenge_of(verifier: str) -> str:
+    """The S256 challenge of a verifier (RFC 7636, section 4.2)."""
+    return base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
