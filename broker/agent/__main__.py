@@ -28,7 +28,12 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
 
 def main(given: list[str] | None = None) -> int:
     """Exit status: the command's; 143 interrupted or stopped; 79 another machine runs it; 80 a newer attempt exists;
-    75 the run folder is out of reach; 2 wrong usage."""
+    75 the run folder is out of reach; 2 wrong usage. ``enter …``: see `broker.agent.entering`."""
+    words = sys.argv[1:] if given is None else given
+    if words[:1] == ["enter"]:
+        from broker.agent.entering import main as enter  # a program beside a job's command; needs no store
+
+        return enter(words[1:])
     arguments = _arguments(given)
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     try:

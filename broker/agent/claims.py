@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import secrets
 import socket
 import time
@@ -35,7 +36,16 @@ def make_claim(rank: int, gang: str, clock: NodeClock) -> Claim:
         nonce=secrets.token_hex(8),
         gang=gang,
         at=clock.now(),
+        user=own_user(),
     )
+
+
+def own_user() -> str:
+    """The name of this process's account; empty if its number has none here."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def take(store: ObjectFolder, attempt: int, claim: Claim) -> Claim | None:

@@ -92,6 +92,11 @@ class Command:
         self._reader = threading.Thread(target=self._listen, name="command", daemon=True)
         self._reader.start()
 
+    @property
+    def guard(self) -> int:
+        """The pid of the guard."""
+        return self._guard.pid
+
     def terminate(self) -> None:
         """SIGTERM to the process group."""
         assert self._guard.stdin is not None

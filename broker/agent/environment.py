@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,12 +59,17 @@ class Scratch:
         return self.root / "died"
 
     @property
+    def home(self) -> Path:
+        """The home folder of a session."""
+        return self.root / "home"
+
+    @property
     def record(self) -> Path:
         """The agent's identity and its end; for the engine on the same machine."""
         return self.root / "agent.json"
 
     def make(self) -> None:
-        for folder in (self.checkpoints, self.work, self.outputs, self.inputs, self.library):
+        for folder in (self.checkpoints, self.work, self.outputs, self.inputs, self.library, self.home):
             folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -95,5 +101,14 @@ def job_environment(
     }
     # If SkyPilot launched the agent, its own values are right.
     sky.update({name: value for name, value in given.items() if name in sky})
+    if spec.session is not None:
+        own |= {
+            "HOME": str(scratch.home),
+            "GPUBROKER_SESSION_DIR": str(scratch.home),
+            "GPUBROKER_PYTHON": sys.executable,
+            "JUPYTER_RUNTIME_DIR": str(scratch.root / "jupyter"),
+        }
+        if spec.session.jupyter:
+            own["GPUBROKER_JUPYTER"] = "1"
     path = [*filter(None, [spec.envs.get("PYTHONPATH", given.get("PYTHONPATH"))]), str(scratch.library)]
     return {**given, **spec.envs, **sky, **own, "PYTHONPATH": os.pathsep.join(path)}

@@ -64,6 +64,7 @@ class Intervals:
     ``scan``: for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
     ``outputs``: look for results. ``metrics``: sample the accelerators. ``figures``: pass on what
     the program reported. ``notice``: check for a preemption.
+    ``session``: look for signs of use.
     ``promise``: how long a program may take to start before its checkpoints are missed. ``patience``: retries of an
     unreachable run folder at start and end; waiting for other ranks.
     """
@@ -75,6 +76,7 @@ class Intervals:
     metrics: float = 30.0
     figures: float = 600.0
     notice: float = 2.0
+    session: float = 15.0
     promise: float = 30.0
     patience: float = 600.0
 
@@ -145,12 +147,35 @@ class WantedInput:
 
 
 @dataclass(frozen=True)
+class SessionSpec:
+    """An interactive session. ``idle``: it ends after so many seconds without a sign of use (None: never). ``at_most``:
+    signs that cannot be read count as use for at most so many seconds (None: for ever). ``jupyter``: whether its
+    command starts Jupyter. Seconds of the spec's clock."""
+
+    idle: float | None
+    at_most: float | None = None
+    jupyter: bool = False
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any] | None) -> SessionSpec | None:
+        if values is None:
+            return None
+        idle, at_most = values.get("idle"), values.get("at_most")
+        return cls(
+            None if idle is None else float(idle),
+            None if at_most is None else float(at_most),
+            bool(values.get("jupyter")),
+        )
+
+
+@dataclass(frozen=True)
 class Spec:
     """An attempt's spec. ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: checkpoints kept.
     ``every``: seconds between two of them, as the job promises. ``gpus``: per node. ``workdir``: folder on the node
     where the commands run (None: one of the attempt's own, with ``sources`` in it, else empty). ``outputs``: patterns
     of results, relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is
-    restored while this one has none, and which (None: the newest). ``inputs``: results of other jobs.
+    restored while this one has none, and which (None: the newest). ``inputs``: results of other jobs. ``session``: what
+    makes it one in which people work.
     """
 
     job_id: str
@@ -165,6 +190,7 @@ class Spec:
     outputs: tuple[str, ...] = ()
     resume_from: tuple[str, str | None] | None = None
     inputs: tuple[WantedInput, ...] = ()
+    session: SessionSpec | None = None
     gpus: int = 0
     keep: int = 3
     every: float | None = None
@@ -194,6 +220,7 @@ class Spec:
             "outputs": list(self.outputs),
             "resume_from": self.resume_from and {"job": self.resume_from[0], "checkpoint": self.resume_from[1]},
             "inputs": [one.to_json() for one in self.inputs],
+            "session": self.session and dict(self.session.__dict__),
             "gpus": self.gpus,
             "checkpoint": {"keep": self.keep, "every": self.every, "grace": self.grace},
             "intervals": dict(self.intervals.__dict__),
@@ -217,6 +244,7 @@ class Spec:
                 outputs=tuple(str(one) for one in values.get("outputs") or ()),
                 resume_from=_resume_from(values.get("resume_from")),
                 inputs=tuple(WantedInput.from_json(one) for one in values.get("inputs") or ()),
+                session=SessionSpec.from_json(values.get("session")),
                 gpus=int(values.get("gpus", 0)),
                 keep=max(1, int(checkpoint.get("keep", 3))),
                 every=None if checkpoint.get("every") is None else float(checkpoint["every"]),
@@ -313,7 +341,8 @@ class Lease:
 @dataclass(frozen=True)
 class Claim:
     """Which process runs one rank of an attempt. ``gang``: an id that all agents of one machine (or gang) share, so
-    that the ranks of two rival gangs never mix. ``started``: when the process started, as the node's clock ticks."""
+    that the ranks of two rival gangs never mix. ``started``: when the process started, as the node's clock ticks.
+    ``user``: its account there; empty in claims of earlier versions."""
 
     rank: int
     host: str
@@ -323,6 +352,7 @@ class Claim:
     nonce: str
     gang: str
     at: datetime
+    user: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **self.__dict__, "at": to_text(self.at)}
@@ -331,7 +361,8 @@ class Claim:
     def from_json(cls, values: Mapping[str, Any]) -> Claim:
         try:
             texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
-            return cls(rank=int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), **texts)
+            user = str(values.get("user") or "")
+            return cls(int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), user=user, **texts)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadDocument(f"claim: {error!r}") from error
 

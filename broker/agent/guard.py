@@ -7,8 +7,9 @@ that killed the command), ``empty`` (no process of the group is left).
 
 Usage: guard.py OUTPUT_FD WITNESS UMASK COMMAND…      WITNESS: a file to write the time of death into, or ``-``
 
-On Linux the guard also adopts the command's orphans, so it kills children that left the process group. On other systems
-it kills the process group only.
+On Linux the guard also adopts the command's orphans, so it kills children that left the process group, and then the
+programs that people started beside the command (`broker.agent.entering`). On other systems it kills the process group
+only.
 """
 
 from __future__ import annotations
@@ -25,6 +26,16 @@ from pathlib import Path
 from typing import Callable
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_ENTERED, _VISITORS_GRACE = "GPUBROKER_ENTERED", 2.0
+
+
+def _born() -> str | None:
+    with contextlib.suppress(OSError):
+        return Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    return None
+
+
+_BORN = _born()
 
 
 def _prctl(option: int, value: int) -> None:
@@ -47,6 +58,30 @@ def _children() -> set[int]:
             if int(stat.rpartition(b")")[2].split()[1]) == os.getpid():
                 found.add(int(process.name))
     return found
+
+
+def _visitors() -> list[int]:
+    """Processes of this user that people started beside the command, also those that detached themselves."""
+    wanted, found = f"{_ENTERED}={os.getpid()}-{_BORN}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
+
+
+def _end_visitors() -> None:
+    """First by SIGTERM, then by SIGKILL."""
+    number, deadline = signal.SIGTERM, time.monotonic() + _VISITORS_GRACE
+    while found := _visitors():
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        if time.monotonic() >= deadline:
+            if number is signal.SIGKILL:
+                return
+            number, deadline = signal.SIGKILL, time.monotonic() + _VISITORS_GRACE
+        time.sleep(0.05)
 
 
 class Guard:
@@ -153,6 +188,7 @@ def main(arguments: list[str]) -> int:
     _report(f"started {process.pid}")
     guard.hold(wake)
     guard.kill_all()
+    _end_visitors()
     process.returncode = guard.status  # reaped here; the destructor need not look for it
     if witness != "-":
         with contextlib.suppress(OSError):

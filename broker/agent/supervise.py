@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
-from broker.agent import checkpoints, claims, inputs, metadata, notices, source_tree
+from broker.agent import checkpoints, claims, entering, inputs, metadata, notices, source_tree
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command
 from broker.agent.endings import CommandEnd, StopOrder
@@ -49,6 +49,7 @@ from broker.agent.restart import predecessor_is_dead, write_record
 from broker.agent.running import SupervisedCommand
 from broker.agent.saver import Saver
 from broker.agent.scan import Scanner, open_writers
+from broker.agent.session_watch import SessionWatch
 from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
@@ -83,6 +84,7 @@ class Attempt:
         self._session = -1
         self._began = to_text(wall_now())
         self._commands = 0
+        self._watch: SessionWatch | None = None
 
     def run(self) -> int:
         """Run the attempt; the exit status of the agent."""
@@ -259,9 +261,8 @@ class Attempt:
         if stop is not None:
             return CommandEnd(None, stop)
         self._outputs.start()
-        (scratch.library / "gpubroker_checkpoint.py").write_bytes(
-            pkgutil.get_data(__package__, "gpubroker_checkpoint.py") or b""
-        )
+        for name in ("gpubroker_checkpoint.py", *(["gpubroker_session.py"] if spec.session else [])):
+            (scratch.library / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
         environment = job_environment(
             spec, self._rank, [gang[rank].address for rank in sorted(gang)], scratch, os.environ
         )
@@ -271,11 +272,17 @@ class Attempt:
             if setup.stop or setup.could_not_start or setup.status:
                 return replace(setup, during="setup")
         self._mailbox.phase = "running"
-        return self._follow(spec.command, environment, started=self._command_started)
+        try:
+            return self._follow(spec.command, environment, started=self._command_started)
+        finally:
+            if self._watch is not None:
+                self._watch.stop()
 
-    def _command_started(self) -> None:
+    def _command_started(self, command: Command) -> None:
         self._journal.append("command_started")
         self._promise.begun()
+        if self._spec.session is not None:
+            self._watch = SessionWatch(self._spec, self._scratch, self._clock, command.guard, self._inbox.put)
 
     def _restore(self) -> None:
         """Raises OSError if this machine cannot hold the checkpoint, StoreTrouble if the store stays unreachable, Torn
@@ -296,7 +303,7 @@ class Attempt:
         return self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
 
     def _follow(
-        self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None
+        self, script: str, environment: dict[str, str], started: Callable[[Command], None] = lambda _: None
     ) -> CommandEnd:
         """Run a script until it ends or the attempt must stop."""
         folder = self._folder
@@ -316,10 +323,11 @@ class Attempt:
             tell=lambda what: self._inbox.put(CommandMessage(number, what)),
             keep_open=self._keep_open,
         )
+        entering.let_in(self._scratch.root, command.guard, folder)
 
         def on_session(pid: int) -> None:
             self._session = pid
-            started()
+            started(command)
 
         def on_stop() -> None:
             self._mailbox.phase = "stopping"

@@ -196,15 +196,23 @@ class SharesItsMachine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WayIn:
+    """A program on this machine that runs ``gpubroker-agent enter`` (`broker.agent.entering`) on the machine of a job,
+    with its own standard streams. ``whole_lines``: what comes back arrives in whole lines of text only."""
+
+    arguments: tuple[str, ...]
+    whole_lines: bool = False
+
+
 @runtime_checkable
 class LetsPeopleIn(Protocol):
     """An engine that can run a program beside a job's command."""
 
-    def enter(self, handle: str, arguments: Sequence[str]) -> int:
-        """Run the program as the user of the job's command, in its folder, with its variables and CPUs and this
-        process's standard streams. Returns its exit status (128 + n if signal n ended it); the program is ended with
-        the attempt. Not idempotent. Raises `RetryLater` if the command does not run, `GiveUp` for a job of another
-        place, and `InvalidInput` if the program cannot be started."""
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+        """The way to that node of the job. ``words``: the arguments of ``enter`` after those that say whose command it
+        is; ``terminal``: the program gets a terminal, as this process has one. May prepare the way; starts nothing
+        beside the command. Raises `GiveUp` for a job of another place, `RetryLater` for a machine that is not up."""
         ...
 
 

@@ -11,11 +11,13 @@ import hashlib
 import os
 import re
 import socket
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from broker.core.errors import GiveUp
-from broker.core.ports import EngineState, Observation
+from broker.core.ports import EngineState, Observation, WayIn
 from broker.engines.detached import Slot
 
 _HANDLE = re.compile(r"(?P<engine>[a-z]+):(?P<host>[A-Za-z0-9._-]+):(?P<place>[0-9a-f]{12}):(?P<key>.*)", re.DOTALL)
@@ -58,6 +60,16 @@ class Handles:
             return None
         evidence = f"it was started on {found['host']}, by another user or from another home; query it there"
         return Observation(EngineState.ELSEWHERE, evidence=evidence)
+
+    def way_in(self, handle: str, folder: str, words: Sequence[str]) -> WayIn:
+        """The way to the agent of a handle of this place. ``folder``: the agent's, within the slot. Raises `GiveUp` for
+        a handle of another place."""
+        slot = self.slot(handle)
+        if slot is None:
+            there = self.elsewhere(handle)
+            raise GiveUp(there.evidence if there else f"this machine has no record of {handle}")
+        agent = (sys.executable, "-P", "-m", "broker.agent", "enter", "--scratch", str(slot.folder / folder))
+        return WayIn((*agent, *words))
 
 
 def _place(root: Path) -> str:

@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.agent.clock import from_text
-from broker.core.errors import GiveUp, RetryLater
+from broker.core.errors import RetryLater
 from broker.core.market.local_gpus import local_gpus
 from broker.core.market.machines import Machine
 from broker.core.market.shares import MachineShare, total
-from broker.core.ports import EngineState, Launch, Observation
+from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock
 from broker.engines.cpus import bound_to
 from broker.engines.detached import Slot
@@ -132,14 +132,8 @@ class Local:
         slot = self._handles.slot(handle)
         return slot.lines("output.log") if slot is not None else iter(())
 
-    def enter(self, handle: str, arguments: Sequence[str]) -> int:
-        from broker.engines.entering import enter  # only the command line enters jobs
-
-        slot = self._handles.slot(handle)
-        if slot is None:
-            elsewhere = self._handles.elsewhere(handle)
-            raise GiveUp(elsewhere.evidence if elsewhere else f"this machine has no record of {handle}")
-        return enter(slot, arguments)
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+        return self._handles.way_in(handle, "", words)
 
     def _observe(self, handle: str) -> Observation:
         elsewhere = self._handles.elsewhere(handle)

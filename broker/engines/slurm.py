@@ -27,7 +27,7 @@ from broker.core.errors import BrokerError, GiveUp
 from broker.core.events.outcomes import Cause
 from broker.core.market.machines import Machine
 from broker.core.market.offers import Offer
-from broker.core.ports import EngineState, Launch, Observation
+from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import BASICS
@@ -167,6 +167,17 @@ class SlurmEngine:
         runs, nodes = RunFolder(runs_url, job_id), int(launch["nodes"])
         for rank in range(nodes):
             yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
+
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+        parts = self._own(handle)
+        launch = self._slot(parts["key"]).read("launch.json") if parts else None
+        if parts is None or launch is None:
+            raise GiveUp(f"{handle} was started elsewhere", hint="enter the job from where it was submitted")
+        names = ",".join(name for name in (*BASICS, "SLURM_CONF", "COLORTERM") if name in os.environ)
+        step = ["srun", "--quiet", f"--jobid={parts['number']}", "--overlap", "--nodes=1", "--ntasks=1"]
+        step += [f"--relative={node}", "--cpu-bind=none", f"--export={names}", *(["--pty"] if terminal else [])]
+        agent = [*self._settings.agent, "enter", "--folder", str(launch["run_folder"]), "--rank", str(node)]
+        return WayIn((*step, *agent, *words), whole_lines=not terminal)
 
     def _slot(self, key: str) -> Slot:
         return Slot.of(self._root, key)

@@ -11,6 +11,7 @@ from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.core.values.units import print_duration
 from broker.placement.conditions import Conditions
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
@@ -49,6 +50,9 @@ def notes(
 
 
 def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator[str]:
+    if job.session is not None:
+        yield f"a session: costs are for one hour; it ends when it is idle for {print_duration(job.session.idle)}"
+        return
     if effort.work is None:
         promise = ", and no deadline can be guaranteed" if job.deadline is not None else ""
         yield (

@@ -202,7 +202,7 @@ def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_g
         return RunTasks()
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED:
-        return End(JobState.SUCCEEDED, Completed())
+        return End(JobState.SUCCEEDED, Completed() if latest.cause is Cause.COMPLETED else _stopped(latest))
     if view.cancel_requested:
         return End(JobState.CANCELLED, Cancelled())
     if view.state is JobState.AWAITING_APPROVAL:
@@ -234,10 +234,12 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     ended_at = latest.ended_at or now
     assert latest.cause is not None, "only what has ended is followed by something"
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
-    stopped = AttemptStopped(cause=latest.cause, evidence=latest.evidence)
+    stopped = _stopped(latest)
     if latest.failed_by_itself and latest.cause is Cause.PREEMPTED:
         unconfirmed = f"the provider does not confirm that it took the machine back ({latest.evidence})"
         stopped = AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
+    if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
+        return End(JobState.SUCCEEDED, stopped)  # its time is over, as was agreed
     if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, BehindOthers):
         return End(JobState.STOPPED, latest.stop_reason)  # however the attempt ended before it could
     # A node may stop by itself when its money ends, before it reads that more was refused.
@@ -266,6 +268,11 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return Pause(_launches_fail(view))
         case _:
             return _place_after(ended_at, _patience(view), now, evidence)
+
+
+def _stopped(latest: AttemptView) -> AttemptStopped:
+    assert latest.cause is not None, "it has ended"
+    return AttemptStopped(cause=latest.cause, evidence=latest.evidence)
 
 
 def _launches_fail(view: JobView) -> LaunchesFailed:

@@ -27,6 +27,7 @@ from broker.agent.formats import (
     Lease,
     LeaseIdleLimit,
     PlacedTree,
+    SessionSpec,
     Sources,
     Spec,
     WantedInput,
@@ -41,6 +42,7 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.after import Predecessor
 from broker.core.job.arrays import task_id
+from broker.core.job.jobs import SessionPlan
 from broker.core.job.snapshots import FileSnapshot
 from broker.core.policy import policy
 from broker.core.policy.policy import Usage
@@ -389,6 +391,7 @@ class RunFolders:
             outputs=job.outputs,
             resume_from=(job.resume_from.job, job.resume_from.checkpoint) if job.resume_from else None,
             inputs=_inputs(job.after),
+            session=_session(job.session),
             gpus=attempt.placement.offer.count,
             keep=job.checkpoint.keep,
             every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,
@@ -397,6 +400,13 @@ class RunFolders:
             intervals=replace(self._intervals, figures=self._intervals.metrics) if job.stop_when else self._intervals,
             clock=_node_clock(self._clock),
         )
+
+
+def _session(plan: SessionPlan | None) -> SessionSpec | None:
+    if plan is None:
+        return None
+    at_most = None if plan.at_most is None else plan.at_most.total_seconds()
+    return SessionSpec(plan.idle.total_seconds(), at_most, plan.jupyter)
 
 
 def _inputs(before: Sequence[Predecessor]) -> tuple[WantedInput, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from broker.agent.store import make_private
 from broker.core.errors import NoCapacity
 from broker.core.market.machines import Machine
-from broker.core.ports import EngineState, Launch, Observation
+from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
@@ -94,6 +94,9 @@ class SandboxEngine:
         for rank in range(nodes):
             for line in slot.lines(f"node-{rank}", "output.log"):
                 yield f"(rank {rank}) {line}" if nodes > 1 else line
+
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+        return self._handles.way_in(handle, f"node-{node}", words)
 
     def _machine(self, launch: Launch) -> SimulatedMachine:
         """The machine that the market gives for this launch, with everything it will do to the machine."""

@@ -276,14 +276,10 @@ class Stage:
     def _market(self) -> PlanInputs:
         return PlanInputs(self.offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
 
-    def submit(self, job: Job | None = None, hold: str = "100", hours: float = 24) -> str:
+    def submit(self, job: Job | None = None, hold: str = "100", hours: float = 24, job_id: str = "j-1") -> str:
         from broker.placement.planner import make_plan
 
-        job, now, job_id = (
-            job or Job(name="j", run="x", work=Work(duration=timedelta(hours=2))),
-            self.clock.now(),
-            "j-1",
-        )
+        job, now = job or Job(name="j", run="x", work=Work(duration=timedelta(hours=2))), self.clock.now()
         plan = make_plan(job, self.offers, now=now, submitted_at=now, conditions=self._market().conditions)
         submitted = ev.Submitted(
             job=job, user="ann", max_duration_seconds=hours * 3600, deadline=job.deadline_at(now),

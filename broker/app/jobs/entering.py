@@ -1,27 +1,43 @@
-"""Use case: run a program beside the command of a running job."""
+"""Use case: run a program beside the command of a running job, or open a connection to it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from broker.app.jobs.jobs import check_owner
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput
+from broker.core.errors import AskAPerson, InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState
-from broker.core.events.views import JobView
-from broker.core.ports import LetsPeopleIn
+from broker.core.events.views import AttemptView, JobView
+from broker.core.ports import LetsPeopleIn, WayIn
 
 
-def enter(broker: Broker, view: JobView, arguments: Sequence[str], *, node: int | None, by: Actor) -> int:
-    """Run the program where the job's command runs, with this process's standard streams, and return its exit status.
-    The job's history says who did it, and the program's name without its arguments, before it starts.
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """The running attempt of a job, and the engine that lets people in. ``node``: the node of the job."""
 
-    Raises `InvalidInput` if the job does not run, has several nodes and ``node`` names none, or its engine lets nobody
-    in; `NotAllowed` for another person's job; and what `LetsPeopleIn.enter` raises.
-    """
+    attempt: AttemptView
+    engine: LetsPeopleIn
+    handle: str
+    node: int
+
+    def way(self, words: Sequence[str], *, terminal: bool = False) -> WayIn:
+        """As `LetsPeopleIn.way_in`."""
+        return self.engine.way_in(self.handle, self.node, words, terminal=terminal)
+
+
+def entrance(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> Entrance:
+    """Where people enter the job. Raises `InvalidInput` if its command does not run, it has several nodes and ``node``
+    names none, or its engine lets nobody in; `NotAllowed` for another person's job."""
     check_owner(view, by)
     _check_node(view, node)
     attempt = view.latest
@@ -34,12 +50,44 @@ def enter(broker: Broker, view: JobView, arguments: Sequence[str], *, node: int 
     if not isinstance(engine, LetsPeopleIn):
         raise InvalidInput(
             f"{view.id} runs on the engine {attempt.engine}, which cannot run a program beside a job's command",
-            hint="the engine local can; `gpubroker jobs logs` prints the job's output on every engine",
+            hint="`gpubroker jobs logs` prints the job's output on every engine",
         )
+    return Entrance(attempt, engine, attempt.handle, node or 0)
+
+
+def record(broker: Broker, view: JobView, attempt: AttemptView, program: str, *, by: Actor) -> None:
+    """Say in the job's history who ran which program beside its command."""
     with broker.store.writing() as tx:
-        entered = ev.Entered(by=by.identity, program=PurePath(arguments[0]).name)
-        tx.append(view.id, [(attempt.number, entered)], broker.clock.now())
-    return engine.enter(attempt.handle, arguments)
+        tx.append(view.id, [(attempt.number, ev.Entered(by=by.identity, program=program))], broker.clock.now())
+
+
+def enter(broker: Broker, view: JobView, arguments: Sequence[str], *, node: int | None, by: Actor) -> int:
+    """Run the program (none: the shell of the job's user) where the job's command runs, as its user, in its folder,
+    with its variables and CPUs and this process's standard streams. Returns its exit status: 128 + n if signal n ended
+    it, 127 if it cannot be started, 75 if the command has ended meanwhile; both are told on stderr. It is ended with
+    the attempt. The job's history says who did it, and the program's name without its arguments, before it starts.
+
+    Raises as `entrance` and `LetsPeopleIn.way_in`.
+    """
+    found = entrance(broker, view, node=node, by=by)
+    asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    way = found.way(["--", *arguments], terminal=asks)
+    record(broker, view, found.attempt, PurePath(arguments[0]).name if arguments else "shell", by=by)
+    with left_to_the_program():
+        status = start(way).wait()
+    return status if status >= 0 else 128 - status
+
+
+def start(way: WayIn, *, stdin: int | None = None, stdout: int | None = None) -> subprocess.Popen[bytes]:
+    """Start the program of the way, with this process's standard streams unless others are given. Raises `AskAPerson`
+    if it is not on this machine."""
+    try:
+        return subprocess.Popen(way.arguments, stdin=stdin, stdout=stdout)  # noqa: S603 (the engine's words)
+    except OSError as error:
+        raise AskAPerson(
+            f"{way.arguments[0]} cannot be started on this machine: {error.strerror or error}",
+            hint="run this where the engine's own programs are (Slurm's commands, OpenSSH's client)",
+        ) from error
 
 
 def _check_node(view: JobView, node: int | None) -> None:
@@ -48,3 +96,16 @@ def _check_node(view: JobView, node: int | None) -> None:
         raise InvalidInput(f"{view.id} has {nodes} nodes", hint=f"choose one: --node 0 to --node {nodes - 1}")
     if node is not None and node >= nodes:
         raise InvalidInput(f"{view.id} has no node {node}; its nodes are 0 to {nodes - 1}")
+
+
+@contextmanager
+def left_to_the_program() -> Iterator[None]:
+    """Ctrl-C reaches every process of the terminal; the program decides what it means, and this one waits."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, not SIG_IGN, which the program would inherit
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,8 +1,8 @@
-"""`gpubroker exec` and `gpubroker jobs attach`: run a program, or a shell, beside a job's command."""
+"""`gpubroker exec`, `gpubroker jobs attach`, `gpubroker ssh` and what OpenSSH needs for it: people beside a job's
+command."""
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -24,15 +24,16 @@ def exec_(
 ) -> None:
     """Run a program beside the command of a running job: as its user, in its folder, with its variables and CPUs.
 
-    Works for jobs on this machine (engine local). The program ends with the job's attempt, and the job's history names
-    who ran it. Exits with the program's exit status.
+    Works on every engine: through Slurm's `srun`, through SkyPilot's SSH configuration, at once on this machine. The
+    program ends with the job's attempt, and the job's history names who ran it. Exits with the program's exit status,
+    127 if it cannot be started.
     """
     _enter(context, job, command, node)
 
 
 def attach(context: typer.Context, job: JobReference, node: Node = None) -> None:
-    """Open your shell ($SHELL) beside the command of a running job. See `gpubroker exec`."""
-    _enter(context, job, [os.environ.get("SHELL", "/bin/sh")], node)
+    """Open a shell beside the command of a running job. See `gpubroker exec`."""
+    _enter(context, job, [], node)
 
 
 def _enter(context: typer.Context, job: str, command: list[str], node: int | None) -> None:

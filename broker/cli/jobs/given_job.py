@@ -61,6 +61,12 @@ class TakesCommand(TyperCommand):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
+def command_of(context: typer.Context) -> tuple[str, ...] | None:
+    """What follows ``--``; None without it."""
+    command: tuple[str, ...] | None = context.meta.get(_COMMAND)
+    return command
+
+
 def overrides(
     envs: Sequence[str] | None, secrets: Sequence[str] | None, name: str | None, gpu: str | None
 ) -> JobOverrides:
@@ -89,7 +95,7 @@ def given_jobs(
     """The jobs of the files, or the one of the command after ``--``. Raises `InvalidInput`."""
     from broker.app.jobs.job_input import job_of_command, read_job
 
-    command: tuple[str, ...] | None = context.meta.get(_COMMAND)
+    command = command_of(context)
     if command is None:
         if not files:
             raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")

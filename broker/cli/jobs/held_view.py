@@ -70,6 +70,8 @@ def _limit(limit: HoldLimit | None, seen: Preview) -> str:
     longest = print_duration(seen.max_duration)
     if limit is HoldLimit.MAX_COST:
         return f"limited by max_cost ({formats.money(seen.job.max_cost)}), before max_duration ({longest})"
+    if limit is HoldLimit.SESSION:
+        return f"more is held while the session runs, for {longest} at most"
     named = "max_duration" if seen.job.max_duration is not None else "the default max_duration"
     return f"limited by {named} ({longest} plus the time to stop)"
 

@@ -96,10 +96,10 @@ def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how:
 
     try:
         for job in first:
-            submitted[job.name], left = _submitted(terminal, broker, referring(job), how)
+            submitted[job.name], left = submitted_one(terminal, broker, referring(job), how)
             if left:
                 raise KeyboardInterrupt
-        view, left = _submitted(terminal, broker, referring(last), how)
+        view, left = submitted_one(terminal, broker, referring(last), how)
     except BaseException:
         for view in submitted.values():
             jobs.cancel(broker, view, by=terminal.actor)
@@ -115,8 +115,8 @@ def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> 
     submit_graph(terminal, broker, [wanted], how)
 
 
-def _submitted(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
-    """As `_agree_and_submit`, for a job as it was given."""
+def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
+    """As `_agree_and_submit`, for a job as it was given. Raises also `InvalidInput`."""
     from broker.app.jobs.after import with_predecessors
     from broker.app.jobs.preview import preview
     from broker.app.jobs.resume import with_resume_point

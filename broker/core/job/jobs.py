@@ -151,6 +151,20 @@ class Model(JobPart):
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
+SESSION_HOLD = timedelta(hours=1)
+"""How much of a session's time is held for at once; more is held while it runs."""
+
+
+class SessionPlan(JobPart):
+    """What makes a job a session in which people work. ``idle``: it ends after this time without a sign of use;
+    ``at_most``: signs that cannot be read count as use for at most this time (None: for ever); ``jupyter``: it runs
+    Jupyter."""
+
+    idle: timedelta = timedelta(minutes=30)
+    at_most: timedelta | None = None
+    jupyter: bool = False
+
+
 class SecretsSeal(JobPart):
     """The location of the job's sealed secrets: ``pool``: a folder beside the run folders; ``id``: the seal's name in
     it."""
@@ -182,8 +196,9 @@ class Job(JobPart):
     ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's settings of the task, for that engine
     only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
     starts; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the working folder.
-    ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all together,
-    everything else to each. ``stop_when``: when its tasks are stopped early. ``task``: one of them.
+    ``session``: people work in it; it ends well when it is idle or its time is over, and money is held for an hour at a
+    time. ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all
+    together, everything else to each. ``stop_when``: when its tasks are stopped early. ``task``: one of them.
     """
 
     name: str
@@ -218,6 +233,7 @@ class Job(JobPart):
     constraints: Constraints = Constraints.model_construct()
     priority: Priority = Priority.NORMAL
     skypilot_config: dict[str, Any] = Field(default_factory=dict)
+    session: SessionPlan | None = None
     after: tuple[Predecessor, ...] = ()
     array: JobArray | None = None
     stop_when: StopWhen | None = None
@@ -226,6 +242,10 @@ class Job(JobPart):
     def deadline_at(self, submitted_at: datetime) -> datetime | None:
         """The deadline as a time (UTC), for a job submitted then."""
         return submitted_at + self.deadline if isinstance(self.deadline, timedelta) else self.deadline
+
+    def held_for(self, longest: timedelta) -> timedelta:
+        """How much time is held for at once, of a job that may take as long as ``longest``."""
+        return min(longest, SESSION_HOLD) if self.session is not None else longest
 
     def of_task(self, array: str, index: int, *, deadline: datetime | None, max_cost: Money | None) -> Job:
         """The job of one task of this array, whose id is ``array``. ``deadline``: of the array (UTC); ``max_cost``:

@@ -25,9 +25,9 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.agent.store import make_private
-from broker.core.errors import BrokerError, InvalidInput, RetryLater, TryAnotherOffer
+from broker.core.errors import BrokerError, GiveUp, InvalidInput, RetryLater, TryAnotherOffer
 from broker.core.market.machines import Machine
-from broker.core.ports import EngineState, Launch, Observation
+from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
@@ -36,6 +36,7 @@ from broker.engines.skypilot.aws_ends import aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import WordOf
+from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, key_of, task_config, waits_in_line
@@ -215,6 +216,14 @@ class Skypilot:
         nodes = int(launch["nodes"])
         for rank in range(nodes):
             yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
+
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+        key = self._own(handle)
+        if key is None:
+            raise GiveUp(f"{handle} belongs to another SkyPilot API server", hint="`sky api info` shows the one in use")
+        host = self._sdk.ssh_host(cluster_name(key), node)
+        options = ["-o", "LogLevel=ERROR", *(["-t"] if terminal else ["-T"])]
+        return WayIn(("ssh", *options, host, enter_script(key, node, words)))
 
     def _slot(self, key: str) -> Slot:
         return Slot.of(self._root, key)

@@ -7,6 +7,7 @@ reachable package index; without such a Python it uses SkyPilot's.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from broker.runfolder.agent_requirements import OBSTORE, requirements
 
@@ -56,6 +57,9 @@ exec "$(cat "$own/python")" -I "$own/agent.pyz" --folder {run_folder} --rank "$r
   --gang "${{SKYPILOT_TASK_ID:-{key}}}" --scratch "$own/scratch"{workdir}
 """
 
+_ENTER = """own="$HOME/{folder}/{key}/rank-{rank}"; exec "$(cat "$own/python")" -I "$own/agent.pyz" enter \\
+  --scratch "$own/scratch" {words}"""
+
 
 def setup_script(key: str) -> str:
     """Installs obstore for the node's own Python into the attempt's folder. May be repeated."""
@@ -71,3 +75,8 @@ def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
     """Runs the agent. ``workdir``: whether the job has a working folder, which SkyPilot copies to its own place."""
     copied = ' --workdir "$HOME/sky_workdir"' if workdir else ""
     return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=copied)
+
+
+def enter_script(key: str, rank: int, words: Sequence[str]) -> str:
+    """A shell command that enters the command of the agent of that rank, on its node."""
+    return _ENTER.format(folder=_FOLDER, key=key, rank=rank, words=shlex.join(words))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import subprocess
 import sys
 import threading
 from collections import defaultdict
@@ -33,12 +34,14 @@ from broker.core.errors import (
     MissingExtra,
     NoCapacity,
     NotAllowed,
+    RetryLater,
     Throttled,
     TryAnotherOffer,
     Unreachable,
 )
 
 EXTRA = "skypilot"
+_SSH_PATIENCE = 120.0  # seconds
 _SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT selects the server"
 _CLOUDS = "`sky check` lists the clouds its API server may use, and what is missing"
 
@@ -209,6 +212,28 @@ class Sdk:
         """Abort a request. Returns at once; does nothing for a finished request."""
         with _ours():
             self._sky.api_cancel([id], silent=True)
+
+    def ssh_host(self, cluster: str, node: int) -> str:
+        """The name under which OpenSSH reaches that node, after SkyPilot's program has written its configuration for
+        the cluster. Raises `RetryLater` if it writes none."""
+        program = Path(sys.executable).with_name("sky")
+        asked = [str(program) if program.exists() else "sky", "status", cluster]
+        config = Path("~/.sky/generated/ssh").expanduser() / cluster
+        with _ours():
+            try:
+                done = subprocess.run(  # noqa: S603 (a program of SkyPilot's, and a name of ours)
+                    asked, capture_output=True, text=True, check=False, timeout=_SSH_PATIENCE, stdin=subprocess.DEVNULL
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise RetryLater(f"`sky status {cluster}` did not answer: {error}", where="skypilot") from error
+        if not config.exists():
+            said = _COLOURS.sub("", done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise RetryLater(
+                f"SkyPilot has no SSH configuration of {cluster}: {' '.join(said)}",
+                where=str(config),
+                hint="`sky status` writes it once the cluster is up",
+            )
+        return cluster if node == 0 else f"{cluster}-worker{node}"
 
     def down(self, cluster: str) -> str:
         """Request the end of a cluster and all its machines; returns the request's id."""

@@ -44,6 +44,7 @@ class HoldLimit(StrEnum):
 
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
+    SESSION = "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +168,11 @@ def admit(
     for placement in candidates:
         egress[placement.money] = max(egress.get(placement.money, Money.ZERO), egress_of(placement))
     exposed = exposures(candidates, egress=egress)
-    money = _to_hold(exposed, max_duration, job.max_cost)
-    for_all_time = _to_hold(exposed, max_duration, None)
+    money = _to_hold(exposed, job.held_for(max_duration), job.max_cost)
+    for_all_time = _to_hold(exposed, job.held_for(max_duration), None)
+    by_time = HoldLimit.SESSION if job.held_for(max_duration) < max_duration else HoldLimit.MAX_DURATION
     limited_by = {
-        kind: HoldLimit.MAX_COST if amount < for_all_time[kind] else HoldLimit.MAX_DURATION
-        for kind, amount in money.items()
+        kind: HoldLimit.MAX_COST if amount < for_all_time[kind] else by_time for kind, amount in money.items()
     }
     window = (now, now + max_duration)
     lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
@@ -226,7 +227,7 @@ def re_place(
     refused: Admission | None = None
     for placement in plan.placements:
         exposed = exposures([placement], egress={placement.money: egress_of(placement)})
-        needed = _to_hold(exposed, left, budget)
+        needed = _to_hold(exposed, view.job.held_for(left), budget)
         top_up = {
             money: amount - held
             for money, amount in needed.items()

@@ -13,6 +13,7 @@ from broker.core.events import earlier_records
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody, body_from_json
 from broker.core.events.outcomes import JobState
+from broker.core.events.record_format import FORMAT
 from broker.core.events.wait_reasons import Cancelled, Completed, EarlierWords, HoldTrigger, NothingFits
 from broker.core.job.placements import Moved
 from tests.strategies import Stream, event_streams
@@ -40,7 +41,7 @@ def test_arrays_of_the_version_before_stop_no_task_early(text: str) -> None:
     assert body.job.stop_when is None
     assert (body.job.array is None) != (body.job.task is None)
     again = ev.body_to_json(body)
-    assert again.startswith('{"format":12,')
+    assert again.startswith(f'{{"format":{FORMAT},')
     assert body_from_json(again) == body
 
 

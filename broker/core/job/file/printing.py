@@ -29,8 +29,8 @@ def print_job(job: Job) -> str:
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
         "file_mounts", "outputs", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "max_unattended", "checkpoint", "retry", "array", "stop_when", "after", "resume_from", "data",
-        "constraints", "priority", "config",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "session", "array", "stop_when", "after",
+        "resume_from", "data", "constraints", "priority", "config",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
     given |= {"config": job.skypilot_config} if job.skypilot_config else {}

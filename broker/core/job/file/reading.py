@@ -22,7 +22,7 @@ from broker.core.job.file.skypilot import (
     STORAGE_KEYS,
 )
 from broker.core.job.file.substitution import filled_in
-from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Model, Retry
+from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Model, Retry, SessionPlan
 from broker.core.job.stop_when import MIN_TASKS, StopWhen
 from broker.core.validation import validate
 
@@ -59,6 +59,8 @@ def parse_job(
         message = "stands under `secrets`, too; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in both]
         problems += [*_given_twice(document, parsed), *_never_stopped(document, parsed)]
+        if parsed.session is not None and parsed.array is not None:
+            problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
     if problems or parsed is None:
         document.refuse(problems)
     return _job(parsed, resources, ordered, file)
@@ -126,6 +128,8 @@ def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, 
     if parsed.retry or restarts is not None:
         given = {} if restarts is None else {"failures": restarts}
         fields["retry"] = Retry(**given, **(parsed.retry.given() if parsed.retry else {}))
+    if parsed.session:
+        fields["session"] = SessionPlan(**parsed.session.given())
     if parsed.stop_when:
         fields["stop_when"] = StopWhen(**parsed.stop_when.given())
     size = fields.pop("inputs", None)

@@ -143,6 +143,14 @@ class StopWhenSection(Section):
     min_tasks: Annotated[Whole, Field(ge=1, le=MOST_TASKS)] | None = None
 
 
+class SessionSection(Section):
+    idle: PositiveDuration | None = Field(None, description="it ends after this time without a sign of use; 30m")
+    at_most: PositiveDuration | None = Field(
+        None, description="signs that cannot be read count as use for at most so long"
+    )
+    jupyter: bool | None = None
+
+
 class DataSection(Section):
     location: Location | None = None
     size: Size | None = None
@@ -182,6 +190,7 @@ class JobFile(Section):
     retry: RetrySection | None = None
     array: ArrayField | None = None
     stop_when: StopWhenSection | None = None
+    session: SessionSection | None = None
     after: AfterField | None = None
     resume_from: ResumeFrom | None = None
     data: DataSection | None = None
@@ -197,6 +206,7 @@ SECTIONS: dict[str, type[Section]] = {
     "checkpoint": CheckpointSection,
     "retry": RetrySection,
     "stop_when": StopWhenSection,
+    "session": SessionSection,
     "data": DataSection,
     "constraints": ConstraintsSection,
 }

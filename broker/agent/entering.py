@@ -1,0 +1,229 @@
+"""A program beside the command of a job, on the machine where it runs: same user, folder, variables and CPUs.
+
+``gpubroker-agent enter`` is started by engines through their own way to the machine, with a person's terminal or
+connection as its standard streams. What the program starts with is read from the guard of the job's command
+(`broker.agent.guard`), so values of secrets are neither stored nor written on a command line. The program ends with the
+attempt: this process ends it once the guard is gone, and the guard ends what detached itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.agent import processes
+from broker.agent.claims import kernel_start
+from broker.agent.visitors import Visit
+
+NOT_RUNNING, UNAVAILABLE, NOT_FOUND = 75, 69, 127
+"""Exit statuses of its own: the job's command does not run here; no sshd; the program cannot be started."""
+
+_GUARD = "guard.json"
+_LOOK_EVERY = 0.5
+_PATIENCE = 5.0  # from SIGTERM to SIGKILL once the job's command is gone
+
+
+class CannotEnter(Exception):
+    """``status``: the exit status that says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class GuardedCommand:
+    """The running command of an attempt. ``scratch``: the agent's folder; ``guard``: the pid of the command's guard,
+    and ``born`` when it started; ``folder``: where people start."""
+
+    scratch: Path
+    guard: int
+    born: str | None
+    folder: str
+    variables: Mapping[str, str]
+
+    def runs(self) -> bool:
+        """Whether the command's guard still runs."""
+        return _alive(self.guard) and kernel_start(self.guard) == self.born
+
+
+def let_in(scratch: Path, guard: int, folder: Path) -> None:
+    """Record the guard of the command that runs now, and its folder, for `beside`."""
+    record = {"pid": guard, "born": kernel_start(guard), "folder": str(folder)}
+    draft = scratch / f"{_GUARD}.new"
+    with contextlib.suppress(OSError):  # a full disk does not stop the job
+        draft.write_text(json.dumps(record))
+        draft.replace(scratch / _GUARD)
+
+
+def beside(scratch: Path) -> GuardedCommand:
+    """The command that the agent with this folder runs now. Raises `CannotEnter`."""
+    try:
+        told = json.loads((scratch / _GUARD).read_text())
+        guard, born, folder = int(told["pid"]), told["born"], str(told["folder"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _not_running() from error
+    if not _alive(guard) or kernel_start(guard) != born:
+        raise _not_running()
+    try:
+        found = processes.variables(guard)
+    except OSError as error:
+        raise CannotEnter(
+            UNAVAILABLE, f"the processes of the job cannot be read: {error.strerror or error}; expected the job's own"
+            " user, and Linux's /proc",
+        ) from error  # fmt: skip
+    found[processes.ENTERED] = processes.mark(guard)
+    for name in ("TERM", "COLORTERM", "LANG"):
+        if name in os.environ:
+            found[name] = os.environ[name]
+    return GuardedCommand(scratch, guard, born, found.get("GPUBROKER_SESSION_DIR", folder), found)
+
+
+def scratch_of(folder: str, rank: int) -> Path:
+    """The folder of the agent that runs this rank of the attempt with this run folder on this machine. Raises
+    `CannotEnter`."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0")]
+            given = {name: words[words.index(name) + 1] for name in ("--folder", "--rank", "--scratch")}
+            if given["--folder"] == folder and int(given["--rank"]) == rank and "enter" not in words:
+                return Path(given["--scratch"])
+    raise _not_running()
+
+
+def shell(variables: Mapping[str, str]) -> str:
+    """The shell that the job's variables name, if it is here; else that of this user."""
+    named = variables.get("SHELL", "")
+    if Path(named).is_absolute() and os.access(named, os.X_OK):
+        return named
+    with contextlib.suppress(KeyError):  # a container may run under a number without a name
+        return pwd.getpwuid(os.geteuid()).pw_shell or "/bin/sh"
+    return "/bin/sh"
+
+
+def run(at: GuardedCommand, command: Sequence[str]) -> int:
+    """Run the program with this process's standard streams to its end; its exit status, 128 + n for signal n."""
+    visit = Visit(at.scratch, over_ssh=False)
+    try:
+        with _interrupts_left_to_the_program():
+            try:
+                process = subprocess.Popen(list(command), env=dict(at.variables), cwd=at.folder)  # noqa: S603 (its task)
+            except OSError as error:
+                raise CannotEnter(
+                    NOT_FOUND,
+                    f"{command[0]} cannot be started in {at.folder}: {error.strerror or error}; expected a program on"
+                    " the job's PATH, or a path from that folder",
+                ) from error
+            return status_of(process, at)
+    finally:
+        visit.over()
+
+
+def status_of(process: subprocess.Popen[bytes], at: GuardedCommand) -> int:
+    """The exit status of a process that ends with the attempt."""
+    while True:
+        try:
+            status = process.wait(_LOOK_EVERY)
+        except subprocess.TimeoutExpired:
+            if not at.runs():
+                end(process)
+        else:
+            return status if status >= 0 else 128 - status
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and what comes from it, first by SIGTERM."""
+    there = [one.pid for one in processes.descendants([process.pid], processes.processes())]
+    _signal(there or [process.pid], signal.SIGTERM)
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline and (process.poll() is None or any(map(_alive, there))):
+        time.sleep(0.05)
+    _signal([pid for pid in there if _alive(pid)], signal.SIGKILL)
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _over_ssh(at: GuardedCommand) -> int:
+    """Becomes what the SSH client asked for: a command for the shell, or the shell."""
+    asked = os.environ.get("SSH_ORIGINAL_COMMAND")
+    told = {name: value for name, value in os.environ.items() if name.startswith("SSH_")}
+    program = shell(at.variables)
+    own = {**at.variables, **told, "SHELL": program}
+    os.chdir(at.folder)
+    os.execvpe(program, [program, "-c", asked] if asked else [program], own)  # noqa: S606 (the user's own shell)
+
+
+def _not_running() -> CannotEnter:
+    return CannotEnter(
+        NOT_RUNNING,
+        "the job's command is not running on this machine at the moment; `gpubroker jobs show JOB` shows the state",
+    )
+
+
+@contextlib.contextmanager
+def _interrupts_left_to_the_program() -> Iterator[None]:
+    """Ctrl-C reaches every process of the terminal; the program decides what it means, and this one waits."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, not SIG_IGN, which the program would inherit
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def main(given: Sequence[str]) -> int:
+    """``enter``: the exit status of the program, or one of this module's."""
+    own, command = _split(given)
+    parser = argparse.ArgumentParser(prog="gpubroker-agent enter", description=__doc__)
+    parser.add_argument("--scratch", type=Path, help="the agent's folder")
+    parser.add_argument("--folder", help="or the attempt's run folder, to find the agent by")
+    parser.add_argument("--rank", type=int, default=0, help="with --folder: which node of the gang (default 0)")
+    parser.add_argument("--sshd", metavar="PUBLIC_KEY", help="serve one SSH connection for the owner of this key")
+    parser.add_argument("--lines", action="store_true", help="with --sshd: what is sent goes out as lines of base64")
+    parser.add_argument("--over-ssh", action="store_true", help="run what the SSH client asked for")
+    arguments = parser.parse_args(own)
+    try:
+        scratch = arguments.scratch or scratch_of(arguments.folder or "", arguments.rank)
+        at = beside(scratch)
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, os.sched_getaffinity(at.guard))
+        if arguments.over_ssh:
+            return _over_ssh(at)
+        if arguments.sshd:
+            from broker.agent.ssh_server import serve  # only here
+
+            return serve(at, arguments.sshd, lines=arguments.lines)
+        return run(at, command or [shell(at.variables)])
+    except CannotEnter as error:
+        print(f"gpubroker: {error}", file=sys.stderr)  # noqa: T201 (what the person sees)
+        return error.status
+
+
+def _split(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options, and the command after ``--``."""
+    words = list(given)
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]

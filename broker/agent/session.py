@@ -1,0 +1,117 @@
+"""Whether a session is still in use, and when it has been idle for too long. Pure: times come from the caller.
+
+A sign that cannot be read counts as use, but not for ever: only until ``at_most`` after the last sign that could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.agent.formats import SessionSpec
+from broker.agent.processes import ProcessInfo, descendants
+from broker.agent.visitors import EnteredProgram
+
+SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
+BUSY_CPU = 0.1
+"""A job uses its machine above this many CPUs; servers that wait take less."""
+BUSY_GPU = 5.0
+"""Percent."""
+BUSY_BYTES = 100.0
+"""Bytes per second over a connection; what keeps it open takes less."""
+
+
+class Use(Enum):
+    """What one sign says."""
+
+    BUSY = "busy"
+    IDLE = "idle"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One sign of use. ``name``: for people."""
+
+    name: str
+    use: Use
+
+
+class SessionIdleness:
+    """The rule of one session. ``started``: when it began. Times are seconds of the spec's clock."""
+
+    def __init__(self, rule: SessionSpec, started: float) -> None:
+        self._rule = rule
+        self._used_at = self._unread_at = self._looked_at = started
+
+    def over(self, signs: Sequence[Sign], now: float, *, longest_gap: float) -> str | None:
+        """Why the session must end, by the signs at this moment; None while it may go on. A pause of more than
+        ``longest_gap`` since the last look counts as use: nobody looked."""
+        if any(one.use is Use.BUSY for one in signs) or now - self._looked_at > longest_gap:
+            self._used_at = now
+        unread = [one.name for one in signs if one.use is Use.UNKNOWN]
+        self._looked_at = now
+        quiet = now - self._used_at
+        if unread and (self._rule.at_most is None or quiet < self._rule.at_most):
+            self._unread_at = now
+            return None
+        if unread:
+            return f"no sign of use for {_minutes(quiet)}; {' and '.join(unread)} could not be read"
+        quiet = now - max(self._used_at, self._unread_at)
+        if self._rule.idle is None or quiet < self._rule.idle:
+            return None
+        return f"no sign of use for {_minutes(quiet)}: {', '.join(one.name for one in signs)} idle"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def of_visitors(
+    visitors: Collection[EnteredProgram],
+    running: Mapping[int, ProcessInfo],
+    moved: Mapping[int, int],
+    seconds: float,
+    typed: Mapping[int, float],
+) -> Sign:
+    """What people do beside the command: a program other than a waiting shell runs for one of them, or bytes go over a
+    connection, or a terminal was used since the last look, ``seconds`` ago. ``moved``: the bytes of each (by pid) at
+    that look; ``typed``: how many seconds ago each one's terminal was used."""
+    busy = any(
+        _runs_something(one, running)
+        or (one.moved is not None and one.moved - moved.get(one.pid, one.moved) > BUSY_BYTES * seconds)
+        or typed.get(one.pid, seconds) < seconds
+        for one in visitors
+    )
+    return Sign("SSH and programs beside the command", Use.BUSY if busy else Use.IDLE)
+
+
+def _runs_something(one: EnteredProgram, running: Mapping[int, ProcessInfo]) -> bool:
+    """Whether anything runs for the visitor but shells and what carries the connection."""
+    of_it = (process.name for process in descendants([one.pid], running) if process.pid != one.pid)
+    return any(name not in SHELLS and not name.startswith("sshd") and name != "sftp-server" for name in of_it)
+
+
+def of_cpu(before: Mapping[int, float], now: Mapping[int, float], seconds: float) -> Sign:
+    """What the job's processes took of the CPU in that time. ``before`` and ``now``: seconds of each, by pid."""
+    used = sum(cpu - before.get(pid, 0.0) for pid, cpu in now.items())
+    name = "CPU"
+    if not now or seconds <= 0:
+        return Sign(name, Use.UNKNOWN)
+    return Sign(name, Use.BUSY if used / seconds >= BUSY_CPU else Use.IDLE)
+
+
+def of_gpus(gpus: int, busiest: float | None) -> Sign | None:
+    """What the accelerators do. ``gpus``: how many the job has; ``busiest``: percent, None if not reported."""
+    if not gpus:
+        return None
+    use = Use.UNKNOWN if busiest is None else Use.BUSY if busiest >= BUSY_GPU else Use.IDLE
+    return Sign("GPUs", use)
+
+
+def of_kernels(states: Sequence[str] | None) -> Sign:
+    """What Jupyter's kernels do. ``states``: their ``execution_state``; None if Jupyter did not answer."""
+    if states is None:
+        return Sign("Jupyter", Use.UNKNOWN)
+    return Sign("Jupyter", Use.IDLE if all(one in ("idle", "dead") for one in states) else Use.BUSY)

@@ -1,0 +1,191 @@
+"""One SSH connection to a job: OpenSSH's sshd as the job's own user, over this process's standard streams.
+
+sshd runs in its inetd mode: no daemon, no port, no root. It accepts one key, no password, and only this user. Its host
+key is made once per attempt and told to the other side before the first byte of the protocol, through the same channel,
+which the engine has authenticated: so the client can check it strictly.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import selectors
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.agent import processes
+from broker.agent.claims import own_user
+from broker.agent.entering import UNAVAILABLE, CannotEnter, GuardedCommand, end
+from broker.agent.store import make_private
+from broker.agent.visitors import Visit
+
+HOST_KEY = b"gpubroker-host-key "
+"""What the line begins with that comes before the protocol."""
+
+_WHERE = (*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin", "/usr/local/sbin")
+_SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec", "/usr/lib64/misc")
+_PIECE = 1 << 15
+_TOLD_EVERY = 1.0
+_AGENT = (
+    "import sys; sys.path.insert(0, {root!r}); from broker.agent.entering import main; sys.exit(main(sys.argv[1:]))"
+)
+
+_CONFIG = """\
+HostKey {folder}/host_key
+AuthorizedKeysFile {own}/authorized_keys
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+AllowUsers {user}
+UsePAM no
+StrictModes no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+PidFile none
+X11Forwarding no
+AcceptEnv LANG LC_* COLORTERM
+LogLevel ERROR
+{sftp}ForceCommand {command}
+"""
+
+
+def serve(at: GuardedCommand, public_key: str, *, lines: bool) -> int:
+    """Serve one connection to its end. ``lines``: what goes out is written as lines of base64, for a channel that hands
+    on whole lines of text only. Raises `CannotEnter` if there is no sshd here."""
+    sshd = _found("sshd")
+    folder = at.scratch / "ssh"
+    own = folder / str(os.getpid())
+    make_private(own)
+    out = _line_writer if lines else _writer
+    visit = Visit(at.scratch, over_ssh=True)
+    try:
+        host_key = _host_key(folder)
+        _private(own / "authorized_keys", public_key.strip() + "\n")
+        _private(own / "config", _config(at, folder, own))
+        if os.geteuid() == 0:  # as root, sshd wants this folder, which distributions make when its service starts
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        out(HOST_KEY + host_key.encode() + b"\n")
+        process = subprocess.Popen(  # noqa: S603 (a program of the system, and options of ours)
+            [sshd, "-i", "-f", str(own / "config"), "-E", str(own / "log")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PATH": os.pathsep.join(_WHERE), processes.ENTERED: processes.mark(at.guard)},
+        )
+        _relay(process, at, visit, out)
+        status = process.wait()
+        if status:
+            with contextlib.suppress(OSError):
+                sys.stderr.write((own / "log").read_text(errors="replace")[-2000:])
+        return status if status >= 0 else 128 - status
+    finally:
+        visit.over()
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _relay(process: subprocess.Popen[bytes], at: GuardedCommand, visit: Visit, out: Callable[[bytes], None]) -> None:
+    """Carry bytes both ways until one side closes, or the attempt ends."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    moved, told, told_at = 0, 0, time.monotonic()
+    with selectors.DefaultSelector() as ready:
+        ready.register(0, selectors.EVENT_READ)
+        ready.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            events = ready.select(0.5)
+            if not events and not at.runs():
+                break
+            for key, _ in events:
+                piece = os.read(key.fd, _PIECE)
+                if key.fd == 0 and not piece:
+                    ready.unregister(0)
+                    process.stdin.close()
+                elif not piece:
+                    return  # sshd has ended
+                else:
+                    moved += len(piece)
+                    try:
+                        process.stdin.write(piece) if key.fd == 0 else out(piece)
+                        process.stdin.flush()
+                    except (BrokenPipeError, ValueError):
+                        if key.fd != 0:
+                            end(process)  # the client is gone
+                            return
+            if moved != told and time.monotonic() - told_at >= _TOLD_EVERY:
+                told, told_at = moved, time.monotonic()
+                visit.moved(moved)
+    end(process)
+
+
+def _writer(piece: bytes) -> None:
+    while piece:
+        piece = piece[os.write(1, piece) :]
+
+
+def _line_writer(piece: bytes) -> None:
+    _writer(base64.b64encode(piece) + b"\n")
+
+
+def _host_key(folder: Path) -> str:
+    """The public host key of the attempt; makes the key unless there is one."""
+    key = folder / "host_key"
+    if not key.exists():
+        draft = folder / f"host_key.{os.getpid()}"
+        subprocess.run(  # noqa: S603 (a program of the system, and options of ours)
+            [_found("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "gpubroker", "-f", str(draft)],
+            check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, key)  # of two at once the first wins
+        for one in (draft, draft.with_name(f"{draft.name}.pub")):
+            one.unlink()
+    answer = subprocess.run(  # noqa: S603 (a program of the system, and options of ours)
+        [_found("ssh-keygen"), "-y", "-f", str(key)], check=True, stdin=subprocess.DEVNULL, capture_output=True
+    )
+    return " ".join(answer.stdout.decode().split()[:2])
+
+
+def _config(at: GuardedCommand, folder: Path, own: Path) -> str:
+    user = own_user()
+    if not user:
+        raise CannotEnter(
+            UNAVAILABLE,
+            f"sshd serves accounts with a name, and number {os.geteuid()} has none on {socket.gethostname()}: add a"
+            " line to /etc/passwd in the image; `gpubroker exec` works without it",
+        )
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-I", "-c", _AGENT.format(root=root), "--scratch", str(at.scratch), "--over-ssh"]
+    places = [Path(place) / "sftp-server" for place in _SFTP]
+    server = next((str(place) for place in places if place.is_file()), None)
+    return _CONFIG.format(
+        folder=folder,
+        own=own,
+        user=user,
+        sftp=f"Subsystem sftp {server}\n" if server else "",
+        command=shlex.join(words),
+    )
+
+
+def _private(file: Path, text: str) -> None:
+    file.touch(mode=0o600)
+    file.write_text(text)
+
+
+def _found(program: str) -> str:
+    found = shutil.which(program, path=os.pathsep.join(_WHERE))
+    if found is None:
+        raise CannotEnter(
+            UNAVAILABLE,
+            f"there is no {program} on {socket.gethostname()}: install OpenSSH's server there (package openssh-server),"
+            " for example in the job's `setup:` or image; `gpubroker exec` and `gpubroker jobs attach` work without it",
+        )
+    return found

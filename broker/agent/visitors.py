@@ -1,0 +1,67 @@
+"""Who is beside a job's command: one file for each program that a person started there, removed when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from broker.agent.claims import kernel_start
+
+FOLDER = "visitors"
+
+
+@dataclass(frozen=True)
+class EnteredProgram:
+    """A program beside the command. ``pid``: the process that started it (`broker.agent.entering`), and its parent;
+    ``born``: when that process started. ``moved``: bytes that went over its SSH connection; None if it has none.
+    ``terminal``: its terminal device."""
+
+    pid: int
+    born: str | None
+    moved: int | None = None
+    terminal: str | None = None
+
+
+class Visit:
+    """The entry of this process in the register of an attempt. ``scratch``: the agent's folder."""
+
+    def __init__(self, scratch: Path, *, over_ssh: bool) -> None:
+        folder = scratch / FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._file = folder / f"{os.getpid()}.json"
+        terminal = None
+        with contextlib.suppress(OSError):
+            terminal = os.ttyname(0)
+        moved = 0 if over_ssh else None
+        self._own = EnteredProgram(os.getpid(), kernel_start(), moved, terminal)
+        self._write()
+
+    def moved(self, total: int) -> None:
+        """Record how many bytes have gone over the connection."""
+        self._own = EnteredProgram(self._own.pid, self._own.born, total, self._own.terminal)
+        self._write()
+
+    def over(self) -> None:
+        """Remove the entry."""
+        with contextlib.suppress(OSError):
+            self._file.unlink()
+
+    def _write(self) -> None:
+        draft = self._file.with_suffix(".new")
+        with contextlib.suppress(OSError):  # a full disk keeps nobody out
+            draft.write_text(json.dumps(asdict(self._own)))
+            draft.replace(self._file)
+
+
+def visitors(scratch: Path) -> list[EnteredProgram]:
+    """The programs that run beside the command now."""
+    found = []
+    for file in sorted((scratch / FOLDER).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            one = EnteredProgram(**json.loads(file.read_text()))
+            if kernel_start(one.pid) == one.born:
+                found.append(one)
+    return found

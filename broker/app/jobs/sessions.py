@@ -1,0 +1,102 @@
+"""Sessions: jobs in which people work (`gpubroker dev`). Their home folder goes from one to the next of a name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from subprocess import PIPE
+from typing import Any
+
+from broker.app.jobs.entering import entrance, start
+from broker.app.jobs.kept_files import checkpoints
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.documents import print_document
+from broker.core.errors import InvalidInput, RetryLater
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.jobs import Job, ResumePoint
+
+# The home folder is kept twice, should the newest be unreadable.
+_KEPT = 2
+_EARLIER = 50
+_COMMAND = 'exec "$GPUBROKER_PYTHON" -m gpubroker_session'
+_JUPYTER = 'cat "$JUPYTER_RUNTIME_DIR"/jpserver-*.json'
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSession:
+    """What a person asks for, in the forms of a job file (``longest: 4h``, ``idle: 30m``). ``machine``: keys of its
+    ``resources``; ``keys``: further keys of the job. ``spot``: may run on capacity that can be taken away."""
+
+    name: str = "dev"
+    longest: str = "4h"
+    idle: str = "30m"
+    jupyter: bool = False
+    spot: bool = False
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
+def session_job(wanted: WantedSession, now: datetime, overrides: JobOverrides) -> Job:
+    """The job of a session. ``now`` (UTC): the time that relative dates count from. Raises `InvalidInput`."""
+    text = {
+        "name": wanted.name,
+        "workload": "development",
+        "resources": {**wanted.machine, "use_spot": wanted.spot},
+        **wanted.keys,
+        "run": _COMMAND,
+        "max_duration": wanted.longest,
+        "checkpoint": {"keep": _KEPT},
+        "session": {"idle": wanted.idle, "at_most": wanted.longest, "jupyter": wanted.jupyter},
+    }
+    return parse_job(print_document(text), file="command line", now=now, overrides=overrides)
+
+
+def with_home(broker: Broker, job: Job, *, by: Actor) -> Job:
+    """The session with the home folder of the last one of its name by the same person, if that saved any. Raises
+    `InvalidInput` if one of them is open."""
+    with broker.store.reading() as look:
+        named = look.jobs(name=job.name, user=by.identity, limit=_EARLIER)
+    for view in (one for one in named if one.job.session is not None):
+        if not view.state.final:
+            raise InvalidInput(
+                f"the session {job.name} is open: {view.id} is {view.state.value.replace('_', ' ')}",
+                hint=f"`gpubroker ssh {view.id}` enters it; `gpubroker jobs cancel {view.id}` ends it and saves its"
+                " home; another --name opens a second one",
+            )
+        if checkpoints(broker, view):
+            return job.model_copy(update={"resume_from": ResumePoint(job=view.id)})
+    return job
+
+
+@dataclass(frozen=True, slots=True)
+class JupyterServer:
+    """Where a session's Jupyter listens on its machine (loopback), and what opens it."""
+
+    port: int
+    token: str = field(repr=False)
+
+
+def jupyter_of(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> JupyterServer:
+    """The Jupyter of a running session, by the private file that the server writes. Raises as `entrance`,
+    `InvalidInput` for a job without Jupyter, `RetryLater` while it starts."""
+    if view.job.session is None or not view.job.session.jupyter:
+        raise InvalidInput(f"{view.id} runs no Jupyter", hint="open a session with one: `gpubroker dev --jupyter`")
+    found = entrance(broker, view, node=node, by=by)
+    process = start(found.way(["--", "sh", "-c", _JUPYTER]), stdout=PIPE)
+    told, _ = process.communicate()
+    try:
+        about = json.loads(told)
+        server = JupyterServer(int(about["port"]), str(about["token"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RetryLater(
+            f"the Jupyter of {view.id} does not say yet where it listens", hint=f"`gpubroker jobs logs {view.id}`"
+        ) from error
+    if not 0 < server.port < 1 << 16 or not re.fullmatch(r"[A-Za-z0-9._~-]{16,200}", server.token):
+        raise RetryLater(f"the Jupyter of {view.id} says nothing usable about where it listens")
+    return server

@@ -1,0 +1,163 @@
+"""`gpubroker dev`: a session on a machine with GPUs, for SSH, editors and Jupyter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.jobs import given_job
+from broker.cli.jobs.submit import Manner, approval_needed, submitted_one, tell_approvers
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.events.outcomes import AttemptState
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.core.events.views import JobView
+    from broker.core.job.jobs import Job
+
+EXAMPLES = examples(
+    "gpubroker dev",
+    "gpubroker dev --gpu L4 --for 4h --idle 30m --name bert",
+    "gpubroker dev --gpu L4 --dry-run",
+    "gpubroker dev --jupyter --setup 'pip install jupyterlab' --yes",
+    "gpubroker dev --infra slurm --gpu H100 --cpus 8 --memory 64GB",
+)
+_LOOK_EVERY = 0.5  # seconds of the wall clock
+_REVIVE_EVERY = 4  # looks
+
+
+def dev(
+    context: typer.Context,
+    gpu: given_job.JobGpu = None,
+    longest: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="Machine time after which the session ends.")
+    ] = "4h",
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="DURATION", help="Time without a sign of use after which it ends.")
+    ] = "30m",
+    jupyter: Annotated[
+        bool, typer.Option("--jupyter", help="Run Jupyter in it; `gpubroker ssh --jupyter` opens it.")
+    ] = False,
+    name: Annotated[
+        str, typer.Option("--name", help="Name; its home folder is that of the last session so named.")
+    ] = "dev",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin with an empty home folder.")] = False,
+    setup: Annotated[
+        str | None, typer.Option("--setup", metavar="COMMAND", help="Command to run before it opens.")
+    ] = None,
+    infra: Annotated[
+        str | None, typer.Option("--infra", metavar="PROVIDER[/REGION]", help="Where it may run, such as slurm or aws.")
+    ] = None,
+    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help="CPUs of the machine, at least.")] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Memory, at least, such as 64GB.")
+    ] = None,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Allow spot capacity; when taken away, it reopens elsewhere.")
+    ] = False,
+    team: Annotated[str | None, typer.Option("--team", help="The team whose budget pays.")] = None,
+    env: given_job.Envs = None,
+    secret: given_job.Secrets = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, the price per hour and the money held; start nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return at once, without waiting for the machine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open a session: a machine to work on, through SSH, an editor or Jupyter.
+
+    It is a job of the workload `development`, judged and paid for like any other, but its money is held for an hour at
+    a time, and renewed while it runs. It ends when nobody uses it (no program beside it, no bytes over SSH, no busy
+    Jupyter kernel, GPU or CPU), after its time, or when its money ends. Its home folder, without `.cache`, is saved
+    then, and is there again in the next session of that name, on any engine. Exits as `gpubroker submit` does.
+    """
+    from broker.app.jobs.sessions import WantedSession, session_job, with_home
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    machine = {"accelerators": gpu, "infra": infra, "cpus": cpus, "memory": memory}
+    keys = {"team": team, "setup": setup}
+    wanted = WantedSession(name, longest, idle, jupyter, spot, _given(machine), _given(keys))
+    job = session_job(wanted, broker.clock.now(), given_job.overrides(env, secret, None, None))
+    job = job if fresh else with_home(broker, job, by=terminal.actor)
+    if dry_run:
+        raise typer.Exit(_shown(terminal, broker, job))
+    view, left = submitted_one(terminal, broker, job, Manner(yes=yes, detach=True, events=True))
+    tell_approvers(terminal, broker, view)
+    if left or detach or as_json:
+        _come_back(terminal, broker, view, left=left)
+    else:
+        _until_open(terminal, broker, view)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _shown(terminal: Terminal, broker: Broker, job: Job) -> int:
+    """Show the plan; the exit code of a submission."""
+    from broker.app.jobs.preview import preview
+    from broker.app.results.plans import PlanResult
+    from broker.cli.jobs import plan_view
+
+    terminal.adopt()
+    seen = preview(broker, job, by=terminal.actor)
+    if terminal.as_json:
+        terminal.answer(PlanResult.of(seen, broker.policy(), limit=8))
+    else:
+        terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=8))
+    return seen.exit_code
+
+
+def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool) -> None:
+    """Say how to return to the session. Raises `typer.Exit` after Ctrl-C."""
+    from broker.app.jobs import details
+    from broker.cli.jobs.job_view import come_back
+
+    if terminal.as_json:
+        terminal.answer(details.details(broker, view, progress=True))
+    else:
+        terminal.show(come_back(view))
+    if left:
+        raise typer.Exit(130)
+
+
+def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
+    """Wait until people can enter, and say how. Raises `typer.Exit` if it ends or needs a person before."""
+    from broker.app.jobs import jobs
+    from broker.app.jobs.bills import bill_of
+    from broker.app.service import background
+    from broker.cli.jobs import job_view
+    from broker.cli.jobs.follow import detached, exit_code
+
+    looks, name = 0, view.job.name
+    try:
+        while not _is_open(view):
+            if view.asked is not None:
+                raise typer.Exit(terminal.refuse(approval_needed(view)))
+            if view.state.final or jobs.waiting_for_people(view):
+                terminal.show(*job_view.ending(view, bill_of(broker, view)))
+                raise typer.Exit(exit_code(view))
+            if looks % _REVIVE_EVERY == 0:
+                background.revive(broker)
+            looks += 1
+            broker.clock.sleep(_LOOK_EVERY)
+            view = jobs.find(broker, view.id)
+    except KeyboardInterrupt:
+        detached(terminal, broker, view.id)
+        raise typer.Exit(130) from None
+    asks = view.job.session
+    terminal.show(f"{view.id} is open.", f"  enter     gpubroker ssh {name}")
+    if asks is not None and asks.jupyter:
+        terminal.show(f"  Jupyter   gpubroker ssh {name} --jupyter")
+    terminal.show(f"  editor    gpubroker ssh-config {name} >> ~/.ssh/config    (host gpubroker-{name})")
+    terminal.show(f"  end       gpubroker jobs cancel {name}    (its home folder is saved)")
+
+
+def _is_open(view: JobView) -> bool:
+    return view.latest is not None and view.latest.state is AttemptState.RUNNING

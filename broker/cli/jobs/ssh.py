@@ -1,0 +1,74 @@
+"""`gpubroker ssh`: OpenSSH to a running job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.cli.jobs.entering import Node
+from broker.cli.jobs.given_job import TakesCommand, command_of
+from broker.cli.options import JobReference, examples
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples(
+    "gpubroker ssh my-session",
+    "gpubroker ssh my-session -- nvidia-smi",
+    "gpubroker ssh my-session --forward 6006",
+    "gpubroker ssh my-session --jupyter",
+)
+COMMAND_CLASS = TakesCommand
+
+Identity = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity",
+        "-i",
+        metavar="FILE",
+        help="Your own private key, with FILE.pub beside it (default: one made here).",
+    ),
+]
+
+
+def ssh(
+    context: typer.Context,
+    job: JobReference,
+    forward: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forward", "-L", metavar="PORT[:PORT]", help="Reach a port of the job's machine here. Repeatable."
+        ),
+    ] = None,
+    jupyter: Annotated[
+        bool, typer.Option("--jupyter", help="Reach the session's Jupyter here, and print its address.")
+    ] = False,
+    node: Node = None,
+    identity: Identity = None,
+) -> None:
+    """Open an SSH connection to a running job, on any engine; with a command after `--`, run it there.
+
+    The machine needs OpenSSH's sshd, but no open port and no root: it serves this one connection through the engine, as
+    the job's own user, for your key alone. Exits as `ssh` does.
+    """
+    from broker.app.jobs import jobs
+    from broker.app.jobs.sessions import jupyter_of
+    from broker.app.jobs.ssh import access, tunnel
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    view = jobs.find_single(broker, job)
+    found = access(broker, view, job, node=node, identity=identity, by=terminal.actor)
+    extra = [word for one in forward or () for word in tunnel(one)]
+    if jupyter:
+        server = jupyter_of(broker, view, node=node, by=terminal.actor)
+        extra += [*tunnel(str(server.port)), "-N"]
+        terminal.show(f"http://127.0.0.1:{server.port}/?token={server.token}")
+        terminal.say("Ctrl-C closes the connection; Jupyter goes on.")
+    asked = command_of(context)
+    words = [*found.words[:-1], *extra, found.words[-1], *(["--", *asked] if asked else [])]
+    terminal.close()
+    sys.stdout.flush()
+    os.execv(words[0], words)  # noqa: S606 (OpenSSH, and options of ours; it gets this terminal)

@@ -1,0 +1,143 @@
+"""Sessions with OpenSSH's own client and server, on this machine and on a real Slurm: entering, idleness, and the home
+folder that goes from one to the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import GPUBROKER, environment, eventually, run
+from tests.slurm_cluster import SlurmCluster, own_cluster
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin:/sbin") is None, reason="no sshd (package openssh-server)"),
+]
+_PATIENCE = 120.0
+
+
+class Sessions:
+    """Sessions of one home, through the program."""
+
+    def __init__(self, home: Path, provider: str, env: Mapping[str, str]) -> None:
+        self.home, self.provider, self.env = home, provider, env
+
+    def gpubroker(self, *words: str, status: int = 0) -> str:
+        done = run(*words, home=self.home, env=self.env, timeout=_PATIENCE)
+        assert done.returncode == status, done
+        return done.stdout
+
+    def show(self, name: str) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self.gpubroker("jobs", "show", name, "--json"))
+        return shown
+
+    def until(self, name: str, what: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            shown = self.show(name)
+            return shown if reached(shown) else None
+
+        return eventually(look, what, _PATIENCE)
+
+    def open(self, name: str, *options: str) -> None:
+        self.gpubroker("dev", "--name", name, "--infra", self.provider, "--yes", *options)
+
+    def closed(self, name: str) -> dict[str, Any]:
+        return self.until(name, f"{name} is closed", lambda shown: bool(shown["closed"]))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with own_cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["owned", "slurm"])
+def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Sessions:
+    env: dict[str, str] = {}
+    if request.param == "slurm":
+        env = dict(request.getfixturevalue("cluster").environment)
+    return Sessions(tmp_path / "home", request.param, env)
+
+
+def test_people_enter_and_the_home_folder_is_there_in_the_next_session(sessions: Sessions, tmp_path: Path) -> None:
+    sessions.open("work")
+    said = sessions.gpubroker("ssh", "work", "--", 'echo "$HOME" "$GPUBROKER_ATTEMPT"; pwd; echo kept > notes')
+    home, number = said.splitlines()[0].split()
+    assert (home, number) == (said.splitlines()[1], "1")
+    assert home.endswith("/home")
+    assert sessions.gpubroker("exec", "work", "--", "cat", "notes") == "kept\n"
+    sessions.gpubroker("ssh", "work", "--", "exit 7", status=7)
+
+    _files_of_every_byte_go_both_ways(sessions, tmp_path)
+    _nobody_else_comes_in(sessions, tmp_path)
+
+    sessions.gpubroker("jobs", "cancel", "work")
+    closed = sessions.closed("work")
+    assert closed["checkpoint"]["step"] == 1
+    sessions.gpubroker("ssh", "work", status=2)
+
+    sessions.open("work")
+    assert sessions.gpubroker("exec", "work", "--", "cat", "notes") == "kept\n"
+    sessions.gpubroker("jobs", "cancel", "work")
+    sessions.closed("work")
+
+
+def _files_of_every_byte_go_both_ways(sessions: Sessions, tmp_path: Path) -> None:
+    """As an editor does it: by the block for ``ssh_config``, with rsync (a command) and scp (the subsystem)."""
+    config = tmp_path / "config"
+    config.write_text(sessions.gpubroker("ssh-config", "work"))
+    content = bytes(range(256)) * 4000
+    (tmp_path / "there").write_bytes(content)
+    for copy in (["rsync", "-e", f"ssh -F {config}"], ["scp", "-q", "-F", str(config)]):
+        there, back = f"gpubroker-work:{copy[0]}", tmp_path / copy[0]
+        for words in ([*copy, str(tmp_path / "there"), there], [*copy, there, str(back)]):
+            subprocess.run(words, check=True, timeout=_PATIENCE, env=environment(sessions.home, **sessions.env))
+        assert back.read_bytes() == content
+
+
+def _nobody_else_comes_in(sessions: Sessions, tmp_path: Path) -> None:
+    """The key lies in a private folder; another one, which the server has not been given, is refused."""
+    key = sessions.home / "ssh" / "id_ed25519"
+    assert not key.stat().st_mode & 0o077
+    stranger = tmp_path / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger], check=True)
+    block = sessions.gpubroker("ssh-config", "work").replace(f'"{key}"', str(stranger))
+    config = tmp_path / "stranger-config"
+    config.write_text(block)
+    words = ["ssh", "-F", str(config), "-o", "BatchMode=yes", "gpubroker-work", "true"]
+    done = subprocess.run(
+        words,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        env=environment(sessions.home, **sessions.env),
+    )
+    assert done.returncode == 255
+    assert "Permission denied (publickey)" in done.stderr
+
+
+def test_one_that_is_left_alone_ends_in_time_and_one_with_an_open_sleep_does_not(sessions: Sessions) -> None:
+    sessions.open("busy", "--idle", "1m")
+    with subprocess.Popen(
+        [*GPUBROKER, "ssh", "busy", "--", "echo in; exec sleep 300"],
+        stdout=subprocess.PIPE, text=True, env=environment(sessions.home, **sessions.env), cwd=sessions.home.parent,
+    ) as visiting:  # fmt: skip
+        assert visiting.stdout is not None
+        assert visiting.stdout.readline() == "in\n"
+        sessions.open("left", "--idle", "1m")
+        loop = 'echo from the loop > "$HOME/notes"; (while :; do sleep 1; done) >/dev/null 2>&1 & exit 0'
+        sessions.gpubroker("exec", "left", "--", "sh", "-c", loop)
+        ended = sessions.closed("left")
+        assert (ended["state"], ended["attempts"][-1]["cause"]) == ("succeeded", "idle")
+        assert ended["checkpoint"]["step"] == 1
+        assert sessions.show("busy")["state"] == "running"
+        visiting.kill()
+    assert sessions.closed("busy")["attempts"][-1]["cause"] == "idle"
