@@ -107,7 +107,13 @@ def kernel_states(runtime: Path) -> list[str] | None:
 
 
 def _states(kernels: Sequence[Any]) -> list[str]:
-    return [str(one["execution_state"]) for one in kernels]
+    """A kernel that nobody has connected to stays ``starting``: nothing runs in it."""
+    return [
+        "idle"
+        if one["execution_state"] == "starting" and not one.get("connections", 1)
+        else str(one["execution_state"])
+        for one in kernels
+    ]
 
 
 # Without the proxies of the environment: the server is on this machine.

@@ -7,8 +7,11 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -122,6 +125,34 @@ def _nobody_else_comes_in(sessions: Sessions, tmp_path: Path) -> None:
     )
     assert done.returncode == 255
     assert "Permission denied (publickey)" in done.stderr
+
+
+def test_jupyter_is_reached_through_ssh_and_by_its_token_alone(sessions: Sessions, tmp_path: Path) -> None:
+    if shutil.which("jupyter-server") is None:
+        pytest.skip("jupyter_server is not installed")
+    sessions.open("book", "--jupyter")
+    with subprocess.Popen(
+        [*GPUBROKER, "ssh", "book", "--jupyter"],
+        stdout=subprocess.PIPE, text=True, env=environment(sessions.home, **sessions.env), cwd=sessions.home.parent,
+    ) as tunnel:  # fmt: skip
+        assert tunnel.stdout is not None
+        address, token = tunnel.stdout.readline().strip().split("?token=")
+
+        def answer(headers: dict[str, str]) -> int | None:
+            with suppress(URLError):
+                try:
+                    with urlopen(Request(f"{address}api/kernels", headers=headers), timeout=10) as found:
+                        return int(found.status)
+                except HTTPError as error:
+                    return error.code
+            return None
+
+        assert eventually(lambda: answer({"Authorization": f"token {token}"}), "it answers") == 200
+        assert answer({}) == 403
+        tunnel.kill()
+    assert token not in "".join(sessions.gpubroker("jobs", "logs", "book"))
+    sessions.gpubroker("jobs", "cancel", "book")
+    sessions.closed("book")
 
 
 def test_one_that_is_left_alone_ends_in_time_and_one_with_an_open_sleep_does_not(sessions: Sessions) -> None:

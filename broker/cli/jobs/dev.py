@@ -81,7 +81,8 @@ def dev(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     machine = {"accelerators": gpu, "infra": infra, "cpus": cpus, "memory": memory}
-    keys = {"team": team, "setup": setup}
+    where = {"providers": [infra.partition("/")[0]]} if infra else None
+    keys = {"team": team, "setup": setup, "constraints": where}
     wanted = WantedSession(name, longest, idle, jupyter, spot, _given(machine), _given(keys))
     job = session_job(wanted, broker.clock.now(), given_job.overrides(env, secret, None, None))
     job = job if fresh else with_home(broker, job, by=terminal.actor)
