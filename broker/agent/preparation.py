@@ -11,7 +11,7 @@ from broker.agent.formats import Spec
 from broker.agent.store import ObjectFolder
 
 
-class Preparation:
+class NodePreparation:
     """``beside``: opens a folder beside the job's by its name; None: there are none. ``give_up`` is checked after each
     piece. All steps may be repeated, and raise GaveUp, StoreTrouble (repeat), and OSError if this machine's disk fails.
     """

@@ -42,7 +42,7 @@ from broker.agent.notice_time import NoticeTime
 from broker.agent.notices import PreemptionNotice
 from broker.agent.output import last_lines
 from broker.agent.outputs import Outputs
-from broker.agent.preparation import Preparation
+from broker.agent.preparation import NodePreparation
 from broker.agent.promise import CheckpointPromise
 from broker.agent.renames import Renames
 from broker.agent.restart import predecessor_is_dead, write_record
@@ -205,7 +205,7 @@ class Attempt:
         self._outputs = Outputs(store, spec, self._rank, self._folder, scratch.outputs, self._clock, self._journal)
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
-        self._preparation = Preparation(store, self._beside, spec, self._rank, scratch, self._stops.must_end)
+        self._preparation = NodePreparation(store, self._beside, spec, self._rank, scratch, self._stops.must_end)
         notices.watch(spec.intervals.notice, asked, self._on_notice)
         self._mailbox.start(min(10.0, spec.intervals.patience))
 
