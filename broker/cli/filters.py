@@ -46,6 +46,7 @@ CapacityTypes = Annotated[
         help="spot, on-demand, reserved or owned. Repeatable.",
     ),
 ]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")]
 
 
 def machines(texts: Sequence[str]) -> dict[str, set[int]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, draw
+from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
@@ -27,77 +29,58 @@ EXAMPLES = examples(
 )
 
 
-def buy_or_rent(
-    context: typer.Context,
+@dataclass(frozen=True)
+class BuyOrRentOptions:
+    """The options of `buy-or-rent`."""
+
     purchase_usd: Annotated[
         float | None,
-        typer.Option("--purchase-usd", parser=inputs.dollars, metavar="USD", help="Purchase price of the machine."),
-    ] = None,
+        inputs.usd("Purchase price of the machine."),
+    ] = None
     rent_usd_per_hour: Annotated[
         float | None,
-        typer.Option(
-            "--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Hourly rent of an equal machine."
-        ),
-    ] = None,
+        inputs.usd("Hourly rent of an equal machine."),
+    ] = None
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", "-g", metavar="NAME", help="Look up missing price, rent and power for this accelerator."),
-    ] = None,
-    rented_as: Annotated[
-        CapacityType, typer.Option("--rented-as", help="Capacity type of the market price that is the rent.")
-    ] = CapacityType.ON_DEMAND,
-    years: Annotated[float, typer.Option("--years", help="Period of use in years.")] = 3.0,
-    hours_per_day: Annotated[
-        float | None, typer.Option("--hours-per-day", help="Hours in use per day, up to 24.")
-    ] = None,
-    utilisation: Annotated[
-        float | None, typer.Option("--utilisation", help="Share of all hours in use, up to 1.")
-    ] = None,
+    ] = None
+    rented_as: Annotated[CapacityType, typer.Option(help="Capacity type of the market price that is the rent.")] = (
+        CapacityType.ON_DEMAND
+    )
+    years: Annotated[float, typer.Option(help="Period of use in years.")] = 3.0
+    hours_per_day: Annotated[float | None, typer.Option(help="Hours in use per day, up to 24.")] = None
+    utilisation: Annotated[float | None, typer.Option(help="Share of all hours in use, up to 1.")] = None
     from_history: Annotated[
         bool, typer.Option("--from-history", help="Utilisation from the recorded use of your jobs.")
-    ] = False,
-    days: Annotated[float, typer.Option("--days", help="With --from-history: length of the period in days.")] = 90.0,
-    team: Annotated[str | None, typer.Option("--team", help="With --from-history: only jobs of this team.")] = None,
-    watts: Annotated[float | None, typer.Option("--watts", help="Power draw in use.")] = None,
-    kwh_usd: Annotated[
-        float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
-    ] = 0.0,
-    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness, 1 or more.")] = 1.0,
-    resale_usd: Annotated[
-        float, typer.Option("--resale-usd", parser=inputs.dollars, metavar="USD", help="Resale price at the end.")
-    ] = 0.0,
+    ] = False
+    days: Annotated[float, typer.Option(help="With --from-history: length of the period in days.")] = 90.0
+    team: Annotated[str | None, typer.Option(help="With --from-history: only jobs of this team.")] = None
+    watts: Annotated[float | None, typer.Option(help="Power draw in use.")] = None
+    kwh_usd: Annotated[float, inputs.usd("Price per kWh.")] = 0.0
+    pue: Annotated[float, typer.Option(help="Power usage effectiveness, 1 or more.")] = 1.0
+    resale_usd: Annotated[float, inputs.usd("Resale price at the end.")] = 0.0
     staff_usd_per_hour: Annotated[
         float,
-        typer.Option("--staff-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Staff cost per hour in use."),
-    ] = 0.0,
+        inputs.usd("Staff cost per hour in use."),
+    ] = 0.0
     facility_usd: Annotated[
         float,
-        typer.Option(
-            "--facility-usd", parser=inputs.dollars, metavar="USD", help="One-time cost of power, cooling and racks."
-        ),
-    ] = 0.0,
-    discount_rate: Annotated[float, typer.Option("--discount-rate", help="Per year; 0.08 is 8 %.")] = 0.0,
-    price_decline: Annotated[
-        float, typer.Option("--price-decline", help="Yearly decline of rents; 0.2 is 20 %.")
-    ] = 0.0,
-    lead_time_weeks: Annotated[
-        float, typer.Option("--lead-time-weeks", help="Weeks until delivery; machines are rented meanwhile.")
-    ] = 0.0,
+        inputs.usd("One-time cost of power, cooling and racks."),
+    ] = 0.0
+    discount_rate: Annotated[float, typer.Option(help="Per year; 0.08 is 8 %.")] = 0.0
+    price_decline: Annotated[float, typer.Option(help="Yearly decline of rents; 0.2 is 20 %.")] = 0.0
+    lead_time_weeks: Annotated[float, typer.Option(help="Weeks until delivery; machines are rented meanwhile.")] = 0.0
     obsolescence: Annotated[
         str | None,
-        typer.Option(
-            "--obsolescence", metavar="YEARS[:TIMES]", help="After YEARS a newer GPU is TIMES as fast (default 3)."
-        ),
-    ] = None,
-    peak_to_baseline: Annotated[
-        float, typer.Option("--peak-to-baseline", help="Peak demand over steady demand.")
-    ] = 1.0,
-    price: inputs.Price = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+        typer.Option(metavar="YEARS[:TIMES]", help="After YEARS a newer GPU is TIMES as fast (default 3)."),
+    ] = None
+    peak_to_baseline: Annotated[float, typer.Option(help="Peak demand over steady demand.")] = 1.0
+    price: inputs.Price = None
+
+
+@gathered
+def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Compare buying and renting: present values, break-evens, payback time, and the effect of falling rents.
 
     Rules of thumb are compared with the arithmetic. Options that are not given count as 0 and are listed.
@@ -108,14 +91,17 @@ def buy_or_rent(
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
     from broker.economics.rules import changed
 
+    purchase_usd = given.purchase_usd
+    rent_usd_per_hour = given.rent_usd_per_hour
+    watts = given.watts
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes = [f"rule of thumb {name}: {value}, not the default" for name, value in changed(thumb).items()]
-    if from_history and (hours_per_day is not None or utilisation is not None):
+    if given.from_history and (given.hours_per_day is not None or given.utilisation is not None):
         raise InvalidInput("--from-history cannot be combined with --hours-per-day or --utilisation")
-    if gpu is not None:
+    if given.gpu is not None:
         purchase_usd, rent_usd_per_hour, watts = _looked_up(
-            terminal, gpu, rented_as, price, (purchase_usd, rent_usd_per_hour, watts), notes
+            terminal, given.gpu, given.rented_as, given.price, (purchase_usd, rent_usd_per_hour, watts), notes
         )
     missing = [
         flag
@@ -124,26 +110,26 @@ def buy_or_rent(
     ]
     if purchase_usd is None or rent_usd_per_hour is None:
         raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give --gpu to use market prices")
-    used = _history(terminal, days, gpu, team, notes, thumb) if from_history else None
-    after, faster = _obsolescence(obsolescence, thumb)
+    used = _history(terminal, given.days, given.gpu, given.team, notes, thumb) if given.from_history else None
+    after, faster = _obsolescence(given.obsolescence, thumb)
     case = BuyOrRentInputs(
         purchase_usd=purchase_usd,
         rent_usd_per_hour=rent_usd_per_hour,
-        years=years,
-        utilisation=_utilisation(hours_per_day, utilisation, used, notes),
+        years=given.years,
+        utilisation=_utilisation(given.hours_per_day, given.utilisation, used, notes),
         watts=watts or 0.0,
-        kwh_usd=kwh_usd,
-        pue=pue,
-        resale_usd=resale_usd,
-        staff_usd_per_hour=staff_usd_per_hour,
-        facility_usd=facility_usd,
-        discount_rate=discount_rate,
-        price_decline=price_decline,
-        lead_time_weeks=lead_time_weeks,
+        kwh_usd=given.kwh_usd,
+        pue=given.pue,
+        resale_usd=given.resale_usd,
+        staff_usd_per_hour=given.staff_usd_per_hour,
+        facility_usd=given.facility_usd,
+        discount_rate=given.discount_rate,
+        price_decline=given.price_decline,
+        lead_time_weeks=given.lead_time_weeks,
         obsolete_after_years=after,
         new_generation_speedup=faster,
-        peak_to_baseline=used.peak_to_baseline if used else peak_to_baseline,
-        take_or_pay=rented_as is CapacityType.RESERVED,
+        peak_to_baseline=used.peak_to_baseline if used else given.peak_to_baseline,
+        take_or_pay=given.rented_as is CapacityType.RESERVED,
     )
     found = answer_of(case, thumb)
     opinions = _opinions(case, found.verdict, thumb)
@@ -161,7 +147,7 @@ def buy_or_rent(
         )
     else:
         terminal.show(*buy_or_rent_view.screen(terminal.out, case, found, opinions, notes))
-    draw(terminal, lambda: [buy_or_rent_view.costs_by_hours(case, found)], chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: [buy_or_rent_view.costs_by_hours(case, found)], drawing)
 
 
 def _looked_up(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -27,43 +29,43 @@ EXAMPLES = examples(
 )
 
 
-def capacity(
-    context: typer.Context,
-    gpu: inputs.Gpu = None,
-    gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs needed.")] = 8,
-    per_machine: Annotated[int, typer.Option("--gpus-per-machine", help="GPUs per server and per rented machine.")] = 8,
-    years: Annotated[float, typer.Option("--years", help="Period of use in years.")] = 3.0,
-    hours_per_day: Annotated[float | None, typer.Option("--hours-per-day", help="Hours in use per day.")] = None,
-    utilisation: Annotated[float | None, typer.Option("--utilisation", help="Share of all hours in use.")] = None,
+@dataclass(frozen=True)
+class CapacityTypeOptions:
+    """The options of `capacity`."""
+
+    gpu: inputs.Gpu = None
+    gpus: Annotated[int, typer.Option(help="Number of GPUs needed.")] = 8
+    per_machine: Annotated[int, typer.Option("--gpus-per-machine", help="GPUs per server and per rented machine.")] = 8
+    years: Annotated[float, typer.Option(help="Period of use in years.")] = 3.0
+    hours_per_day: Annotated[float | None, typer.Option(help="Hours in use per day.")] = None
+    utilisation: Annotated[float | None, typer.Option(help="Share of all hours in use.")] = None
     provider: Annotated[
         str | None,
-        typer.Option("--provider", help="Rent at this provider. Default: the one with the most capacity types."),
-    ] = None,
+        typer.Option(help="Rent at this provider. Default: the one with the most capacity types."),
+    ] = None
     server_usd: Annotated[
         float | None,
-        typer.Option("--server-usd", parser=inputs.dollars, metavar="USD", help="Price of a server with its GPUs."),
-    ] = None,
+        inputs.usd("Price of a server with its GPUs."),
+    ] = None
     reserved: Annotated[
         float | None,
         typer.Option(
             "--reserved-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Reserved machine, per hour."
         ),
-    ] = None,
+    ] = None
     on_demand: Annotated[
         float | None,
         typer.Option(
             "--on-demand-usd-per-hour", parser=inputs.dollars, metavar="USD", help="On-demand machine, per hour."
         ),
-    ] = None,
+    ] = None
     spot: Annotated[
         float | None,
         typer.Option("--spot-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Spot machine, per hour."),
-    ] = None,
-    term_years: Annotated[float, typer.Option("--term-years", help="Term of a reservation in years.")] = 1.0,
-    kwh_usd: Annotated[
-        float | None, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
-    ] = None,
-    pue: Annotated[float | None, typer.Option("--pue", help="Power usage effectiveness.")] = None,
+    ] = None
+    term_years: Annotated[float, typer.Option(help="Term of a reservation in years.")] = 1.0
+    kwh_usd: Annotated[float | None, inputs.usd("Price per kWh.")] = None
+    pue: Annotated[float | None, typer.Option(help="Power usage effectiveness.")] = None
     staff: Annotated[
         float,
         typer.Option(
@@ -72,21 +74,23 @@ def capacity(
             metavar="USD",
             help="Staff cost of owned machines, for all hours.",
         ),
-    ] = 0.0,
+    ] = 0.0
     resale_share: Annotated[
         float | None,
-        typer.Option("--resale-share", help="Resale price at the end, as a share of the purchase. Default: 0.15."),
-    ] = None,
-    discount_rate: Annotated[float, typer.Option("--discount-rate", help="Per year; 0.08 is 8 %.")] = 0.0,
-    price_decline: Annotated[float, typer.Option("--price-decline", help="Yearly decline of rents.")] = 0.0,
+        typer.Option(help="Resale price at the end, as a share of the purchase. Default: 0.15."),
+    ] = None
+    discount_rate: Annotated[float, typer.Option(help="Per year; 0.08 is 8 %.")] = 0.0
+    price_decline: Annotated[float, typer.Option(help="Yearly decline of rents.")] = 0.0
     spot_overhead: Annotated[
-        float | None, typer.Option("--spot-overhead", help="Share of hours repeated or spent waiting. Default: 0.1.")
-    ] = None,
+        float | None, typer.Option(help="Share of hours repeated or spent waiting. Default: 0.1.")
+    ] = None
     lead_time_weeks: Annotated[
-        float, typer.Option("--lead-time-weeks", help="Weeks until delivery; machines are rented on demand meanwhile.")
-    ] = 0.0,
-    as_json: AsJson = False,
-) -> None:
+        float, typer.Option(help="Weeks until delivery; machines are rented on demand meanwhile.")
+    ] = 0.0
+
+
+@gathered
+def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson = False) -> None:
     """Compare the cost of the same GPUs owned, reserved, on demand and on spot, and the inputs that change the answer.
 
     Reservations are paid for every hour (take-or-pay), on-demand and spot machines for the hours in use. Servers and
@@ -95,34 +99,43 @@ def capacity(
     from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
 
-    positive("years", years, most=50)  # first, because the lookup of prices needs it
+    provider = given.provider
+    server_usd = given.server_usd
+    term_years = given.term_years
+    positive("years", given.years, most=50)  # first, because the lookup of prices needs it
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes: list[str] = []
-    prices = {CapacityType.RESERVED: reserved, CapacityType.ON_DEMAND: on_demand, CapacityType.SPOT: spot}
+    prices = {
+        CapacityType.RESERVED: given.reserved,
+        CapacityType.ON_DEMAND: given.on_demand,
+        CapacityType.SPOT: given.spot,
+    }
     watts = 0.0
-    if gpu is not None:
-        server_usd, watts = _server(gpu, per_machine, server_usd, thumb, notes)
-        provider, term_years = _rents(terminal, gpu, per_machine, provider, prices, (term_years, years), notes)
+    if given.gpu is not None:
+        server_usd, watts = _server(given.gpu, given.per_machine, server_usd, thumb, notes)
+        provider, term_years = _rents(
+            terminal, given.gpu, given.per_machine, provider, prices, (term_years, given.years), notes
+        )
     case = WaysInputs(
-        gpus=gpus,
-        gpus_per_machine=per_machine,
-        years=years,
-        utilisation=_share(hours_per_day, utilisation),
+        gpus=given.gpus,
+        gpus_per_machine=given.per_machine,
+        years=given.years,
+        utilisation=_share(given.hours_per_day, given.utilisation),
         server_usd=server_usd,
         reserved_usd_per_hour=prices[CapacityType.RESERVED],
         on_demand_usd_per_hour=prices[CapacityType.ON_DEMAND],
         spot_usd_per_hour=prices[CapacityType.SPOT],
         term_years=term_years,
         server_watts=watts,
-        kwh_usd=thumb.kwh_usd if kwh_usd is None else kwh_usd,
-        pue=thumb.pue if pue is None else pue,
-        staff_usd_per_gpu_hour=staff,
-        resale_share=thumb.resale_share if resale_share is None else resale_share,
-        discount_rate=discount_rate,
-        price_decline=price_decline,
-        spot_overhead=thumb.spot_overhead if spot_overhead is None else spot_overhead,
-        lead_time_weeks=lead_time_weeks,
+        kwh_usd=thumb.kwh_usd if given.kwh_usd is None else given.kwh_usd,
+        pue=thumb.pue if given.pue is None else given.pue,
+        staff_usd_per_gpu_hour=given.staff,
+        resale_share=thumb.resale_share if given.resale_share is None else given.resale_share,
+        discount_rate=given.discount_rate,
+        price_decline=given.price_decline,
+        spot_overhead=thumb.spot_overhead if given.spot_overhead is None else given.spot_overhead,
+        lead_time_weeks=given.lead_time_weeks,
     )
     found = compare(case)
     notes += _assumed(case)
@@ -131,7 +144,7 @@ def capacity(
 
         terminal.answer(
             CapacityAdvice.from_parts(
-                found, gpu=gpu, provider=provider, gpus_per_machine=per_machine, assumptions=notes
+                found, gpu=given.gpu, provider=provider, gpus_per_machine=given.per_machine, assumptions=notes
             )
         )
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ import typer
 from broker.app.advise.goal import Goal
 from broker.cli import filters
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -30,65 +32,49 @@ EXAMPLES = examples(
 )
 
 
-def deploy(
-    context: typer.Context,
-    goal: Annotated[Goal, typer.Option("--for", help="Goal of the deployment.")],
-    parameters: inputs.Parameters = None,
-    config: inputs.Config = None,
-    method: Annotated[
-        Method | None, typer.Option("--method", "-m", help="Training method. Default: the cheapest.")
-    ] = None,
+@dataclass(frozen=True)
+class DeployOptions:
+    """The options of `deploy`."""
+
+    goal: Annotated[Goal, typer.Option("--for", help="Goal of the deployment.")]
+    model: inputs.ModelOptions
+    method: Annotated[Method | None, typer.Option("--method", "-m", help="Training method. Default: the cheapest.")] = (
+        None
+    )
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Training tokens, such as 50M."),
-    ] = None,
-    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 4096,
-    layers: inputs.Layers = None,
-    hidden: inputs.Hidden = None,
-    heads: inputs.Heads = None,
-    kv_heads: inputs.KvHeads = None,
-    head_dim: inputs.HeadDim = None,
+        typer.Option(parser=inputs.count, metavar="COUNT", help="Training tokens, such as 50M."),
+    ] = None
+    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 4096
     budget_usd: Annotated[
         float | None,
-        typer.Option(
-            "--budget-usd", parser=inputs.dollars, metavar="USD", help="Budget of the run, or of a month of serving."
-        ),
-    ] = None,
+        inputs.usd("Budget of the run, or of a month of serving."),
+    ] = None
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="DURATION", help="Time limit of the training, such as 8w or 36h."),
-    ] = None,
-    hours_per_day: Annotated[float, typer.Option("--hours-per-day", help="Hours of serving per day, up to 24.")] = 24.0,
-    months: Annotated[float, typer.Option("--months", help="Months for which capacity is needed.")] = 36.0,
-    requests_per_minute: Annotated[
-        float | None, typer.Option("--requests-per-minute", help="Requests per minute at peak.")
-    ] = None,
-    tokens_per_request: Annotated[
-        float, typer.Option("--tokens-per-request", help="Tokens generated per request.")
-    ] = 200.0,
-    p95: Annotated[
-        float | None, typer.Option("--p95", metavar="SECONDS", help="95th percentile of the latency.")
-    ] = None,
-    peak_to_baseline: Annotated[
-        float, typer.Option("--peak-to-baseline", help="Peak demand over steady demand.")
-    ] = 1.0,
-    sensitive: Annotated[bool, typer.Option("--sensitive", help="Data must not leave owned machines.")] = False,
+        typer.Option(metavar="DURATION", help="Time limit of the training, such as 8w or 36h."),
+    ] = None
+    hours_per_day: Annotated[float, typer.Option(help="Hours of serving per day, up to 24.")] = 24.0
+    months: Annotated[float, typer.Option(help="Months for which capacity is needed.")] = 36.0
+    requests_per_minute: Annotated[float | None, typer.Option(help="Requests per minute at peak.")] = None
+    tokens_per_request: Annotated[float, typer.Option(help="Tokens generated per request.")] = 200.0
+    p95: Annotated[float | None, typer.Option(metavar="SECONDS", help="95th percentile of the latency.")] = None
+    peak_to_baseline: Annotated[float, typer.Option(help="Peak demand over steady demand.")] = 1.0
+    sensitive: Annotated[bool, typer.Option("--sensitive", help="Data must not leave owned machines.")] = False
     location: Annotated[
         str,
         typer.Option(
             "--location", "-l", metavar="PLACE", help="Location for carbon figures: provider/region or country."
         ),
-    ] = "world",
-    name: Annotated[str | None, typer.Option("--name", help="Name of the job and the policy.")] = None,
-    job_file: Annotated[
-        Path | None, typer.Option("--job-file", metavar="FILE", help="Write the job file to FILE.")
-    ] = None,
-    policy_file: Annotated[
-        Path | None, typer.Option("--policy-file", metavar="FILE", help="Write the policy file to FILE.")
-    ] = None,
-    price: inputs.Price = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = "world"
+    name: Annotated[str | None, typer.Option(help="Name of the job and the policy.")] = None
+    job_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the job file to FILE.")] = None
+    policy_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the policy file to FILE.")] = None
+    price: inputs.Price = None
+
+
+@gathered
+def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False) -> None:
     """Derive a job file and a policy file from requirements.
 
     Steps: supply and budget, model, hardware, own or rent, parallelism, savings, monitoring, carbon, review. Each step
@@ -96,38 +82,39 @@ def deploy(
     """
     from broker.app.advise.deploy.path import deploy as advise
     from broker.app.advise.deploy.situation import DeployDemand
-    from broker.app.advise.subject import subject
     from broker.app.results.deploy_advice import DeployAdvice
 
     terminal = Terminal.of(context)
-    model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
+    model = given.model.subject()
     situation = DeployDemand(
-        goal=goal,
+        goal=given.goal,
         model=model,
-        name=_named(name or f"{goal.value}-{model.parameters / 1e9:.3g}b"),
-        method=method,
-        tokens=tokens,
-        context=sequence,
-        budget_usd=budget_usd,
-        deadline_hours=None if deadline is None else filters.time_span("--deadline", deadline) / timedelta(hours=1),
-        hours_per_day=hours_per_day,
-        months=months,
-        requests_per_minute=requests_per_minute,
-        tokens_per_request=tokens_per_request,
-        p95_s=p95,
-        peak_to_baseline=peak_to_baseline,
-        sensitive=sensitive,
-        location=location,
+        name=_named(given.name or f"{given.goal.value}-{model.parameters / 1e9:.3g}b"),
+        method=given.method,
+        tokens=given.tokens,
+        context=given.sequence,
+        budget_usd=given.budget_usd,
+        deadline_hours=None
+        if given.deadline is None
+        else filters.time_span("--deadline", given.deadline) / timedelta(hours=1),
+        hours_per_day=given.hours_per_day,
+        months=given.months,
+        requests_per_minute=given.requests_per_minute,
+        tokens_per_request=given.tokens_per_request,
+        p95_s=given.p95,
+        peak_to_baseline=given.peak_to_baseline,
+        sensitive=given.sensitive,
+        location=given.location,
     )
-    found = advise(situation, inputs.market(terminal, price), inputs.thumb(context))
-    for path, text in ((job_file, found.job_file), (policy_file, found.policy_file)):
+    found = advise(situation, inputs.market(terminal, given.price), inputs.thumb(context))
+    for path, text in ((given.job_file, found.job_file), (given.policy_file, found.policy_file)):
         if path is not None:
             _write(path, text)
             terminal.say(f"wrote {path}")
     if as_json:
         terminal.answer(DeployAdvice.of_deployment(found))
     else:
-        terminal.show(*_screen(found, written=(job_file is not None, policy_file is not None)))
+        terminal.show(*_screen(found, written=(given.job_file is not None, given.policy_file is not None)))
 
 
 def _named(name: str) -> str:

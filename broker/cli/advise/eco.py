@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -27,30 +29,30 @@ EXAMPLES = examples(
 _CLEANEST = 5
 
 
-def eco(
-    context: typer.Context,
+@dataclass(frozen=True)
+class EcoOptions:
+    """The options of `eco`."""
+
     gpu: Annotated[
         str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100",
-    gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs.")] = 1,
-    hours: Annotated[float, typer.Option("--hours", help="Duration in hours.")] = 1.0,
+    ] = "H100"
+    gpus: Annotated[int, typer.Option(help="Number of GPUs.")] = 1
+    hours: Annotated[float, typer.Option(help="Duration in hours.")] = 1.0
     location: Annotated[
         str, typer.Option("--location", "-l", metavar="PLACE", help="provider/region, a country such as DE, or world.")
-    ] = "world",
+    ] = "world"
     utilisation: Annotated[
-        float | None, typer.Option("--utilisation", help="GPU utilisation. Default: 0.7 in training, 0.5 in inference.")
-    ] = None,
-    inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False,
-    pue: Annotated[
-        float | None, typer.Option("--pue", help="Power usage effectiveness. Default: the provider's, if known.")
-    ] = None,
-    idle_watts: Annotated[
-        float | None, typer.Option("--idle-watts", help="Power of an idle GPU. Default: 15 % of its limit.")
-    ] = None,
-    watts: Annotated[
-        float | None, typer.Option("--watts", help="Measured average power of one GPU, instead of an estimate.")
-    ] = None,
-    parameters: inputs.Parameters = None,
+        float | None, typer.Option(help="GPU utilisation. Default: 0.7 in training, 0.5 in inference.")
+    ] = None
+    inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False
+    pue: Annotated[float | None, typer.Option(help="Power usage effectiveness. Default: the provider's, if known.")] = (
+        None
+    )
+    idle_watts: Annotated[float | None, typer.Option(help="Power of an idle GPU. Default: 15 % of its limit.")] = None
+    watts: Annotated[float | None, typer.Option(help="Measured average power of one GPU, instead of an estimate.")] = (
+        None
+    )
+    parameters: inputs.Parameters = None
     smallest: Annotated[
         float | None,
         typer.Option(
@@ -59,10 +61,12 @@ def eco(
             metavar="COUNT",
             help="Parameters of the smallest sufficient model.",
         ),
-    ] = None,
-    units: Annotated[float, typer.Option("--units", help="Units of work, such as runs or 1000 requests.")] = 1.0,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    units: Annotated[float, typer.Option(help="Units of work, such as runs or 1000 requests.")] = 1.0
+
+
+@gathered
+def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> None:
     """Compute energy and carbon of GPU work, with a scorecard and cleaner locations.
 
     kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e from the grid of the region.
@@ -72,42 +76,49 @@ def eco(
     from broker.economics.energy import default_pue, footprint
     from broker.economics.units import positive
 
-    positive("--hours", hours, "hours")
+    utilisation = given.utilisation
+    positive("--hours", given.hours, "hours")
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    card = lookup(gpu)
+    card = lookup(given.gpu)
     notes: list[str] = []
     if utilisation is None:
-        utilisation = thumb.inference_utilisation if inference else thumb.training_utilisation
+        utilisation = thumb.inference_utilisation if given.inference else thumb.training_utilisation
         notes.append(f"GPU utilisation {utilisation:.0%}, the target")
-    if pue is None:
-        notes.append(f"PUE {default_pue(location):g}")
-    if parameters is None:
+    if given.pue is None:
+        notes.append(f"PUE {default_pue(given.location):g}")
+    if given.parameters is None:
         notes.append("model size is not scored without --parameters")
-    elif smallest is None:
+    elif given.smallest is None:
         notes.append("the model is the smallest sufficient one (--smallest-parameters)")
     used = footprint(
         card,
-        gpus=gpus,
-        hours=hours,
+        gpus=given.gpus,
+        hours=given.hours,
         utilisation=utilisation,
-        location=location,
-        pue=pue,
-        idle_w=idle_watts,
-        measured_w=watts,
+        location=given.location,
+        pue=given.pue,
+        idle_w=given.idle_watts,
+        measured_w=given.watts,
         rules=thumb,
     )
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
         "manufacture of the hardware and the host around the GPU are not counted",
     ]
-    elsewhere = cleaner(used, location)
-    card_of = scores(used, card, utilisation, not inference, units, parameters, smallest, thumb)
+    elsewhere = cleaner(used, given.location)
+    card_of = scores(used, card, utilisation, not given.inference, given.units, given.parameters, given.smallest, thumb)
     if as_json:
-        told = {"gpu": card.name, "gpus": gpus, "hours": hours, "utilisation": utilisation, "location": location}
+        told = {
+            "gpu": card.name,
+            "gpus": given.gpus,
+            "hours": given.hours,
+            "utilisation": utilisation,
+            "location": given.location,
+        }
         terminal.answer(EcoAdvice.from_parts(used, **told, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
     else:
-        terminal.show(*_screen(terminal, card, gpus, hours, used, card_of, elsewhere, notes))
+        terminal.show(*_screen(terminal, card, given.gpus, given.hours, used, card_of, elsewhere, notes))
 
 
 def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, draw
+from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.economics.hardware import BoundBy
@@ -29,23 +31,24 @@ EXAMPLES = examples(
 _ROWS = 15
 
 
-def hardware(
-    context: typer.Context,
+@dataclass(frozen=True)
+class HardwareOptions:
+    """The options of `hardware`."""
+
     bound_by: Annotated[
         BoundBy, typer.Option("--for", help="Training is bound by compute, small-batch inference by bandwidth.")
-    ] = BoundBy.COMPUTE,
-    gpu: inputs.Gpus = None,
-    buy: Annotated[bool, typer.Option("--buy", help="Compare street prices instead of hourly prices.")] = False,
-    price: inputs.Price = None,
+    ] = BoundBy.COMPUTE
+    gpu: inputs.Gpus = None
+    buy: Annotated[bool, typer.Option("--buy", help="Compare street prices instead of hourly prices.")] = False
+    price: inputs.Price = None
     trial: Annotated[
         list[str] | None,
-        typer.Option("--trial", metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Your own measurement. Repeatable."),
-    ] = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+        typer.Option(metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Your own measurement. Repeatable."),
+    ] = None
+
+
+@gathered
+def hardware(context: typer.Context, given: HardwareOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Compare hardware: performance per dollar in the limiting resource, and a radar of scores.
 
     Scores from 0 to 1 (best of those compared): cost, performance, energy efficiency, software maturity. Before buying,
@@ -55,24 +58,24 @@ def hardware(
     from broker.economics.hardware import compare, radar, rank
 
     terminal = Terminal.of(context)
-    trials = compare(_trials(trial)) if trial else ()
-    prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
-    candidates, unpriced = _candidates(gpu, prices, buy=buy)
+    trials = compare(_trials(given.trial)) if given.trial else ()
+    prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
+    candidates, unpriced = _candidates(given.gpu, prices, buy=given.buy)
     if not candidates and not trials:
         raise InvalidInput(
             "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
         )
-    values = rank(candidates, bound_by)
-    rows = radar(candidates, bound_by) if candidates else ()
-    unit = "purchase price" if buy else "rent"
-    notes = [f"prices: {'the middle of street prices per GPU' if buy else 'the cheapest on-demand GPU-hour'}"]
+    values = rank(candidates, given.bound_by)
+    rows = radar(candidates, given.bound_by) if candidates else ()
+    unit = "purchase price" if given.buy else "rent"
+    notes = [f"prices: {'the middle of street prices per GPU' if given.buy else 'the cheapest on-demand GPU-hour'}"]
     notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
     if as_json:
-        told = {"bound_by": bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
+        told = {"bound_by": given.bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
         terminal.answer(HardwareAdvice.from_parts(**told, unpriced=unpriced, assumptions=notes))
     else:
-        terminal.show(*_screen(terminal, bound_by, values, rows, trials, unit, notes))
-    draw(terminal, lambda: [drawing(rows, unit)], chart=chart, picture=picture, force=force)
+        terminal.show(*_screen(terminal, given.bound_by, values, rows, trials, unit, notes))
+    draw(terminal, lambda: [chart_of(rows, unit)], drawing)
 
 
 def _trials(texts: list[str]) -> list[Trial]:
@@ -166,7 +169,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def drawing(rows: tuple[RadarRow, ...], unit: str) -> Chart:
+def chart_of(rows: tuple[RadarRow, ...], unit: str) -> Chart:
     """The radar as bars, because terminals cannot draw a radar chart."""
     from broker.cli.render.charts.chart import Bars, Chart
 

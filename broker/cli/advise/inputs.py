@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +14,7 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.advise.prices import CurrentPrices
-    from broker.app.advise.subject import Architecture
+    from broker.app.advise.subject import Subject
     from broker.cli.terminal import Terminal
     from broker.core.values.accelerators import Accelerator
     from broker.economics.rules import RulesOfThumb
@@ -43,6 +44,11 @@ def dollars(text: str | float) -> float:
         raise typer.BadParameter(f"expected an amount in USD, such as 12000 or $12,000; got {plain[:40]!r}") from error
 
 
+def usd(help: str) -> Any:
+    """An option that is an amount in USD; its flag is the name of the parameter."""
+    return typer.Option(parser=dollars, metavar="USD", help=help)
+
+
 RULES = "gpubroker.advise.rules"  # key of the file's name in the context of a command
 
 Parameters = Annotated[
@@ -61,6 +67,9 @@ HeadDim = Annotated[int | None, typer.Option("--head-dim", metavar="N", help="Di
 Gpu = Annotated[
     str | None,
     typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator, such as H100."),
+]
+OneGpu = Annotated[
+    str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
 ]
 Gpus = Annotated[
     list[str] | None,
@@ -100,18 +109,34 @@ def thumb(context: typer.Context) -> RulesOfThumb:
     return replaced(read_document(text, file=str(path), kind="file of rules").data, str(path), rules)
 
 
-def architecture(
-    layers: int | None, hidden: int | None, heads: int | None, kv_heads: int | None, head_dim: int | None
-) -> Architecture:
-    """The architecture given by options. Raises `InvalidInput` for values below 1."""
-    from broker.app.advise.subject import Architecture
-    from broker.economics.units import whole
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model: its size, and its architecture, from a file or from single options."""
 
-    said = {"layers": layers, "hidden": hidden, "heads": heads, "kv-heads": kv_heads, "head-dim": head_dim}
-    for name, value in said.items():
-        if value is not None:
-            whole(f"--{name}", value)
-    return Architecture(layers, hidden, heads, kv_heads, head_dim)
+    parameters: Parameters = None
+    config: Config = None
+    layers: Layers = None
+    hidden: Hidden = None
+    heads: Heads = None
+    kv_heads: KvHeads = None
+    head_dim: HeadDim = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the options name a model at all."""
+        return self.parameters is not None or self.config is not None
+
+    def subject(self, parameters: float | None = None, active: float | None = None) -> Subject:
+        """The model; ``parameters``: the size, where no option states it. Raises `InvalidInput`."""
+        from broker.app.advise.subject import Architecture, subject
+        from broker.economics.units import whole
+
+        said = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim")}
+        for name, value in said.items():
+            if value is not None:
+                whole(f"--{name.replace('_', '-')}", value)
+        parameters = parameters if self.parameters is None else self.parameters
+        return subject(parameters, self.config, Architecture(**said), active)
 
 
 def accelerators(names: list[str] | None) -> list[Accelerator]:

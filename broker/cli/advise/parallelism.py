@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli import completion
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.economics.activations import Recomputation
@@ -26,44 +28,37 @@ EXAMPLES = examples(
 )
 
 
-def parallelism(
-    context: typer.Context,
-    parameters: inputs.Parameters = None,
-    config: inputs.Config = None,
+@dataclass(frozen=True)
+class ParallelismOptions:
+    """The options of `parallelism`."""
+
+    model: inputs.ModelOptions
     gpu: Annotated[
         str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100",
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", help="Number of GPUs. Default: the fewest that hold the model.")
-    ] = None,
-    method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW,
-    precision: Annotated[Precision | None, typer.Option("--precision", help="Precision of the weights.")] = None,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU at once.")] = 1,
-    tokens: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 0,
-    layers: inputs.Layers = None,
-    hidden: inputs.Hidden = None,
-    heads: inputs.Heads = None,
-    kv_heads: inputs.KvHeads = None,
-    head_dim: inputs.HeadDim = None,
+    ] = "H100"
+    gpus: Annotated[int | None, typer.Option(help="Number of GPUs. Default: the fewest that hold the model.")] = None
+    method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW
+    precision: Annotated[Precision | None, typer.Option(help="Precision of the weights.")] = None
+    batch: Annotated[int, typer.Option(help="Sequences per GPU at once.")] = 1
+    tokens: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 0
     recompute: Annotated[
         Recomputation | None,
-        typer.Option(
-            "--recompute", help="Activations recomputed instead of stored. Default: full for qlora, else selective."
-        ),
-    ] = None,
+        typer.Option(help="Activations recomputed instead of stored. Default: full for qlora, else selective."),
+    ] = None
     linked: Annotated[
         bool | None,
         typer.Option("--nvlink/--no-nvlink", help="Whether the GPUs are linked. Default: as in the offers."),
-    ] = None,
-    price: inputs.Price = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    price: inputs.Price = None
+
+
+@gathered
+def parallelism(context: typer.Context, given: ParallelismOptions, as_json: AsJson = False) -> None:
     """Choose a parallelism and its degrees: memory per GPU, required interconnect, and whether offers provide it.
 
     The printed constraint can be copied into a job file.
     """
     from broker.app.advise.machines import supply
-    from broker.app.advise.subject import subject
     from broker.app.results.training_advice import ParallelismAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics.memory import estimate
@@ -71,17 +66,20 @@ def parallelism(
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    card = lookup(gpu)
-    model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
+    card = lookup(given.gpu)
+    model = given.model.subject()
     needs = estimate(
-        model.workload(method, precision, batch=batch, context=tokens, recomputation=recompute), rules=thumb
+        model.workload(
+            given.method, given.precision, batch=given.batch, context=given.tokens, recomputation=given.recompute
+        ),
+        rules=thumb,
     )
-    prices = inputs.market(terminal, price, card.name)
-    chosen = choose(needs, card, linked=linked, gpus=gpus, rules=thumb)
+    prices = inputs.market(terminal, given.price, card.name)
+    chosen = choose(needs, card, linked=given.linked, gpus=given.gpus, rules=thumb)
     found = supply(prices, chosen)
-    if linked is None and found.linked == 0 and found.offers:
+    if given.linked is None and found.linked == 0 and found.offers:
         chosen = choose(
-            needs, card, linked=False, gpus=gpus, rules=thumb
+            needs, card, linked=False, gpus=given.gpus, rules=thumb
         )  # the GPU supports NVLink, but no offered machine has it
         found = supply(prices, chosen)
     job = constraint(chosen)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -18,71 +20,70 @@ EXAMPLES = examples(
 )
 
 
-def run_cost(
-    context: typer.Context,
-    gpu_hours: Annotated[float, typer.Option("--gpu-hours", help="GPU-hours of the successful run.")],
+@dataclass(frozen=True)
+class RunCostOptions:
+    """The options of `run-cost`."""
+
+    gpu_hours: Annotated[float, typer.Option(help="GPU-hours of the successful run.")]
     usd_per_gpu_hour: Annotated[
         float | None,
-        typer.Option("--usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Price per GPU-hour."),
-    ] = None,
-    gpu: inputs.Gpu = None,
-    failed_share: Annotated[
-        float, typer.Option("--failed-share", help="Share of all GPU-hours that failed or was repeated.")
-    ] = 0.0,
-    experiments: Annotated[
-        float, typer.Option("--experiments", help="GPU-hours of experiments, in multiples of the run.")
-    ] = 0.0,
+        inputs.usd("Price per GPU-hour."),
+    ] = None
+    gpu: inputs.Gpu = None
+    failed_share: Annotated[float, typer.Option(help="Share of all GPU-hours that failed or was repeated.")] = 0.0
+    experiments: Annotated[float, typer.Option(help="GPU-hours of experiments, in multiples of the run.")] = 0.0
     preprocessing: Annotated[
         float | None,
         typer.Option("--preprocessing-share", help="Data preparation as a share of training. Default: 0.2."),
-    ] = None,
-    storage_gb: Annotated[float, typer.Option("--storage-gb", help="Stored checkpoints and artifacts.")] = 0.0,
+    ] = None
+    storage_gb: Annotated[float, typer.Option(help="Stored checkpoints and artifacts.")] = 0.0
     storage_usd: Annotated[
         float,
         typer.Option(
             "--storage-usd-per-gb-month", parser=inputs.dollars, metavar="USD", help="Price of object storage."
         ),
-    ] = 0.023,
-    storage_months: Annotated[float, typer.Option("--storage-months", help="Months of storage.")] = 1.0,
-    quality: Annotated[
-        float | None, typer.Option("--quality", help="Quality reached, for the cost per quality point.")
-    ] = None,
-    baseline: Annotated[float, typer.Option("--baseline-quality", help="Quality before the run.")] = 0.0,
-    price: inputs.Price = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = 0.023
+    storage_months: Annotated[float, typer.Option(help="Months of storage.")] = 1.0
+    quality: Annotated[float | None, typer.Option(help="Quality reached, for the cost per quality point.")] = None
+    baseline: Annotated[float, typer.Option("--baseline-quality", help="Quality before the run.")] = 0.0
+    price: inputs.Price = None
+
+
+@gathered
+def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = False) -> None:
     """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
     from broker.app.results.cost_advice import RunCostAdvice
     from broker.cli.advise import view
     from broker.core.values.accelerators import canonical
     from broker.economics.unit_cost import per_quality_point, training_run
 
+    usd_per_gpu_hour = given.usd_per_gpu_hour
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes: list[str] = []
     if usd_per_gpu_hour is None:
-        if gpu is None:
+        if given.gpu is None:
             raise InvalidInput("the price is missing", hint="give --usd-per-gpu-hour, or --gpu to look it up")
-        name = canonical(gpu)
-        quote = inputs.market(terminal, price, name).gpu_hour(name)
+        name = canonical(given.gpu)
+        quote = inputs.market(terminal, given.price, name).gpu_hour(name)
         if quote is None:
             raise InvalidInput(f"no price of {name} is known", hint="give --usd-per-gpu-hour, or --price")
         usd_per_gpu_hour = quote.usd_per_gpu_hour
         notes.append(f"${usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")
-    if preprocessing is None:
+    if given.preprocessing is None:
         notes.append(f"data preparation: {thumb.preprocessing_share:.0%} of training (10-30 % is common)")
     found = training_run(
-        gpu_hours=gpu_hours,
+        gpu_hours=given.gpu_hours,
         usd_per_gpu_hour=usd_per_gpu_hour,
-        failed_share=failed_share,
-        experiments=experiments,
-        preprocessing_share=preprocessing,
-        storage_gb=storage_gb,
-        storage_usd_per_gb_month=storage_usd,
-        storage_months=storage_months,
+        failed_share=given.failed_share,
+        experiments=given.experiments,
+        preprocessing_share=given.preprocessing,
+        storage_gb=given.storage_gb,
+        storage_usd_per_gb_month=given.storage_usd,
+        storage_months=given.storage_months,
         rules=thumb,
     )
-    point = None if quality is None else per_quality_point(found.total_usd, quality, baseline)
+    point = None if given.quality is None else per_quality_point(found.total_usd, given.quality, given.baseline)
     if as_json:
         terminal.answer(RunCostAdvice.from_parts(found, usd_per_quality_point=point, assumptions=notes))
         return

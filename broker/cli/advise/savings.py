@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -24,36 +26,38 @@ EXAMPLES = examples(
 )
 
 
-def savings(
-    context: typer.Context,
+@dataclass(frozen=True)
+class SavingsOptions:
+    """The options of `savings`."""
+
     parameters: Annotated[
         float,
-        typer.Option("--parameters", parser=inputs.count, metavar="COUNT", help="Number of model parameters."),
-    ] = 7e9,
-    inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False,
-    exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False,
-    quantised: Annotated[bool, typer.Option("--quantised", help="Weights are already quantised.")] = False,
-    full: Annotated[bool, typer.Option("--full-fine-tuning", help="All weights are trained.")] = False,
-    batched: Annotated[bool, typer.Option("--batched", help="Requests are already batched and cached.")] = False,
-    interruptible: Annotated[
-        bool, typer.Option("--interruptible", help="The work can be interrupted and resumed.")
-    ] = False,
-    checkpointed: Annotated[bool, typer.Option("--checkpointed", help="The work writes checkpoints.")] = False,
-    on_spot: Annotated[bool, typer.Option("--on-spot", help="Already runs on spot.")] = False,
-    steady: Annotated[float, typer.Option("--steady", help="Share of demand that is steady.")] = 0.0,
-    committed: Annotated[bool, typer.Option("--committed", help="The baseline is already reserved or owned.")] = False,
-    autoscaled: Annotated[bool, typer.Option("--autoscaled", help="Already scales with its load.")] = False,
-    utilisation: Annotated[float, typer.Option("--utilisation", help="Present GPU utilisation.")] = 0.5,
+        typer.Option(parser=inputs.count, metavar="COUNT", help="Number of model parameters."),
+    ] = 7e9
+    inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False
+    exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False
+    quantised: Annotated[bool, typer.Option("--quantised", help="Weights are already quantised.")] = False
+    full: Annotated[bool, typer.Option("--full-fine-tuning", help="All weights are trained.")] = False
+    batched: Annotated[bool, typer.Option("--batched", help="Requests are already batched and cached.")] = False
+    interruptible: Annotated[bool, typer.Option("--interruptible", help="The work can be interrupted and resumed.")] = (
+        False
+    )
+    checkpointed: Annotated[bool, typer.Option("--checkpointed", help="The work writes checkpoints.")] = False
+    on_spot: Annotated[bool, typer.Option("--on-spot", help="Already runs on spot.")] = False
+    steady: Annotated[float, typer.Option(help="Share of demand that is steady.")] = 0.0
+    committed: Annotated[bool, typer.Option("--committed", help="The baseline is already reserved or owned.")] = False
+    autoscaled: Annotated[bool, typer.Option("--autoscaled", help="Already scales with its load.")] = False
+    utilisation: Annotated[float, typer.Option(help="Present GPU utilisation.")] = 0.5
     target: Annotated[
         float | None, typer.Option("--target-utilisation", help="Default: 0.7 in training, 0.5 in inference.")
-    ] = None,
-    spare: Annotated[float, typer.Option("--spare-hours", help="Share of paid hours without work.")] = 0.0,
-    moves_data: Annotated[bool, typer.Option("--moves-data", help="Data crosses regions or clouds.")] = False,
-    monthly_usd: Annotated[
-        float | None, typer.Option("--monthly-usd", parser=inputs.dollars, metavar="USD", help="Present monthly cost.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    spare: Annotated[float, typer.Option("--spare-hours", help="Share of paid hours without work.")] = 0.0
+    moves_data: Annotated[bool, typer.Option("--moves-data", help="Data crosses regions or clouds.")] = False
+    monthly_usd: Annotated[float | None, inputs.usd("Present monthly cost.")] = None
+
+
+@gathered
+def savings(context: typer.Context, given: SavingsOptions, as_json: AsJson = False) -> None:
     """List savings in order, each with its expected effect, its condition, and what to measure afterwards.
 
     Savings multiply: each step applies to the cost that the earlier steps leave.
@@ -65,39 +69,39 @@ def savings(
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     workload = economics.WorkloadDescription(
-        inference=inference,
-        parameters=parameters,
-        exact_output=exact,
-        quantised=quantised,
-        full_fine_tuning=full,
-        batched=batched,
-        interruptible=interruptible,
-        checkpointed=checkpointed,
-        on_spot=on_spot,
-        steady_share=steady,
-        committed=committed,
-        autoscaled=autoscaled,
-        utilisation=utilisation,
-        spare_hours_share=spare,
-        moves_data=moves_data,
+        inference=given.inference,
+        parameters=given.parameters,
+        exact_output=given.exact,
+        quantised=given.quantised,
+        full_fine_tuning=given.full,
+        batched=given.batched,
+        interruptible=given.interruptible,
+        checkpointed=given.checkpointed,
+        on_spot=given.on_spot,
+        steady_share=given.steady,
+        committed=given.committed,
+        autoscaled=given.autoscaled,
+        utilisation=given.utilisation,
+        spare_hours_share=given.spare,
+        moves_data=given.moves_data,
     )
-    if monthly_usd is not None:
-        positive("--monthly-usd", monthly_usd, "USD")
-    goal = target or (thumb.inference_utilisation if inference else thumb.training_utilisation)
-    now = fraction("utilisation", utilisation)
+    if given.monthly_usd is not None:
+        positive("--monthly-usd", given.monthly_usd, "USD")
+    goal = given.target or (thumb.inference_utilisation if given.inference else thumb.training_utilisation)
+    now = fraction("utilisation", given.utilisation)
     fewer = max(0.0, economics.fewer_gpus(now, fraction("target utilisation", goal)))
     advice = economics.ladder(workload, rules=thumb)
-    rules: list[RuleCheck] = [economics.check_together(advice, thumb)] if inference else []
+    rules: list[RuleCheck] = [economics.check_together(advice, thumb)] if given.inference else []
     rules.append(economics.check_fleet_claim(*thumb.quoted_fleet_claim))
     notes = [
-        f"a model of {parameters / 1e9:g}B parameters, present GPU utilisation {utilisation:.0%}",
+        f"a model of {given.parameters / 1e9:g}B parameters, present GPU utilisation {given.utilisation:.0%}",
         "expected savings are ranges from practice, relative to the GPU cost before each step",
     ]
     if as_json:
         told = {"fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}
-        terminal.answer(SavingsAdvice.of_steps(advice, monthly_usd, **told, assumptions=notes))
+        terminal.answer(SavingsAdvice.of_steps(advice, given.monthly_usd, **told, assumptions=notes))
     else:
-        terminal.show(*_screen(terminal, advice, monthly_usd, (now, goal, fewer), rules, notes))
+        terminal.show(*_screen(terminal, advice, given.monthly_usd, (now, goal, fewer), rules, notes))
 
 
 def _screen(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, draw
+from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -30,40 +32,39 @@ _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024
 _POINTED = 60  # points of the curve in a chart
 
 
-def scale(
-    context: typer.Context,
+@dataclass(frozen=True)
+class ScaleOptions:
+    """The options of `scale`."""
+
     gpu: Annotated[
         str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100",
-    gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="Work, in hours of one such GPU.")] = None,
-    parameters: inputs.Parameters = None,
+    ] = "H100"
+    gpu_hours: Annotated[float | None, typer.Option(help="Work, in hours of one such GPU.")] = None
+    parameters: inputs.Parameters = None
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Work, as number of training tokens."),
-    ] = None,
-    mfu: Annotated[float | None, typer.Option("--mfu", help="MFU on one GPU. Default: 0.4.")] = None,
+        typer.Option(parser=inputs.count, metavar="COUNT", help="Work, as number of training tokens."),
+    ] = None
+    mfu: Annotated[float | None, typer.Option(help="MFU on one GPU. Default: 0.4.")] = None
     measured: Annotated[
         list[str] | None,
-        typer.Option("--measured", metavar="GPUS:SPEED", help="Measured speed in any unit. Repeat it at least twice."),
-    ] = None,
-    serial: Annotated[float | None, typer.Option("--serial", help="Serial share of the work, 0 to 1.")] = None,
+        typer.Option(metavar="GPUS:SPEED", help="Measured speed in any unit. Repeat it at least twice."),
+    ] = None
+    serial: Annotated[float | None, typer.Option(help="Serial share of the work, 0 to 1.")] = None
     communication: Annotated[
-        float | None, typer.Option("--communication", help="Communication cost per pair of GPUs, as a share of a step.")
-    ] = None,
-    sizes: Annotated[str | None, typer.Option("--sizes", metavar="N,N,…", help="Cluster sizes to compare.")] = None,
-    deadline: Annotated[float | None, typer.Option("--deadline", metavar="HOURS", help="Time limit in hours.")] = None,
+        float | None, typer.Option(help="Communication cost per pair of GPUs, as a share of a step.")
+    ] = None
+    sizes: Annotated[str | None, typer.Option(metavar="N,N,…", help="Cluster sizes to compare.")] = None
+    deadline: Annotated[float | None, typer.Option(metavar="HOURS", help="Time limit in hours.")] = None
     fixed_usd_per_hour: Annotated[
         float,
-        typer.Option(
-            "--fixed-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Other cost per hour: storage, staff."
-        ),
-    ] = 0.0,
-    price: inputs.Price = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+        inputs.usd("Other cost per hour: storage, staff."),
+    ] = 0.0
+    price: inputs.Price = None
+
+
+@gathered
+def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Compute time and cost by cluster size, the cheapest size that meets the deadline, and diminishing returns.
 
     The scaling model is fitted to your measurements (--measured), if given.
@@ -73,20 +74,23 @@ def scale(
     from broker.core.values.accelerators import lookup
     from broker.economics.scaling import curve
 
+    gpu_hours = given.gpu_hours
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    card = lookup(gpu)
+    card = lookup(given.gpu)
     notes: list[str] = []
-    model, residual = _model(measured, serial, communication, notes, thumb)
+    model, residual = _model(given.measured, given.serial, given.communication, notes, thumb)
     if gpu_hours is None:
         from broker.economics.throughput import training_time
 
-        if parameters is None or tokens is None:
+        if given.parameters is None or given.tokens is None:
             raise InvalidInput("the work is missing", hint="give --gpu-hours, or --parameters and --tokens")
-        alone = training_time(card, parameters=parameters, tokens=tokens, gpus=1, mfu=mfu, rules=thumb)
+        alone = training_time(
+            card, parameters=given.parameters, tokens=given.tokens, gpus=1, mfu=given.mfu, rules=thumb
+        )
         gpu_hours = alone.gpu_hours
         notes.append(f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an MFU of {alone.mfu:.0%}")
-    prices = inputs.market(terminal, price, card.name)
+    prices = inputs.market(terminal, given.price, card.name)
     quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")
@@ -95,21 +99,21 @@ def scale(
         model,
         gpu_hours=gpu_hours,
         usd_per_gpu_hour=quote.usd_per_gpu_hour,
-        sizes=_sizes(sizes),
-        deadline_hours=deadline,
-        fixed_usd_per_hour=fixed_usd_per_hour,
+        sizes=_sizes(given.sizes),
+        deadline_hours=given.deadline,
+        fixed_usd_per_hour=given.fixed_usd_per_hour,
         residual=residual,
         rules=thumb,
     )
     if as_json:
         told = ScaleAdvice.from_parts(
             found, gpu=card.name, gpu_hours=gpu_hours, usd_per_gpu_hour=quote.usd_per_gpu_hour,
-            deadline_hours=deadline, peak_gpus=model.peak, assumptions=notes,
+            deadline_hours=given.deadline, peak_gpus=model.peak, assumptions=notes,
         )  # fmt: skip
         terminal.answer(told)
     else:
-        terminal.show(*_screen(terminal, found, card.name, deadline, notes))
-    draw(terminal, lambda: [drawing(found, card.name, notes)], chart=chart, picture=picture, force=force)
+        terminal.show(*_screen(terminal, found, card.name, given.deadline, notes))
+    draw(terminal, lambda: [chart_of(found, card.name, notes)], drawing)
 
 
 def _model(
@@ -202,7 +206,7 @@ def _mark(found: ScalingCurve, gpus: int, in_time: bool) -> str:
     return "too late" if not in_time else marks.get(gpus, "")
 
 
-def drawing(found: ScalingCurve, accelerator: str, notes: list[str]) -> Chart:
+def chart_of(found: ScalingCurve, accelerator: str, notes: list[str]) -> Chart:
     """Utilisation over cluster size, with the cheapest size and diminishing returns marked."""
     from broker.cli.render.charts.chart import Chart, Line
 

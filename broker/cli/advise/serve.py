@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -14,7 +16,6 @@ from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
     from broker.app.advise.prices import CurrentPrices
-    from broker.app.advise.subject import Subject
     from broker.economics.routing import Routing, Tier
     from broker.economics.rules import RulesOfThumb
     from broker.economics.serving import ScaleToZero, Traffic
@@ -34,68 +35,56 @@ EXAMPLES = examples(
 _ROWS = 12
 
 
-def serve(
-    context: typer.Context,
-    requests_per_minute: Annotated[float, typer.Option("--requests-per-minute", help="Requests per minute at peak.")],
-    tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Tokens generated per request.")],
-    prompt_tokens: Annotated[
-        float, typer.Option("--prompt-tokens", help="Prompt tokens per request, in addition to those generated.")
-    ] = 0.0,
-    prefix_cache: Annotated[
-        float, typer.Option("--prefix-cache", help="Share of the prompt tokens found in a prefix cache.")
-    ] = 0.0,
-    spare: Annotated[int, typer.Option("--spare-machines", help="Spare machines for failures; 1 is N+1.")] = 0,
-    headroom: Annotated[
-        float | None, typer.Option("--headroom", help="Spare capacity as a share. Default: 0.2.")
-    ] = None,
+@dataclass(frozen=True)
+class ServeOptions:
+    """The options of `serve`."""
+
+    requests_per_minute: Annotated[float, typer.Option(help="Requests per minute at peak.")]
+    tokens_per_request: Annotated[float, typer.Option(help="Tokens generated per request.")]
+    model: inputs.ModelOptions
+    prompt_tokens: Annotated[float, typer.Option(help="Prompt tokens per request, in addition to those generated.")] = (
+        0.0
+    )
+    prefix_cache: Annotated[float, typer.Option(help="Share of the prompt tokens found in a prefix cache.")] = 0.0
+    spare: Annotated[int, typer.Option("--spare-machines", help="Spare machines for failures; 1 is N+1.")] = 0
+    headroom: Annotated[float | None, typer.Option(help="Spare capacity as a share. Default: 0.2.")] = None
     tokens_per_second_per_replica: Annotated[
         float | None,
-        typer.Option("--tokens-per-second-per-replica", help="Measured speed. Default: estimated per accelerator."),
-    ] = None,
-    gpus_per_replica: Annotated[
-        int, typer.Option("--gpus-per-replica", help="With a measured speed: GPUs per replica.")
-    ] = 1,
-    p95: Annotated[
-        float | None, typer.Option("--p95", metavar="SECONDS", help="95th percentile of the latency.")
-    ] = None,
+        typer.Option(help="Measured speed. Default: estimated per accelerator."),
+    ] = None
+    gpus_per_replica: Annotated[int, typer.Option(help="With a measured speed: GPUs per replica.")] = 1
+    p95: Annotated[float | None, typer.Option(metavar="SECONDS", help="95th percentile of the latency.")] = None
     batch: Annotated[
-        int | None, typer.Option("--batch", help="Concurrent requests per replica. Default: as many as fit in memory.")
-    ] = None,
-    least_replicas: Annotated[
-        int, typer.Option("--least-replicas", help="Minimum number of replicas, for availability.")
-    ] = 1,
-    parameters: inputs.Parameters = None,
-    config: inputs.Config = None,
-    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0,
-    layers: inputs.Layers = None,
-    hidden: inputs.Hidden = None,
-    heads: inputs.Heads = None,
-    kv_heads: inputs.KvHeads = None,
-    head_dim: inputs.HeadDim = None,
-    gpu: inputs.Gpus = None,
-    price: inputs.Price = None,
+        int | None, typer.Option(help="Concurrent requests per replica. Default: as many as fit in memory.")
+    ] = None
+    least_replicas: Annotated[int, typer.Option(help="Minimum number of replicas, for availability.")] = 1
+    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0
+    gpu: inputs.Gpus = None
+    price: inputs.Price = None
     rent_usd_per_hour: Annotated[
         float | None,
-        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rent of one replica."),
-    ] = None,
+        inputs.usd("Rent of one replica."),
+    ] = None
     idle_share: Annotated[
-        float | None, typer.Option("--idle-share", help="Share of hours without requests; evaluates scale to zero.")
-    ] = None,
-    cold_starts: Annotated[float, typer.Option("--cold-starts-per-day", help="Number of cold starts per day.")] = 10.0,
+        float | None, typer.Option(help="Share of hours without requests; evaluates scale to zero.")
+    ] = None
+    cold_starts: Annotated[float, typer.Option("--cold-starts-per-day", help="Number of cold starts per day.")] = 10.0
     cold_start: Annotated[
-        float | None, typer.Option("--cold-start", metavar="SECONDS", help="Time to load the model. Default: 60.")
-    ] = None,
-    warm: Annotated[int, typer.Option("--warm-replicas", help="Replicas that are never scaled down.")] = 0,
+        float | None, typer.Option(metavar="SECONDS", help="Time to load the model. Default: 60.")
+    ] = None
+    warm: Annotated[int, typer.Option("--warm-replicas", help="Replicas that are never scaled down.")] = 0
     tier: Annotated[
         list[str] | None,
-        typer.Option("--tier", metavar="NAME:QUALITY:SECONDS:USD", help="Available model, USD per task. Repeatable."),
-    ] = None,
+        typer.Option(metavar="NAME:QUALITY:SECONDS:USD", help="Available model, USD per task. Repeatable."),
+    ] = None
     task: Annotated[
         list[str] | None,
-        typer.Option("--task", metavar="NAME:COUNT:QUALITY[:SECONDS]", help="Type of task. Repeatable."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+        typer.Option(metavar="NAME:COUNT:QUALITY[:SECONDS]", help="Type of task. Repeatable."),
+    ] = None
+
+
+@gathered
+def serve(context: typer.Context, given: ServeOptions, as_json: AsJson = False) -> None:
     """Compute replicas and GPUs for given traffic, from a measured speed or for each accelerator that holds the model.
 
     Latency is checked if --p95 and --batch are given. --idle-share evaluates scale to zero; --tier and --task find the
@@ -109,95 +98,116 @@ def serve(
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes: list[str] = []
-    if tokens_per_second_per_replica is not None:
-        notes.append(f"{tokens_per_second_per_replica:g} tokens/s per replica, as given")
-    if headroom is None:
-        headroom = thumb.serving_headroom
-        notes.append(f"{headroom:.0%} headroom")
-    traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95, prompt_tokens, prefix_cache)
-    if prefix_cache and not prompt_tokens:
-        raise InvalidInput("needs the number of prompt tokens", where="--prefix-cache", hint="give --prompt-tokens")
-    known = parameters is not None or config is not None
-    if tokens_per_second_per_replica is None and not known:
-        raise InvalidInput(
-            "the speed of a replica is missing",
-            hint="give --tokens-per-second-per-replica, or the model (--parameters or --config)",
-        )
-    options: tuple[ServingOption, ...] = ()
-    if known:
-        from broker.app.advise.subject import subject
-
-        model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
-        notes += model.notes
-        prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
-        options = _options(traffic, model, sequence, batch, (least_replicas, spare), gpu, prices, notes, thumb)
-    if tokens_per_second_per_replica is None:
-        if not options:
-            raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
-        best = options[0]
-        tokens_per_second_per_replica, gpus_per_replica = best.tokens_per_second_per_replica, best.gpus_per_replica
-        batch = best.batch
-        least_replicas = best.replicas
-        if rent_usd_per_hour is None and best.monthly_usd_on_demand:
-            rent_usd_per_hour = best.monthly_usd_on_demand / HOURS_PER_MONTH / best.replicas
+    traffic = _traffic(given, thumb, notes)
+    options = _options(terminal, given, traffic, thumb, notes) if given.model.known else ()
+    replica = _replica(given, options)
     found = serving.plan(
         traffic,
-        tokens_per_second_per_replica=tokens_per_second_per_replica,
-        gpus_per_replica=gpus_per_replica,
-        batch=batch,
-        least_replicas=least_replicas,
+        tokens_per_second_per_replica=replica.tokens_per_second,
+        gpus_per_replica=replica.gpus,
+        batch=replica.batch,
+        least_replicas=replica.least,
     )
-    sleep = _sleep(idle_share, rent_usd_per_hour, cold_starts, cold_start, warm, found.replicas, traffic, thumb)
-    routing, tiers = _routing(tier, task)
-    monthly = None
-    if rent_usd_per_hour is not None:
-        monthly = rent_usd_per_hour * found.replicas * HOURS_PER_MONTH
+    sleep = _sleep(given, replica.rent_usd_per_hour, found.replicas, traffic, thumb)
+    routing, tiers = _routing(given.tier, given.task)
+    rent = replica.rent_usd_per_hour
+    monthly = None if rent is None else rent * found.replicas * HOURS_PER_MONTH
     if as_json:
         terminal.answer(
             ServeAdvice.from_parts(
                 found,
                 monthly_usd=monthly,
-                gpus_per_replica=gpus_per_replica,
-                tokens_per_second_per_replica=tokens_per_second_per_replica,
+                gpus_per_replica=replica.gpus,
+                tokens_per_second_per_replica=replica.tokens_per_second,
                 options=options,
                 scale_to_zero=sleep,
                 routing=routing,
                 assumptions=notes,
             )
         )
-    else:
-        chosen = options[0] if options else None
-        terminal.show(*serve_view.screen(terminal.out, traffic, found, chosen, options[:_ROWS], monthly, notes))
-        if sleep is not None:
-            terminal.show(*serve_view.sleeping(sleep))
-        if routing is not None:
-            terminal.show(*serve_view.routes(terminal.out, routing, tiers))
+        return
+    chosen = options[0] if options else None
+    terminal.show(*serve_view.screen(terminal.out, traffic, found, chosen, options[:_ROWS], monthly, notes))
+    if sleep is not None:
+        terminal.show(*serve_view.sleeping(sleep))
+    if routing is not None:
+        terminal.show(*serve_view.routes(terminal.out, routing, tiers))
+
+
+def _traffic(given: ServeOptions, thumb: RulesOfThumb, notes: list[str]) -> Traffic:
+    """The traffic, checked before anything is looked up."""
+    from broker.economics.serving import Traffic
+
+    measured, headroom = given.tokens_per_second_per_replica, given.headroom
+    if measured is not None:
+        notes.append(f"{measured:g} tokens/s per replica, as given")
+    if headroom is None:
+        headroom = thumb.serving_headroom
+        notes.append(f"{headroom:.0%} headroom")
+    traffic = Traffic(
+        given.requests_per_minute,
+        given.tokens_per_request,
+        headroom,
+        given.p95,
+        given.prompt_tokens,
+        given.prefix_cache,
+    )
+    if given.prefix_cache and not given.prompt_tokens:
+        raise InvalidInput("needs the number of prompt tokens", where="--prefix-cache", hint="give --prompt-tokens")
+    if measured is None and not given.model.known:
+        raise InvalidInput(
+            "the speed of a replica is missing",
+            hint="give --tokens-per-second-per-replica, or the model (--parameters or --config)",
+        )
+    return traffic
+
+
+@dataclass(frozen=True)
+class _Replica:
+    """One replica. ``least``: the minimum number of replicas; ``rent_usd_per_hour``: None if unknown."""
+
+    tokens_per_second: float
+    gpus: int
+    batch: int | None
+    least: int
+    rent_usd_per_hour: float | None
+
+
+def _replica(given: ServeOptions, options: tuple[ServingOption, ...]) -> _Replica:
+    """As measured, else on the best accelerator."""
+    from broker.economics.units import HOURS_PER_MONTH
+
+    rent = given.rent_usd_per_hour
+    if given.tokens_per_second_per_replica is not None:
+        return _Replica(
+            given.tokens_per_second_per_replica, given.gpus_per_replica, given.batch, given.least_replicas, rent
+        )
+    if not options:
+        raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
+    best = options[0]
+    if rent is None and best.monthly_usd_on_demand:
+        rent = best.monthly_usd_on_demand / HOURS_PER_MONTH / best.replicas
+    return _Replica(best.tokens_per_second_per_replica, best.gpus_per_replica, best.batch, best.replicas, rent)
 
 
 def _options(
-    traffic: Traffic,
-    model: Subject,
-    context: int,
-    batch: int | None,
-    least: tuple[int, int],
-    gpu: list[str] | None,
-    prices: CurrentPrices,
-    notes: list[str],
-    thumb: RulesOfThumb,
+    terminal: Terminal, given: ServeOptions, traffic: Traffic, thumb: RulesOfThumb, notes: list[str]
 ) -> tuple[ServingOption, ...]:
     from broker.core.values.accelerators import lookup
     from broker.economics.serving_options import GpuHourPrices, options, simulated
     from broker.economics.unit_cost import energy_usd_per_hour
     from broker.economics.units import HOURS_PER_YEAR
 
-    replicas, spare = least
+    model = given.model.subject()
+    notes += model.notes
+    prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
 
     def per_gpu(name: str, kind: CapacityType) -> float | None:
         quote = prices.gpu_hour(name, kind)
         return quote.usd_per_gpu_hour if quote else None
 
     priced = []
-    for card in inputs.accelerators(gpu):
+    for card in inputs.accelerators(given.gpu):
         low, high = card.street_price or (None, None)
         power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
         owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None
@@ -207,7 +217,7 @@ def _options(
             _machines(prices, card.name, rented), _machines(prices, card.name, reserved),
         )  # fmt: skip
         priced.append((card, prices_of))
-    if batch is None:
+    if given.batch is None:
         notes.append(f"as many concurrent requests as fit in memory, at most {thumb.serving_most_sequences} (--batch)")
     if traffic.prompt_tokens:
         notes.append("prompts are read between the steps of generation, on the same GPUs")
@@ -224,11 +234,11 @@ def _options(
         parameters=model.parameters,
         active=model.active,
         shape=model.shape,
-        context=context,
-        batch=batch,
+        context=given.sequence,
+        batch=given.batch,
         accelerators=priced,
-        least_replicas=replicas,
-        spare_machines=spare,
+        least_replicas=given.least_replicas,
+        spare_machines=given.spare,
         rules=thumb,
     )
     if found and traffic.prompt_tokens:
@@ -257,28 +267,21 @@ def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tu
 
 
 def _sleep(
-    idle: float | None,
-    rent: float | None,
-    starts: float,
-    seconds: float | None,
-    warm: int,
-    replicas: int,
-    traffic: Traffic,
-    thumb: RulesOfThumb,
+    given: ServeOptions, rent: float | None, replicas: int, traffic: Traffic, thumb: RulesOfThumb
 ) -> ScaleToZero | None:
     from broker.economics.serving import scale_to_zero
 
-    if idle is None:
+    if given.idle_share is None:
         return None
     if rent is None:
         raise InvalidInput("the cost of a replica is missing", hint="give --rent-usd-per-hour")
     return scale_to_zero(
         usd_per_hour=rent,
-        idle_share=idle,
-        cold_starts_per_day=starts,
-        requests_per_day=traffic.requests_per_minute * 1440 * max(1 - idle, 1e-6),
-        cold_start_s=seconds,
-        warm_replicas=warm,
+        idle_share=given.idle_share,
+        cold_starts_per_day=given.cold_starts,
+        requests_per_day=traffic.requests_per_minute * 1440 * max(1 - given.idle_share, 1e-6),
+        cold_start_s=given.cold_start,
+        warm_replicas=given.warm,
         replicas=replicas,
         rules=thumb,
     )

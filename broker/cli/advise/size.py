@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.economics.activations import Recomputation
@@ -28,65 +29,54 @@ EXAMPLES = examples(
 _ROWS = 12
 
 
-def size(
-    context: typer.Context,
-    parameters: inputs.Parameters = None,
-    config: inputs.Config = None,
-    method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW,
+@dataclass(frozen=True)
+class SizeOptions:
+    """The options of `size`."""
+
+    model: inputs.ModelOptions
+    method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW
     precision: Annotated[
-        Precision | None, typer.Option("--precision", help="Precision of the weights. Default: bf16; int4 for qlora.")
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU at once.")] = 1,
-    tokens: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 0,
-    layers: inputs.Layers = None,
-    hidden: inputs.Hidden = None,
-    heads: inputs.Heads = None,
-    kv_heads: inputs.KvHeads = None,
-    head_dim: inputs.HeadDim = None,
-    kv_precision: Annotated[
-        Precision, typer.Option("--kv-precision", help="Precision of the KV cache.")
-    ] = Precision.FP16,
+        Precision | None, typer.Option(help="Precision of the weights. Default: bf16; int4 for qlora.")
+    ] = None
+    batch: Annotated[int, typer.Option(help="Sequences per GPU at once.")] = 1
+    tokens: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 0
+    kv_precision: Annotated[Precision, typer.Option(help="Precision of the KV cache.")] = Precision.FP16
     recompute: Annotated[
         Recomputation | None,
-        typer.Option(
-            "--recompute", help="Activations recomputed instead of stored. Default: full for qlora, else selective."
-        ),
-    ] = None,
-    zero: Annotated[int | None, typer.Option("--zero", min=0, max=3, help="ZeRO stage; 3 is FSDP.")] = None,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", help="Number of GPUs. Default: the fewest that hold it.")
-    ] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
-    pp: Annotated[int | None, typer.Option("--pp", help="Pipeline-parallel degree.")] = None,
-    headroom: Annotated[
-        float | None, typer.Option("--headroom", help="Share of GPU memory kept free. Default: 0.1.")
-    ] = None,
+        typer.Option(help="Activations recomputed instead of stored. Default: full for qlora, else selective."),
+    ] = None
+    zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage; 3 is FSDP.")] = None
+    gpus: Annotated[int | None, typer.Option(help="Number of GPUs. Default: the fewest that hold it.")] = None
+    tp: Annotated[int | None, typer.Option(help="Tensor-parallel degree.")] = None
+    pp: Annotated[int | None, typer.Option(help="Pipeline-parallel degree.")] = None
+    headroom: Annotated[float | None, typer.Option(help="Share of GPU memory kept free. Default: 0.1.")] = None
     adapter: Annotated[
         float | None, typer.Option("--adapter-fraction", help="LoRA parameters as a share of all. Default: 0.01.")
-    ] = None,
-    gradient_bytes: Annotated[
-        float | None, typer.Option("--gradient-bytes", help="Gradient bytes per trained parameter. Default: 4.")
-    ] = None,
+    ] = None
+    gradient_bytes: Annotated[float | None, typer.Option(help="Gradient bytes per trained parameter. Default: 4.")] = (
+        None
+    )
     logit_bytes: Annotated[
-        float | None, typer.Option("--logit-bytes", help="Bytes per logit in training. Default: 14; fused loss: 2.")
-    ] = None,
+        float | None, typer.Option(help="Bytes per logit in training. Default: 14; fused loss: 2.")
+    ] = None
     activations: Annotated[
         float | None,
         typer.Option(
             "--activations-per-weight", help="Without --context: activation bytes per byte of weights. Default: 2."
         ),
-    ] = None,
-    gpu: inputs.Gpus = None,
-    price: inputs.Price = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    gpu: inputs.Gpus = None
+    price: inputs.Price = None
+
+
+@gathered
+def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) -> None:
     """Compute the GPU memory of a model, the accelerators that hold it, how many, and their present cost.
 
     Without a layout (--zero, --gpus, --tp, --pp) each accelerator is shown with its smallest layout; with one, only the
     accelerators that hold the model in that layout are shown.
     """
     from broker.app.advise.sizing import priced_fits
-    from broker.app.advise.subject import subject
     from broker.app.results.training_advice import SizeAdvice, SizedAccelerator
     from broker.economics.memory import ParallelLayout, estimate, lower_bound_cards
 
@@ -94,22 +84,27 @@ def size(
     thumb = inputs.thumb(context)
     rules = replace(
         thumb,
-        memory_headroom=thumb.memory_headroom if headroom is None else headroom,
-        adapter_fraction=thumb.adapter_fraction if adapter is None else adapter,
-        gradient_bytes=thumb.gradient_bytes if gradient_bytes is None else gradient_bytes,
-        logit_bytes=thumb.logit_bytes if logit_bytes is None else logit_bytes,
-        activations_per_weight=thumb.activations_per_weight if activations is None else activations,
+        memory_headroom=thumb.memory_headroom if given.headroom is None else given.headroom,
+        adapter_fraction=thumb.adapter_fraction if given.adapter is None else given.adapter,
+        gradient_bytes=thumb.gradient_bytes if given.gradient_bytes is None else given.gradient_bytes,
+        logit_bytes=thumb.logit_bytes if given.logit_bytes is None else given.logit_bytes,
+        activations_per_weight=thumb.activations_per_weight if given.activations is None else given.activations,
     )
-    model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
+    model = given.model.subject()
     workload = model.workload(
-        method, precision, batch=batch, context=tokens, recomputation=recompute, kv_precision=kv_precision
+        given.method,
+        given.precision,
+        batch=given.batch,
+        context=given.tokens,
+        recomputation=given.recompute,
+        kv_precision=given.kv_precision,
     )
-    fixed = any(value is not None for value in (zero, gpus, tp, pp))
-    splits = (1 if tp is None else tp, 1 if pp is None else pp)
-    layout = ParallelLayout(splits[0] * splits[1] if gpus is None else gpus, *splits, zero or 0)
+    fixed = any(value is not None for value in (given.zero, given.gpus, given.tp, given.pp))
+    splits = (1 if given.tp is None else given.tp, 1 if given.pp is None else given.pp)
+    layout = ParallelLayout(splits[0] * splits[1] if given.gpus is None else given.gpus, *splits, given.zero or 0)
     needs = estimate(workload, layout, rules)
-    prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
-    found = priced_fits(needs, inputs.accelerators(gpu), prices, fixed=fixed, rules=rules)
+    prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
+    found = priced_fits(needs, inputs.accelerators(given.gpu), prices, fixed=fixed, rules=rules)
     cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
     notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")
     if as_json:
@@ -117,7 +112,7 @@ def size(
             SizeAdvice.from_parts(
                 needs,
                 parameters=model.parameters,
-                method=method,
+                method=given.method,
                 precision=workload.weights,
                 lower_bound_80gb_cards=cards,
                 layout=layout,

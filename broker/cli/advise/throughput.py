@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli import completion
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -24,17 +26,16 @@ EXAMPLES = examples(
 )
 
 
-def throughput(
-    context: typer.Context,
+@dataclass(frozen=True)
+class ThroughputOptions:
+    """The options of `throughput`."""
+
+    model: inputs.ModelOptions
     gpu: Annotated[
         str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100",
-    parameters: inputs.Parameters = None,
-    config: inputs.Config = None,
-    precision: Annotated[Precision, typer.Option("--precision", help="Precision of the weights.")] = Precision.FP16,
-    model_gb: Annotated[
-        float | None, typer.Option("--model-gb", help="Measured size of the weights in GB (10^9 bytes).")
-    ] = None,
+    ] = "H100"
+    precision: Annotated[Precision, typer.Option(help="Precision of the weights.")] = Precision.FP16
+    model_gb: Annotated[float | None, typer.Option(help="Measured size of the weights in GB (10^9 bytes).")] = None
     active: Annotated[
         float | None,
         typer.Option(
@@ -43,35 +44,25 @@ def throughput(
             metavar="COUNT",
             help="Active parameters of a mixture of experts.",
         ),
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences generated at once.")] = 1,
-    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0,
-    layers: inputs.Layers = None,
-    hidden: inputs.Hidden = None,
-    heads: inputs.Heads = None,
-    kv_heads: inputs.KvHeads = None,
-    head_dim: inputs.HeadDim = None,
-    efficiency: Annotated[
-        float | None, typer.Option("--efficiency", help="Achieved share of peak performance. Default: 0.7.")
-    ] = None,
-    gpus: Annotated[
-        int, typer.Option("--gpus", help="GPUs that hold one copy of the model; in training, all GPUs.")
-    ] = 1,
+    ] = None
+    batch: Annotated[int, typer.Option(help="Sequences generated at once.")] = 1
+    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0
+    efficiency: Annotated[float | None, typer.Option(help="Achieved share of peak performance. Default: 0.7.")] = None
+    gpus: Annotated[int, typer.Option(help="GPUs that hold one copy of the model; in training, all GPUs.")] = 1
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Number of training tokens, such as 1T."),
-    ] = None,
-    mfu: Annotated[float | None, typer.Option("--mfu", help="MFU in training. Default: 0.4.")] = None,
-    measured: Annotated[
-        float | None, typer.Option("--measured", help="Measured training tokens/s; prints the MFU.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+        typer.Option(parser=inputs.count, metavar="COUNT", help="Number of training tokens, such as 1T."),
+    ] = None
+    mfu: Annotated[float | None, typer.Option(help="MFU in training. Default: 0.4.")] = None
+    measured: Annotated[float | None, typer.Option(help="Measured training tokens/s; prints the MFU.")] = None
+
+
+@gathered
+def throughput(context: typer.Context, given: ThroughputOptions, as_json: AsJson = False) -> None:
     """Estimate how fast a GPU generates tokens, and whether memory bandwidth or compute is the limit (roofline).
 
     With --tokens, also the training time; with --measured, the model FLOPs utilisation (MFU) of a running training.
     """
-    from broker.app.advise.subject import subject
     from broker.app.results.training_advice import ThroughputAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics import throughput as economics
@@ -79,42 +70,49 @@ def throughput(
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    card = lookup(gpu)
+    card = lookup(given.gpu)
+    parameters: float | None = None
     derived: tuple[str, ...] = ()
-    if parameters is None and config is None and model_gb is not None:
-        parameters = positive("model size", model_gb, "GB") * GB / precision.bytes
-        derived = (f"{parameters / 1e9:.3g}B parameters, from {model_gb:g} GB in {precision}",)
-    model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim), active)
-    whole("context", sequence, least=0, most=10**8)
-    cache = model.shape.kv_bytes_per_token(2) * sequence if model.shape else 0.0
-    if sequence and model.shape is None:
+    if not given.model.known and given.model_gb is not None:
+        parameters = positive("model size", given.model_gb, "GB") * GB / given.precision.bytes
+        derived = (f"{parameters / 1e9:.3g}B parameters, from {given.model_gb:g} GB in {given.precision}",)
+    model = given.model.subject(parameters, given.active)
+    whole("context", given.sequence, least=0, most=10**8)
+    cache = model.shape.kv_bytes_per_token(2) * given.sequence if model.shape else 0.0
+    if given.sequence and model.shape is None:
         derived += ("the KV cache is not counted: give --layers, --kv-heads and --head-dim, or --config",)
     found = economics.decode(
         card,
         parameters=model.active,
-        precision=precision,
-        batch=batch,
-        efficiency=efficiency,
-        model_bytes=model.parameters * precision.bytes if model_gb is None else model_gb * GB,
+        precision=given.precision,
+        batch=given.batch,
+        efficiency=given.efficiency,
+        model_bytes=model.parameters * given.precision.bytes if given.model_gb is None else given.model_gb * GB,
         cache_bytes=cache,
-        gpus=gpus,
+        gpus=given.gpus,
         rules=thumb,
     )
     training = None
-    if tokens is not None:
+    if given.tokens is not None:
         training = economics.training_time(
             card,
             parameters=model.active,
-            tokens=tokens,
-            gpus=gpus,
-            mfu=mfu,
-            precision=_training(precision),
+            tokens=given.tokens,
+            gpus=given.gpus,
+            mfu=given.mfu,
+            precision=_training(given.precision),
             rules=thumb,
         )
-    achieved = _achieved(card, model.active, gpus, measured, precision)
+    achieved = _achieved(card, model.active, given.gpus, given.measured, given.precision)
     notes = (*model.notes, *derived, *found.assumptions)
     if as_json:
-        told = {"gpu": card.name, "gpus": gpus, "parameters": model.parameters, "precision": precision, "batch": batch}
+        told = {
+            "gpu": card.name,
+            "gpus": given.gpus,
+            "parameters": model.parameters,
+            "precision": given.precision,
+            "batch": given.batch,
+        }
         terminal.answer(
             ThroughputAdvice.from_parts(
                 found, **told, training=training, measured_mfu=achieved, assumptions=list(notes)
@@ -123,12 +121,12 @@ def throughput(
         return
     from broker.cli.advise import view
 
-    title = f"{view.big(model.parameters)} in {precision} on {gpus} × {card.name}"
+    title = f"{view.big(model.parameters)} in {given.precision} on {given.gpus} × {card.name}"
     if found.tokens_per_second is None:
         terminal.show(view.heading(title, ": does not fit, so its speed is unknown"))
     elif training is None:
         rows = [
-            ("speed", f"{found.tokens_per_second:,.1f} tokens/s over {batch} sequence{'s' * (batch != 1)}"),
+            ("speed", f"{found.tokens_per_second:,.1f} tokens/s over {given.batch} sequence{'s' * (given.batch != 1)}"),
             ("latency", f"{found.latency_per_token_ms:,.2f} ms per token"),
             ("limited by", "memory bandwidth" if found.bound == "memory" else "compute"),
         ]
@@ -136,7 +134,7 @@ def throughput(
             rows.append(("ridge point", f"{found.ridge_point:,.0f} FLOP/byte"))
         terminal.show(view.heading(title), view.figures(rows))
     if training is not None:
-        terminal.show(*_training_screen(training, tokens or 0.0, gpus))
+        terminal.show(*_training_screen(training, given.tokens or 0.0, given.gpus))
     if achieved is not None:
         terminal.show(view.figures([("measured MFU", f"{achieved:.1%}")]))
     terminal.show(*view.assumptions(notes))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli.advise import inputs
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -25,38 +27,38 @@ EXAMPLES = examples(
 )
 
 
-def unit_cost(
-    context: typer.Context,
-    tokens_per_second: Annotated[float, typer.Option("--tokens-per-second", help="Speed of the busy machine.")],
+@dataclass(frozen=True)
+class UnitCostOptions:
+    """The options of `unit-cost`."""
+
+    tokens_per_second: Annotated[float, typer.Option(help="Speed of the busy machine.")]
     hardware_usd: Annotated[
         float | None,
-        typer.Option("--hardware-usd", parser=inputs.dollars, metavar="USD", help="Owned: purchase price."),
-    ] = None,
+        inputs.usd("Owned: purchase price."),
+    ] = None
     rent_usd_per_hour: Annotated[
         float | None,
-        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rented: hourly rent."),
-    ] = None,
+        inputs.usd("Rented: hourly rent."),
+    ] = None
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", "-g", metavar="NAME", help="Rented: use the market price of this accelerator."),
-    ] = None,
-    watts: Annotated[float, typer.Option("--watts", help="Owned: power draw at the plug, around the clock.")] = 0.0,
-    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of hours in use.")] = 0.7,
-    years: Annotated[float, typer.Option("--years", help="Owned: years of depreciation.")] = 3.0,
-    kwh_usd: Annotated[
-        float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
-    ] = 0.12,
-    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness.")] = 1.0,
+    ] = None
+    watts: Annotated[float, typer.Option(help="Owned: power draw at the plug, around the clock.")] = 0.0
+    utilisation: Annotated[float, typer.Option(help="Share of hours in use.")] = 0.7
+    years: Annotated[float, typer.Option(help="Owned: years of depreciation.")] = 3.0
+    kwh_usd: Annotated[float, inputs.usd("Price per kWh.")] = 0.12
+    pue: Annotated[float, typer.Option(help="Power usage effectiveness.")] = 1.0
     api_usd: Annotated[
         float | None,
-        typer.Option("--api-usd", parser=inputs.dollars, metavar="USD", help="Price of an API per million tokens."),
-    ] = None,
-    tokens_per_prediction: Annotated[
-        float | None, typer.Option("--tokens-per-prediction", help="Also show the cost of one prediction.")
-    ] = None,
-    price: inputs.Price = None,
-    as_json: AsJson = False,
-) -> None:
+        inputs.usd("Price of an API per million tokens."),
+    ] = None
+    tokens_per_prediction: Annotated[float | None, typer.Option(help="Also show the cost of one prediction.")] = None
+    price: inputs.Price = None
+
+
+@gathered
+def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = False) -> None:
     """Compute the cost of a million tokens, owned (hardware and power) or rented, and the break-even with an API.
 
     For the cost of a training run see `advise run-cost`; for the total cost of a cluster see `advise cluster-cost`.
@@ -64,36 +66,39 @@ def unit_cost(
     from broker.app.results.cost_advice import UnitCostAdvice
     from broker.economics import unit_cost as economics
 
+    rent_usd_per_hour = given.rent_usd_per_hour
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    notes = [f"utilisation {utilisation:.0%}"]
-    if rent_usd_per_hour is None and hardware_usd is None:
-        rent_usd_per_hour, note = _market_rent(terminal, gpu, price)
+    notes = [f"utilisation {given.utilisation:.0%}"]
+    if rent_usd_per_hour is None and given.hardware_usd is None:
+        rent_usd_per_hour, note = _market_rent(terminal, given.gpu, given.price)
         notes.append(note)
-    if hardware_usd is not None and rent_usd_per_hour is not None:
+    if given.hardware_usd is not None and rent_usd_per_hour is not None:
         raise InvalidInput("--hardware-usd (owned) and --rent-usd-per-hour (rented) cannot be combined")
-    if hardware_usd is not None:
+    if given.hardware_usd is not None:
         found = economics.owned(
-            hardware_usd=hardware_usd,
-            years=years,
-            watts=watts,
-            kwh_usd=kwh_usd,
-            tokens_per_second=tokens_per_second,
-            utilisation=utilisation,
-            pue=pue,
+            hardware_usd=given.hardware_usd,
+            years=given.years,
+            watts=given.watts,
+            kwh_usd=given.kwh_usd,
+            tokens_per_second=given.tokens_per_second,
+            utilisation=given.utilisation,
+            pue=given.pue,
         )
-        notes += [f"depreciation over {years:g} years", f"electricity at ${kwh_usd:g}/kWh"]
-        notes += [] if watts else ["power: 0 W, because --watts is not given"]
-        notes += ["PUE: 1"] if pue == 1 else []
+        notes += [f"depreciation over {given.years:g} years", f"electricity at ${given.kwh_usd:g}/kWh"]
+        notes += [] if given.watts else ["power: 0 W, because --watts is not given"]
+        notes += ["PUE: 1"] if given.pue == 1 else []
     else:
         assert rent_usd_per_hour is not None
         found = economics.rented(
-            rent_usd_per_hour=rent_usd_per_hour, tokens_per_second=tokens_per_second, utilisation=utilisation
+            rent_usd_per_hour=rent_usd_per_hour,
+            tokens_per_second=given.tokens_per_second,
+            utilisation=given.utilisation,
         )
     per_prediction = None
-    if tokens_per_prediction is not None:
-        per_prediction = economics.per_prediction(found.usd_per_million_tokens, tokens_per_prediction)
-    break_even, rules = _against_api(found, tokens_per_second, api_usd, thumb)
+    if given.tokens_per_prediction is not None:
+        per_prediction = economics.per_prediction(found.usd_per_million_tokens, given.tokens_per_prediction)
+    break_even, rules = _against_api(found, given.tokens_per_second, given.api_usd, thumb)
     if as_json:
         terminal.answer(
             UnitCostAdvice.from_parts(
@@ -105,7 +110,7 @@ def unit_cost(
             )
         )
     else:
-        terminal.show(*_screen(found, per_prediction, break_even, api_usd, rules, notes))
+        terminal.show(*_screen(found, per_prediction, break_even, given.api_usd, rules, notes))
 
 
 def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -> tuple[float, str]:

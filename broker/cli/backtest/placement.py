@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import filters
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, Progress, ShowChart, check_picture, draw, names, progress
+from broker.cli.render.figures import Drawing, Progress, check_picture, draw, names, progress
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -49,42 +51,39 @@ class Zones(StrEnum):
     APART = "apart"
 
 
-def placement(
-    context: typer.Context,
+@dataclass(frozen=True)
+class PlacementBacktestOptions:
+    """The options of `placement`."""
+
     paths: Annotated[
         list[Path] | None,
         typer.Argument(metavar="TRACE...", help="JSON traces, CSV files of machine counts, or folders of them."),
-    ] = None,
-    traces: Annotated[
-        list[Path] | None, typer.Option("--traces", metavar="TRACE", help="Same as TRACE. Repeatable.")
-    ] = None,
+    ] = None
+    traces: Annotated[list[Path] | None, typer.Option(metavar="TRACE", help="Same as TRACE. Repeatable.")] = None
     job: Annotated[
         Path | None,
-        typer.Option(
-            "--job", metavar="JOB.yaml", help="Replay this job on the store's price history, instead of traces."
-        ),
-    ] = None,
+        typer.Option(metavar="JOB.yaml", help="Replay this job on the store's price history, instead of traces."),
+    ] = None
     days: Annotated[
-        int, typer.Option("--days", min=1, max=3650, help="With --job: start at each full hour of this many days.")
-    ] = 30,
+        int, typer.Option(min=1, max=3650, help="With --job: start at each full hour of this many days.")
+    ] = 30
     work: Annotated[
         str | None,
-        typer.Option("--work", metavar="TIME", help="Work of the job. Default: 48h."),
-    ] = None,
+        typer.Option(metavar="TIME", help="Work of the job. Default: 48h."),
+    ] = None
     deadline: Annotated[
         list[str] | None,
         typer.Option(
-            "--deadline",
             metavar="TIME",
             help="Deadline after the start. Repeatable. Default: 60h; with --job the job's own.",
         ),
-    ] = None,
+    ] = None
     changeover: Annotated[
         list[str] | None,
-        typer.Option("--changeover", metavar="TIME", help="Billed time to boot and restore. Repeatable. Default: 12m."),
-    ] = None,
-    starts: Annotated[int, typer.Option("--starts", help="Number of windows per pool.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="Random seed for the choice of windows.")] = 7,
+        typer.Option(metavar="TIME", help="Billed time to boot and restore. Repeatable. Default: 12m."),
+    ] = None
+    starts: Annotated[int, typer.Option(help="Number of windows per pool.")] = 100
+    seed: Annotated[int, typer.Option(help="Random seed for the choice of windows.")] = 7
     from_fraction: Annotated[
         float,
         typer.Option(
@@ -93,53 +92,45 @@ def placement(
             metavar="PART",
             help="Windows start after this fraction of the trace; the part before is history.",
         ),
-    ] = 0.5,
+    ] = 0.5
     to_fraction: Annotated[
         float, typer.Option("--to-part", "--to", metavar="PART", help="Windows end before this fraction of the trace.")
-    ] = 1.0,
+    ] = 1.0
     policies: Annotated[
         str | None,
         typer.Option(
-            "--policies",
             metavar="NAMES",
             help="Separated by commas: gpubroker, uniform-progress, greedy, on-demand, omniscient, eager-next-region,"
             " time-sliced.",
         ),
-    ] = None,
-    zones: Annotated[
-        Zones, typer.Option("--zones", help="together: a job may move between the pools of a folder.")
-    ] = Zones.APART,
-    pools: Annotated[
-        list[str] | None, typer.Option("--pool", metavar="NAME", help="Only this pool. Repeatable.")
-    ] = None,
+    ] = None
+    zones: Annotated[Zones, typer.Option(help="together: a job may move between the pools of a folder.")] = Zones.APART
+    pools: Annotated[list[str] | None, typer.Option("--pool", metavar="NAME", help="Only this pool. Repeatable.")] = (
+        None
+    )
     on_demand_price: Annotated[
         float | None,
-        typer.Option(
-            "--on-demand-price", metavar="USD", help="Per machine-hour, if the trace has no price. Default: 3.06."
-        ),
-    ] = None,
+        typer.Option(metavar="USD", help="Per machine-hour, if the trace has no price. Default: 3.06."),
+    ] = None
     spot_price: Annotated[
         float | None,
-        typer.Option(
-            "--spot-price", metavar="USD", help="Per machine-hour, if the trace has no price. Default: 0.9731."
-        ),
-    ] = None,
+        typer.Option(metavar="USD", help="Per machine-hour, if the trace has no price. Default: 0.9731."),
+    ] = None
     gang: Annotated[
         int,
         typer.Option(
-            "--gang", help="Machines that the job needs at once; fewer count as no capacity. Costs are for all of them."
+            help="Machines that the job needs at once; fewer count as no capacity. Costs are for all of them."
         ),
-    ] = 1,
+    ] = 1
     per_window: Annotated[
         bool, typer.Option("--per-window", help="With --json: include start and cost of every window.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Number of processes. Default: number of CPUs.")
-    ] = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    as_json: AsJson = False,
+    ] = False
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes. Default: number of CPUs.")] = None
+
+
+@gathered
+def placement(
+    context: typer.Context, given: PlacementBacktestOptions, drawing: Drawing, as_json: AsJson = False
 ) -> None:
     """Compute the cost of placement strategies on recorded spot markets: the broker's, others, and the optimum.
 
@@ -154,42 +145,42 @@ def placement(
     from broker.cli.backtest import placement_view
 
     terminal = Terminal.of(context)
-    given = [*(paths or []), *(traces or [])]
-    if (job is None) != bool(given):
+    traces = [*(given.paths or []), *(given.traces or [])]
+    if (given.job is None) != bool(traces):
         raise InvalidInput(
-            "traces and a job cannot be combined" if given else "expected traces or a job",
+            "traces and a job cannot be combined" if traces else "expected traces or a job",
             where="--traces, --job",
             hint="gpubroker backtest placement FOLDER, or gpubroker backtest placement --job JOB.yaml",
         )
-    _refuse_what_means_nothing(context, with_job=job is not None, as_json=as_json)
+    _refuse_what_means_nothing(context, with_job=given.job is not None, as_json=as_json)
     request = PlacementReplay(
-        traces=given,
-        work=48 * 3600.0 if work is None else _seconds("--work", work),
-        deadlines=_distinct("--deadline", deadline or ["60h"]),
-        changeovers=_distinct("--changeover", changeover or ["12m"]),
-        policies=DEFAULT_POLICIES if policies is None else names(policies),
-        starts=starts,
-        seed=seed,
-        from_fraction=from_fraction,
-        to_fraction=to_fraction,
-        together=zones is Zones.TOGETHER,
-        zones=tuple(pools or ()),
-        prices=TracePrices.given(on_demand_price, spot_price, gang),
+        traces=traces,
+        work=48 * 3600.0 if given.work is None else _seconds("--work", given.work),
+        deadlines=_distinct("--deadline", given.deadline or ["60h"]),
+        changeovers=_distinct("--changeover", given.changeover or ["12m"]),
+        policies=DEFAULT_POLICIES if given.policies is None else names(given.policies),
+        starts=given.starts,
+        seed=given.seed,
+        from_fraction=given.from_fraction,
+        to_fraction=given.to_fraction,
+        together=given.zones is Zones.TOGETHER,
+        zones=tuple(given.pools or ()),
+        prices=TracePrices.given(given.on_demand_price, given.spot_price, given.gang),
     )
-    check_picture(picture, force=force)
-    processes = workers or _processors()
+    check_picture(drawing)
+    processes = given.workers or _processors()
     about: JobBacktest | None = None
     with progress(terminal, "replaying") as told:
-        if job is None:
+        if given.job is None:
             report = run_backtest(request, told, workers=processes)
         else:
-            about = _of_job(terminal, job, request, days, deadline, told, processes)
+            about = _of_job(terminal, given.job, request, given.days, given.deadline, told, processes)
             report = about.report
-    draw(terminal, lambda: placement_view.charts(report), chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: placement_view.charts(report), drawing)
     if as_json:
         from broker.app.results.backtests import PlacementBacktest
 
-        terminal.answer(PlacementBacktest.of(report, about, per_window=per_window))
+        terminal.answer(PlacementBacktest.of(report, about, per_window=given.per_window))
     else:
         if about is not None:
             terminal.show(*placement_view.about_job(about))

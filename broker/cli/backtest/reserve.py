@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Annotated
 import typer
 
 from broker.cli import filters
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, check_picture, draw, names, progress
+from broker.cli.render.figures import Drawing, check_picture, draw, names, progress
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -29,55 +31,50 @@ class SeriesEnd(StrEnum):
     KNOWN = "known"
 
 
-def reserve(
-    context: typer.Context,
+@dataclass(frozen=True)
+class ReserveBacktestOptions:
+    """The options of `reserve`."""
+
     files: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="FILE...", help="Hourly demand: one number per line, or a CSV with one column per series."
         ),
-    ] = None,
-    demand: Annotated[
-        list[Path] | None, typer.Option("--demand", metavar="FILE", help="Same as FILE. Repeatable.")
-    ] = None,
-    term: Annotated[str, typer.Option("--term", metavar="TIME", help="Term of a reservation.")] = "720h",
+    ] = None
+    demand: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Same as FILE. Repeatable.")] = None
+    term: Annotated[str, typer.Option(metavar="TIME", help="Term of a reservation.")] = "720h"
     ratio: Annotated[
         list[float] | None,
-        typer.Option("--ratio", help="Reserved price over on-demand price of a unit-hour. Repeatable. Default: 0.6."),
-    ] = None,
+        typer.Option(help="Reserved price over on-demand price of a unit-hour. Repeatable. Default: 0.6."),
+    ] = None
     warmup: Annotated[
         str | None,
         typer.Option(
-            "--warmup",
             metavar="TIME",
             help="Start of each series that is history and costs nothing. Default: 336h, or the term if shorter; 0 with"
             " --history.",
         ),
-    ] = None,
+    ] = None
     history: Annotated[
         list[Path] | None,
-        typer.Option("--history", metavar="FILE", help="History before each series, in the same order. Repeatable."),
-    ] = None,
+        typer.Option(metavar="FILE", help="History before each series, in the same order. Repeatable."),
+    ] = None
     end: Annotated[
         SeriesEnd,
-        typer.Option(
-            "--end", help="unknown: the rules do not know where a series ends; the last terms are charged pro rata."
-        ),
-    ] = SeriesEnd.UNKNOWN,
+        typer.Option(help="unknown: the rules do not know where a series ends; the last terms are charged pro rata."),
+    ] = SeriesEnd.UNKNOWN
     policies: Annotated[
         str | None,
         typer.Option(
-            "--policies",
             metavar="NAMES",
             help="Separated by commas: gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand,"
             " optimum.",
         ),
-    ] = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+
+
+@gathered
+def reserve(context: typer.Context, given: ReserveBacktestOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Compute the cost of reservation rules on recorded demand: the broker's planner, other rules, and the optimum.
 
     Every rule starts with nothing reserved, knows only the hours before the present one, and pays for reservations
@@ -88,18 +85,18 @@ def reserve(
 
     terminal = Terminal.of(context)
     request = ReserveReplay(
-        files=[*(files or []), *(demand or [])],
-        term=_hours("--term", term),
-        ratios=tuple(dict.fromkeys(ratio or [0.6])),
-        warm_up=None if warmup is None else _hours("--warmup", warmup),
-        history=tuple(history or []),
-        end_known=end is SeriesEnd.KNOWN,
-        policies=DEFAULT_POLICIES if policies is None else names(policies),
+        files=[*(given.files or []), *(given.demand or [])],
+        term=_hours("--term", given.term),
+        ratios=tuple(dict.fromkeys(given.ratio or [0.6])),
+        warm_up=None if given.warmup is None else _hours("--warmup", given.warmup),
+        history=tuple(given.history or []),
+        end_known=given.end is SeriesEnd.KNOWN,
+        policies=DEFAULT_POLICIES if given.policies is None else names(given.policies),
     )
-    check_picture(picture, force=force)
+    check_picture(drawing)
     with progress(terminal, "measuring") as told:
         report = run_reserve_backtest(request, told)
-    draw(terminal, lambda: reserve_view.charts(report), chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: reserve_view.charts(report), drawing)
     if as_json:
         from broker.app.results.backtests import ReserveBacktest
 

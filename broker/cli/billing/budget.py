@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, draw
+from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
 
@@ -51,12 +52,11 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
         "gpubroker budget show nlp-monthly --json",
     )
 )
+@gathered
 def show(
     context: typer.Context,
+    drawing: Drawing,
     budget: Annotated[str | None, typer.Argument(metavar="NAME", help="Budget name. Default: all.")] = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
@@ -71,7 +71,7 @@ def show(
         raise UnknownName("budget", budget, [line.spec.id for line in found])
     told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
     charts = lambda: [budget_view.chart(line, days(broker, line)) for line in chosen]  # noqa: E731  # drawn on demand
-    draw(terminal, charts, chart=chart, picture=picture, force=force)
+    draw(terminal, charts, drawing)
     if as_json:
         from broker.app.results.budgets import BudgetDetails, BudgetDetailsList
 

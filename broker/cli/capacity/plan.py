@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, draw
+from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -24,71 +26,62 @@ EXAMPLES = examples(
 )
 
 
-def plan(
-    context: typer.Context,
+@dataclass(frozen=True)
+class CapacityPlanOptions:
+    """The options of `plan`."""
+
     demand: Annotated[
         list[str] | None,
         typer.Option(
-            "--demand",
             metavar="[GPU=]FILE",
             help="Hourly GPU demand: one number per line, or a CSV with one column per accelerator.",
         ),
-    ] = None,
+    ] = None
     from_history: Annotated[
         bool, typer.Option("--from-history", help="Use the demand recorded in this store (default).")
-    ] = False,
-    last: Annotated[
-        str, typer.Option("--last", metavar="TIME", help="With --from-history: length of the period.")
-    ] = "1y",
-    gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="NAME", help="Only this accelerator. Repeatable.")
-    ] = None,
+    ] = False
+    last: Annotated[str, typer.Option(metavar="TIME", help="With --from-history: length of the period.")] = "1y"
+    gpu: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this accelerator. Repeatable.")] = None
     provider: Annotated[
-        list[str] | None, typer.Option("--provider", metavar="NAME", help="Only prices of this provider. Repeatable.")
-    ] = None,
+        list[str] | None, typer.Option(metavar="NAME", help="Only prices of this provider. Repeatable.")
+    ] = None
     on_demand_price: Annotated[
         list[str] | None,
-        typer.Option("--on-demand-price", metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
-    ] = None,
+        typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
+    ] = None
     spot_price: Annotated[
         list[str] | None,
-        typer.Option("--spot-price", metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
-    ] = None,
+        typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
+    ] = None
     reserved_price: Annotated[
         list[str] | None,
-        typer.Option(
-            "--reserved-price", metavar="[GPU=]USD", help="Price per GPU-hour for --term, instead of the market's."
-        ),
-    ] = None,
+        typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour for --term, instead of the market's."),
+    ] = None
     ratio: Annotated[
-        float | None, typer.Option("--ratio", help="Reserved price over on-demand price, instead of --reserved-price.")
-    ] = None,
+        float | None, typer.Option(help="Reserved price over on-demand price, instead of --reserved-price.")
+    ] = None
     term: Annotated[
         list[str] | None,
-        typer.Option("--term", metavar="TIME", help="Term of the stated reserved price: 720h, 1y, 36mo. Repeatable."),
-    ] = None,
+        typer.Option(metavar="TIME", help="Term of the stated reserved price: 720h, 1y, 36mo. Repeatable."),
+    ] = None
     own_price: Annotated[
         list[str] | None,
-        typer.Option("--own-price", metavar="[GPU=]USD", help="Purchase price of a GPU with its share of the machine."),
-    ] = None,
-    life: Annotated[str, typer.Option("--life", metavar="TIME", help="Useful life of a purchased GPU.")] = "4y",
-    watts: Annotated[
-        float, typer.Option("--watts", help="Power draw of a purchased GPU with its share of the machine.")
-    ] = 0.0,
-    kwh_usd: Annotated[float, typer.Option("--kwh-usd", help="Electricity price per kWh.")] = 0.0,
-    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness: total power over IT power.")] = 1.0,
+        typer.Option(metavar="[GPU=]USD", help="Purchase price of a GPU with its share of the machine."),
+    ] = None
+    life: Annotated[str, typer.Option(metavar="TIME", help="Useful life of a purchased GPU.")] = "4y"
+    watts: Annotated[float, typer.Option(help="Power draw of a purchased GPU with its share of the machine.")] = 0.0
+    kwh_usd: Annotated[float, typer.Option(help="Electricity price per kWh.")] = 0.0
+    pue: Annotated[float, typer.Option(help="Power usage effectiveness: total power over IT power.")] = 1.0
     spot_share: Annotated[
         float | None,
         typer.Option(
-            "--spot-share",
             help="Share of bursts that runs on spot, 0 to 1. Default: as recorded; 0 with --demand.",
         ),
-    ] = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+
+
+@gathered
+def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Plan how much to own or reserve and for how long, what to serve by bursts, what to let lapse, and when.
 
     Buys nothing. A GPU is worth holding if the share of hours in which demand reaches it exceeds its price over the
@@ -101,29 +94,27 @@ def plan(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    stated = use_case.checked(
-        _stated(on_demand_price, spot_price, reserved_price, ratio, term, own_price, life, watts, kwh_usd, pue)
-    )
-    if demand and from_history:
+    stated = use_case.checked(_stated(given))
+    if given.demand and given.from_history:
         raise InvalidInput("give --demand or --from-history, not both", where="--from-history")
-    if demand:
-        found, notes = use_case.demand_of_files([_named(text) for text in demand])
-        source, observed = ", ".join(demand), dict.fromkeys(found, 0.0)
+    if given.demand:
+        found, notes = use_case.demand_of_files([_named(text) for text in given.demand])
+        source, observed = ", ".join(given.demand), dict.fromkeys(found, 0.0)
     else:
-        since = broker.clock.now() - length("--last", last)
+        since = broker.clock.now() - length("--last", given.last)
         history = use_case.demand_of_history(broker, since)
         found, observed, notes = history.demand, history.spot_share, []
         source = f"{history.attempts} attempts on record here"
     planned = use_case.plan(
         broker,
-        _only(found, gpu or []),
+        _only(found, given.gpu or []),
         source,
         stated,
-        providers=provider or [],
-        spot_share=observed if spot_share is None else spot_share,
+        providers=given.provider or [],
+        spot_share=observed if given.spot_share is None else given.spot_share,
         notes=notes,
     )
-    draw(terminal, lambda: plan_view.charts(planned), chart=chart, picture=picture, force=force)
+    draw(terminal, lambda: plan_view.charts(planned), drawing)
     if as_json:
         from broker.app.results.capacity_plan import CapacityPlanList
 
@@ -132,36 +123,25 @@ def plan(
         terminal.show(*plan_view.tables(terminal.out, planned))
 
 
-def _stated(
-    on_demand: list[str] | None,
-    spot: list[str] | None,
-    reserved: list[str] | None,
-    ratio: float | None,
-    term: list[str] | None,
-    own: list[str] | None,
-    life: str,
-    watts: float,
-    kwh_usd: float,
-    pue: float,
-) -> Stated:
+def _stated(given: CapacityPlanOptions) -> Stated:
     from broker.app.capacity.plan import Stated
     from broker.cli.capacity.terms import hours, length
 
-    if term and ratio is None and not reserved:
+    if given.term and given.ratio is None and not given.reserved_price:
         raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
-    if reserved and ratio is not None:
+    if given.reserved_price and given.ratio is not None:
         raise InvalidInput("give --reserved-price or --ratio, not both", where="--ratio")
     return Stated(
-        on_demand=_prices("--on-demand-price", on_demand),
-        spot=_prices("--spot-price", spot),
-        reserved=_prices("--reserved-price", reserved),
-        ratio=ratio,
-        terms=tuple(hours("--term", text) for text in term or ["1y"]),
-        own=_prices("--own-price", own),
-        life_hours=length("--life", life) / timedelta(hours=1),
-        watts=watts,
-        kwh_usd=kwh_usd,
-        pue=pue,
+        on_demand=_prices("--on-demand-price", given.on_demand_price),
+        spot=_prices("--spot-price", given.spot_price),
+        reserved=_prices("--reserved-price", given.reserved_price),
+        ratio=given.ratio,
+        terms=tuple(hours("--term", text) for text in given.term or ["1y"]),
+        own=_prices("--own-price", given.own_price),
+        life_hours=length("--life", given.life) / timedelta(hours=1),
+        watts=given.watts,
+        kwh_usd=given.kwh_usd,
+        pue=given.pue,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import filters
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import Force, Picture, ShowChart, draw
+from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -28,37 +30,36 @@ _LINES = 8  # more lines in one chart cannot be told apart
 _PERIOD = "30d"
 
 
-def history(
-    context: typer.Context,
-    gpu: filters.Gpus = None,
-    provider: filters.Providers = None,
-    region: filters.Regions = None,
-    capacity_type: filters.CapacityTypes = None,
+@dataclass(frozen=True)
+class PriceHistoryOptions:
+    """The options of `history`."""
+
+    gpu: filters.Gpus = None
+    provider: filters.Providers = None
+    region: filters.Regions = None
+    capacity_type: filters.CapacityTypes = None
     start: Annotated[
         str | None,
         typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago)."),
-    ] = None,
+    ] = None
     end: Annotated[
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="End of the period. Default: now.")
-    ] = None,
+    ] = None
     last: Annotated[
-        str | None, typer.Option("--last", metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
-    ] = None,
+        str | None, typer.Option(metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
+    ] = None
     at: Annotated[
-        str | None, typer.Option("--at", metavar="WHEN", help="Show the offers at this time instead of a period.")
-    ] = None,
+        str | None, typer.Option(metavar="WHEN", help="Show the offers at this time instead of a period.")
+    ] = None
     known_at: Annotated[
         str | None,
-        typer.Option("--known-at", metavar="WHEN", help="With --at: use only what had been recorded by this time."),
-    ] = None,
-    chart: ShowChart = False,
-    picture: Picture = None,
-    force: Force = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+        typer.Option(metavar="WHEN", help="With --at: use only what had been recorded by this time."),
+    ] = None
+    limit: filters.Limit = None
+
+
+@gathered
+def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Show how prices changed: one row per series, cheapest first. If only one series matches, also each change.
 
     A series is the prices of one pool from one source; a chart shows the eight cheapest. Times without a zone are local
@@ -71,29 +72,37 @@ def history(
     from broker.core.market.offers import OfferQuery
 
     terminal = Terminal.of(context)
-    machines = filters.machines(gpu or [])
+    machines = filters.machines(given.gpu or [])
     query = OfferQuery(
         accelerators=tuple(sorted(machines)),
-        capacity_types=filters.capacity_types(capacity_type or []),
-        providers=tuple(provider or []),
-        regions=tuple(region or []),
+        capacity_types=filters.capacity_types(given.capacity_type or []),
+        providers=tuple(given.provider or []),
+        regions=tuple(given.region or []),
     )
 
-    if at is not None:
-        _no_others({"--since": start, "--until": end, "--last": last, "--chart": chart, "--picture": picture})
-        _show_moment(terminal, query, machines, at, known_at, limit)
+    if given.at is not None:
+        _no_others(
+            {
+                "--since": given.start,
+                "--until": given.end,
+                "--last": given.last,
+                "--chart": drawing.chart,
+                "--picture": drawing.picture,
+            }
+        )
+        _show_moment(terminal, query, machines, given.at, given.known_at, given.limit)
         return
-    if known_at is not None:
+    if given.known_at is not None:
         raise InvalidInput("needs --at", where="--known-at")
     broker = terminal.broker()
-    first, until = _bounds(broker.clock.now(), start, end, last)
-    most = limit if as_json else limit or _ROWS
+    first, until = _bounds(broker.clock.now(), given.start, given.end, given.last)
+    most = given.limit if as_json else given.limit or _ROWS
     period = over(broker, query, first, until, lambda offer: filters.fits(offer, machines), most=most)
-    title = history_view.title(gpu or [], capacity_type or [])
-    draw(terminal, lambda: [history_view.chart(period, title, _LINES)], chart=chart, picture=picture, force=force)
+    title = history_view.title(given.gpu or [], given.capacity_type or [])
+    draw(terminal, lambda: [history_view.chart(period, title, _LINES)], drawing)
     if as_json:
         terminal.answer(PriceHistoryList.of(period))
-    elif not chart:
+    elif not drawing.chart:
         terminal.show(*history_view.table(terminal.out, period))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import filters
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.market.offer_order import OfferOrder
@@ -26,52 +28,53 @@ EXAMPLES = examples(
 _ROWS = 30
 
 
-def offers(
-    context: typer.Context,
-    gpu: filters.Gpus = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Spot offers.")] = False,
-    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand offers.")] = False,
-    reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False,
-    owned: Annotated[bool, typer.Option("--owned", help="Owned machines.")] = False,
-    provider: filters.Providers = None,
-    region: filters.Regions = None,
+@dataclass(frozen=True)
+class OffersOptions:
+    """The options of `offers`."""
+
+    gpu: filters.Gpus = None
+    spot: Annotated[bool, typer.Option("--spot", help="Spot offers.")] = False
+    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand offers.")] = False
+    reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False
+    owned: Annotated[bool, typer.Option("--owned", help="Owned machines.")] = False
+    provider: filters.Providers = None
+    region: filters.Regions = None
     machine_type: Annotated[
         list[str] | None,
         typer.Option("--machine-type", "-m", help="Provider's machine type or pattern. Repeatable."),
-    ] = None,
+    ] = None
     available: Annotated[
         bool, typer.Option("--available", help="Only offers that the provider reports as available.")
-    ] = False,
+    ] = False
     live: Annotated[
         bool, typer.Option("--live", help="Only live prices: no reference, imported, stale or doubted prices.")
-    ] = False,
+    ] = False
     doubted: Annotated[
         bool, typer.Option("--doubted", help="Only offers in doubt: missing from a suspect poll, or at an odd price.")
-    ] = False,
+    ] = False
     max_price: Annotated[
-        str | None, typer.Option("--max-price", metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")
-    ] = None,
+        str | None, typer.Option(metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")
+    ] = None
     group_by: Annotated[
         str | None,
         typer.Option(
-            "--group-by",
             metavar="DIMS",
             help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
-    ] = None,
-    sort: Annotated[OfferOrder, typer.Option("--sort", help="Sort order.")] = OfferOrder.GPU_PRICE,
+    ] = None
+    sort: Annotated[OfferOrder, typer.Option(help="Sort order.")] = OfferOrder.GPU_PRICE
     risk: Annotated[
         bool,
         typer.Option(
             "--risk", help="Show interruption rates, time until capacity returns, and the data behind the estimates."
         ),
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Show all rows.")] = False,
-    as_json: AsJson = False,
-) -> None:
+    ] = False
+    limit: filters.Limit = None
+    every: Annotated[bool, typer.Option("--all", "-a", help="Show all rows.")] = False
+
+
+@gathered
+def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False) -> None:
     """List GPU offers with price, location and availability. One row per offer, cheapest GPU-hour first.
 
     A fresh install shows this machine and a price book of list prices, marked as reference. Credentials add live
@@ -85,28 +88,28 @@ def offers(
 
     terminal = Terminal.of(context)
     switches = {
-        CapacityType.SPOT: spot,
-        CapacityType.ON_DEMAND: on_demand,
-        CapacityType.RESERVED: reserved,
-        CapacityType.OWNED: owned,
+        CapacityType.SPOT: given.spot,
+        CapacityType.ON_DEMAND: given.on_demand,
+        CapacityType.RESERVED: given.reserved,
+        CapacityType.OWNED: given.owned,
     }
-    machines = filters.machines(gpu or [])
+    machines = filters.machines(given.gpu or [])
     wanted = OfferFilter(
         counts={name: frozenset(counts) for name, counts in machines.items()},
         capacity_types=frozenset(kind for kind, on in switches.items() if on),
-        instance_types=tuple(machine_type or ()),
-        available=available,
-        live=live,
-        doubted=doubted,
-        max_price=None if max_price is None else filters.price("--max-price", max_price),
+        instance_types=tuple(given.machine_type or ()),
+        available=given.available,
+        live=given.live,
+        doubted=given.doubted,
+        max_price=None if given.max_price is None else filters.price("--max-price", given.max_price),
     )
-    dimensions = () if group_by is None else offer_groups.dimensions(group_by)
-    if risk and dimensions:
+    dimensions = () if given.group_by is None else offer_groups.dimensions(given.group_by)
+    if given.risk and dimensions:
         raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
-    broker, query = terminal.broker(), _query(machines, provider or [], region or [])
+    broker, query = terminal.broker(), _query(machines, given.provider or [], given.region or [])
     found = listing(broker, query)
-    rows = wanted_rows(found.offers, found.now, wanted, sort)
-    shown = None if every else limit if as_json else limit or _ROWS
+    rows = wanted_rows(found.offers, found.now, wanted, given.sort)
+    shown = None if given.every else given.limit if as_json else given.limit or _ROWS
     if dimensions:
         groups = offer_groups.groups(rows, dimensions)
         if as_json:
@@ -114,12 +117,12 @@ def offers(
         else:
             table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
             terminal.show(*table)
-    elif risk:
+    elif given.risk:
         from broker.app.market.risk import risks
         from broker.cli.prices import risk_view
 
         known = risks(broker, query)
-        if sort is OfferOrder.INTERRUPTIONS:
+        if given.sort is OfferOrder.INTERRUPTIONS:
             rows.sort(key=lambda row: known(row.offer))
         if as_json:
             from broker.app.results.risk import OfferRiskList

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli import filters
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -23,6 +24,35 @@ app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Watch name, as in `prices watch list`.")]
 
 
+@dataclass(frozen=True)
+class WatchOptions:
+    """The options of `add`."""
+
+    gpu: filters.Gpus = None
+    provider: filters.Providers = None
+    region: filters.Regions = None
+    capacity_type: filters.CapacityTypes = None
+    below: Annotated[str | None, typer.Option(metavar="USD", help="Alert when a GPU-hour costs less than this.")] = None
+    rises: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="Alert when the cheapest price rises by this much, such as 20%."),
+    ] = None
+    within: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --rises: the period of the rise. Default: 24h.")
+    ] = None
+    available: Annotated[bool, typer.Option("--available", help="Alert when a provider reports availability.")] = False
+    stale: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Alert after this time without a successful poll."),
+    ] = None
+    name: Annotated[str | None, typer.Option(help="Name of the watch. Default: derived from the options.")] = None
+    tell: Annotated[
+        list[str] | None,
+        typer.Option("--tell", "-t", metavar="TARGET", help="Recipient, by its name in the settings. Default: all."),
+    ] = None
+    every: Annotated[str, typer.Option(metavar="TIME", help="Minimum time between two alerts of this watch.")] = "1h"
+
+
 @app.command(
     epilog=examples(
         "gpubroker prices watch add --gpu H100:8 --capacity-type spot --below '$2'",
@@ -31,41 +61,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Watch name, as in `pr
         "gpubroker prices watch add --provider aws --stale 2h",
     )
 )
-def add(
-    context: typer.Context,
-    gpu: filters.Gpus = None,
-    provider: filters.Providers = None,
-    region: filters.Regions = None,
-    capacity_type: filters.CapacityTypes = None,
-    below: Annotated[
-        str | None, typer.Option("--below", metavar="USD", help="Alert when a GPU-hour costs less than this.")
-    ] = None,
-    rises: Annotated[
-        str | None,
-        typer.Option(
-            "--rises", metavar="PERCENT", help="Alert when the cheapest price rises by this much, such as 20%."
-        ),
-    ] = None,
-    within: Annotated[
-        str | None, typer.Option("--within", metavar="TIME", help="With --rises: the period of the rise. Default: 24h.")
-    ] = None,
-    available: Annotated[bool, typer.Option("--available", help="Alert when a provider reports availability.")] = False,
-    stale: Annotated[
-        str | None,
-        typer.Option("--stale", metavar="TIME", help="Alert after this time without a successful poll."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the watch. Default: derived from the options.")
-    ] = None,
-    tell: Annotated[
-        list[str] | None,
-        typer.Option("--tell", "-t", metavar="TARGET", help="Recipient, by its name in the settings. Default: all."),
-    ] = None,
-    every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="Minimum time between two alerts of this watch.")
-    ] = "1h",
-    as_json: AsJson = False,
-) -> None:
+@gathered
+def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) -> None:
     """Add a watch with one condition: --below, --rises, --available or --stale.
 
     A watch sends one alert when its condition becomes true, and the next one only after the condition was false again.
@@ -77,9 +74,9 @@ def add(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    watch = _watch(terminal, gpu, provider, region, capacity_type, tell, every)
-    watch = _waiting_for(watch, below, rises, within, available, stale)
-    watch = replace(watch, name=watches.name_for(broker, watch) if name is None else name)
+    watch = _watch(terminal, given)
+    watch = _waiting_for(watch, given)
+    watch = replace(watch, name=watches.name_for(broker, watch) if given.name is None else given.name)
     looked = watches.add(broker, watch)
     if as_json:
         from broker.app.results.watches import AddedWatch
@@ -90,20 +87,12 @@ def add(
     terminal.say(*watch_view.warnings(broker, watch))
 
 
-def _watch(
-    terminal: Terminal,
-    gpu: list[str] | None,
-    provider: list[str] | None,
-    region: list[str] | None,
-    capacity_type: list[str] | None,
-    tell: list[str] | None,
-    every: str,
-) -> Watch:
+def _watch(terminal: Terminal, given: WatchOptions) -> Watch:
     """The watch with its offers and recipients, but without its condition."""
     from broker.core.market.watches import Trigger, Watch
 
     broker = terminal.broker()
-    machines = filters.machines(gpu or [])
+    machines = filters.machines(given.gpu or [])
     written = [f"{name}:{count}" for name in machines for count in sorted(machines[name])]
     return Watch(
         name="",
@@ -111,38 +100,41 @@ def _watch(
         made_at=broker.clock.now(),
         made_by=terminal.actor.identity,
         machines=(*written, *(name for name, counts in machines.items() if not counts)),
-        providers=tuple(provider or []),
-        regions=tuple(region or []),
-        capacity_types=filters.capacity_types(capacity_type or []),
-        targets=tuple(dict.fromkeys(name.lower() for name in tell or [])),
-        pause=filters.duration("--every", every),
+        providers=tuple(given.provider or []),
+        regions=tuple(given.region or []),
+        capacity_types=filters.capacity_types(given.capacity_type or []),
+        targets=tuple(dict.fromkeys(name.lower() for name in given.tell or [])),
+        pause=filters.duration("--every", given.every),
     )
 
 
-def _waiting_for(
-    watch: Watch, below: str | None, rises: str | None, within: str | None, available: bool, stale: str | None
-) -> Watch:
+def _waiting_for(watch: Watch, given: WatchOptions) -> Watch:
     from broker.core.market.watches import Trigger
 
-    given = {"--below": below, "--rises": rises, "--available": available or None, "--stale": stale}
-    named = [option for option, value in given.items() if value is not None]
+    conditions = {
+        "--below": given.below,
+        "--rises": given.rises,
+        "--available": given.available or None,
+        "--stale": given.stale,
+    }
+    named = [option for option, value in conditions.items() if value is not None]
     if len(named) != 1:
         what = f"a watch has one condition, not {' and '.join(named)}" if named else "a watch needs a condition"
-        raise InvalidInput(what, hint=f"give one of {', '.join(given)}")
-    if within is not None and rises is None:
+        raise InvalidInput(what, hint=f"give one of {', '.join(conditions)}")
+    if given.within is not None and given.rises is None:
         raise InvalidInput("needs --rises", where="--within")
-    if below is not None:
-        return replace(watch, trigger=Trigger.BELOW, price=filters.price("--below", below))
-    if rises is not None:
-        time = filters.duration("--within", within or "24h")
-        return replace(watch, trigger=Trigger.RISES, part=_part("--rises", rises), within=time)
-    if stale is not None:
+    if given.below is not None:
+        return replace(watch, trigger=Trigger.BELOW, price=filters.price("--below", given.below))
+    if given.rises is not None:
+        time = filters.duration("--within", given.within or "24h")
+        return replace(watch, trigger=Trigger.RISES, part=_part("--rises", given.rises), within=time)
+    if given.stale is not None:
         others = watch.machines or watch.regions or watch.capacity_types
         if others:
             raise InvalidInput(
                 "a poll covers a whole provider, so only --provider can be combined with --stale", where="--stale"
             )
-        return replace(watch, trigger=Trigger.STALE, age=filters.duration("--stale", stale))
+        return replace(watch, trigger=Trigger.STALE, age=filters.duration("--stale", given.stale))
     return watch
 
 

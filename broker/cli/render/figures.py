@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,28 +27,35 @@ Picture = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is not a gpubroker chart.")]
 
 
-def check_picture(picture: Path | None, *, force: bool) -> None:
+@dataclass(frozen=True)
+class Drawing:
+    """What to draw, and where."""
+
+    chart: ShowChart = False
+    picture: Picture = None
+    force: Force = False
+
+
+def check_picture(drawing: Drawing) -> None:
     """Raises `InvalidInput` for a file that must not be written. For commands that compute before they draw."""
-    if picture is not None:
+    if drawing.picture is not None:
         from broker.cli.render.charts.picture import may_write
 
-        may_write(picture, replace=force)
+        may_write(drawing.picture, replace=drawing.force)
 
 
-def draw(
-    terminal: Terminal, charts: Callable[[], Sequence[Chart]], *, chart: bool, picture: Path | None, force: bool
-) -> None:
-    """Write ``charts`` to the file ``picture``, and with ``chart`` draw them in the terminal. Raises `InvalidInput` for
-    a file that must not be overwritten."""
-    if not chart and picture is None:
+def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Drawing) -> None:
+    """Write the charts to a file, or draw them in the terminal, as the options say. Raises `InvalidInput` for a file
+    that must not be overwritten."""
+    if not drawing.chart and drawing.picture is None:
         return
     figures = list(charts())
-    if picture is not None:
+    if drawing.picture is not None:
         from broker.cli.render.charts.picture import write_picture
 
-        write_picture(figures, picture, replace=force)
-        terminal.say(f"wrote {picture}")
-    if chart:
+        write_picture(figures, drawing.picture, replace=drawing.force)
+        terminal.say(f"wrote {drawing.picture}")
+    if drawing.chart:
         from rich.text import Text
 
         from broker.cli.render.charts.terminal import in_terminal
