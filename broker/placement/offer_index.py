@@ -104,12 +104,7 @@ class Board:
         wanted = [machine.accelerator for machine in job.resources] or [None]
         if None in wanted or len(set(wanted)) < len(wanted):
             # An offer may serve several of the machines, so the order of prices is not the order of costs.
-            everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
-            for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
-                limited = one.offer.slots is not None
-                if not limited or most_limited > 0:
-                    most_limited -= limited
-                    yield one
+            yield from self._all_judged(judge, most_limited)
             return
         tie = count()
         heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer], bool]] = []
@@ -139,6 +134,14 @@ class Board:
                     break
                 if outcome.reason in _ABOUT_THE_GROUP:
                     break
+
+    def _all_judged(self, judge: Judge, most_limited: float) -> Iterator[Placement]:
+        everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
+        for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
+            limited = one.offer.slots is not None
+            if not limited or most_limited > 0:
+                most_limited -= limited
+                yield one
 
     def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
         """The first ``limit`` placements. ``how``: arguments of `Judge.of`."""

@@ -148,30 +148,11 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
         case ev.Submitted():
             by = f", deadline {moment(body.deadline)}" if body.deadline else ""
             return f"submitted by {body.user}{by}", Tone.PLAIN
-        case ev.ApprovalAsked():
-            whom = f" by {', '.join(body.approvers)}" if body.approvers else ""
-            more = f" of up to {figures.money(body.max_cost)} in total" if body.extension and body.max_cost else ""
-            return f"waiting for approval{more}{whom}: {body.because}", Tone.ODD
-        case ev.ApprovalGiven():
-            rules = f" ({', '.join(body.rules)})" if body.rules else ""
-            who = f"approved by {body.by}" if body.by else "no approval needed"
-            return f"{who}{rules}{_note(body.note)}", Tone.GOOD
-        case ev.ApprovalRefused():
-            return f"refused by {body.by}{_note(body.note)}" if body.by else "the approval request expired", Tone.BAD
         case ev.TasksStarted():
             which = "1 task" if body.count == 1 else f"{body.count:,} tasks"
             return f"{which} started; others follow as they end", Tone.PLAIN
         case ev.PredecessorsEnded():
             return "the jobs before it have ended: it begins", Tone.PLAIN
-        case ev.CancelRequested():
-            return f"cancellation requested by {body.by}", Tone.ODD
-        case ev.Extended():
-            given = []
-            if body.max_cost is not None:
-                given.append(f"{figures.money(body.max_cost)} in total")
-            if body.max_duration_seconds is not None:
-                given.append(f"{figures.length(timedelta(seconds=body.max_duration_seconds))} in total")
-            return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", Tone.GOOD
         case ev.NothingFeasible():
             return f"waiting, nothing can be launched now: {reasons.waits(body.reason)}", Tone.ODD
         case ev.DeadlineAtRisk():
@@ -190,6 +171,32 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
                 return None
             settled = "; bill settled, remaining hold released" if course.paid else ""
             return f"all machines are gone{settled}", Tone.PLAIN
+        case _:
+            return _of_request(body)
+
+
+def _of_request(body: ev.EventBody) -> tuple[str, Tone]:
+    """What people asked of the job, and what others said to it."""
+    match body:
+        case ev.ApprovalAsked():
+            whom = f" by {', '.join(body.approvers)}" if body.approvers else ""
+            more = f" of up to {figures.money(body.max_cost)} in total" if body.extension and body.max_cost else ""
+            return f"waiting for approval{more}{whom}: {body.because}", Tone.ODD
+        case ev.ApprovalGiven():
+            rules = f" ({', '.join(body.rules)})" if body.rules else ""
+            who = f"approved by {body.by}" if body.by else "no approval needed"
+            return f"{who}{rules}{_note(body.note)}", Tone.GOOD
+        case ev.ApprovalRefused():
+            return f"refused by {body.by}{_note(body.note)}" if body.by else "the approval request expired", Tone.BAD
+        case ev.CancelRequested():
+            return f"cancellation requested by {body.by}", Tone.ODD
+        case ev.Extended():
+            given = []
+            if body.max_cost is not None:
+                given.append(f"{figures.money(body.max_cost)} in total")
+            if body.max_duration_seconds is not None:
+                given.append(f"{figures.length(timedelta(seconds=body.max_duration_seconds))} in total")
+            return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", Tone.GOOD
         case _:
             return body.kind.replace("_", " "), Tone.PLAIN
 
@@ -224,6 +231,27 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return f"{held}: may run until {moment(body.until)}{because}", Tone.PLAIN
         case ev.MachineUp():
             return "machine up" if free else "machine up, billing started", Tone.PLAIN
+        case ev.Entered():
+            return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
+        case ev.StopRequested():
+            who = f" by {body.by}" if body.by else ""
+            return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", Tone.ODD
+        case ev.AttemptEnded():
+            return _ended(body)
+        case ev.RemovalDelayed():
+            return (
+                f"the machine could not be terminated and is still billed; the broker retries: {body.because}",
+                Tone.BAD,
+            )
+        case ev.MachineGone():
+            return ("machine gone" if free else "machine gone, billing ended", Tone.PLAIN) if body.gone_at else None
+        case _:
+            return _reported(body)
+
+
+def _reported(body: ev.EventBody) -> tuple[str, Tone]:
+    """What the agent reports."""
+    match body:
         case Restored():
             passed = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
             style = Tone.ODD if body.passed_over else Tone.GOOD if body.checkpoint else Tone.PLAIN
@@ -244,8 +272,6 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
         case MetricsReported():
             told = ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
             return f"the program reports {told}", Tone.PLAIN
-        case ev.Entered():
-            return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
         case OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
         case NoticeTooShort():
@@ -254,18 +280,6 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return f"{needed}, but {given}: after an interruption, the checkpoint before it is used", Tone.ODD
         case NoticeReceived():
             return f"interruption notice ({body.source}); saving a checkpoint", Tone.ODD
-        case ev.StopRequested():
-            who = f" by {body.by}" if body.by else ""
-            return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", Tone.ODD
-        case ev.AttemptEnded():
-            return _ended(body)
-        case ev.RemovalDelayed():
-            return (
-                f"the machine could not be terminated and is still billed; the broker retries: {body.because}",
-                Tone.BAD,
-            )
-        case ev.MachineGone():
-            return ("machine gone" if free else "machine gone, billing ended", Tone.PLAIN) if body.gone_at else None
         case _:
             return body.kind.replace("_", " "), Tone.PLAIN
 

@@ -307,7 +307,8 @@ def _forward(attempt: AttemptView, to: AttemptState) -> AttemptState:
     return to if _LIVE_ORDER.index(to) > _LIVE_ORDER.index(attempt.state) else attempt.state
 
 
-def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
+def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
+    """What counts even after the attempt's end; None for other events."""
     body, at = event.body, event.at
     if isinstance(body, ev.MachineGone):
         if not attempt.state.final:
@@ -337,6 +338,13 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return attempt
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
         return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
+    return None
+
+
+def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
+    if (after := _whenever(attempt, event)) is not None:
+        return after
+    body, at = event.body, event.at
     if attempt.state.final and isinstance(body, FROM_AGENT):
         return attempt  # arrived late; counts as read only
     if attempt.state.final:
