@@ -27,7 +27,7 @@ _DAY = timedelta(days=1)
 
 def read_charges(login: AwsLogin, since: datetime, now: datetime) -> Iterator[Charge]:
     """EC2's charges of the days from ``since`` up to and with today. Raises what `AwsLogin.rows` raises, and
-    `Malformed` for an amount that is none or not in USD."""
+    `Malformed` for an invalid amount or another currency."""
     first, last = since.astimezone(UTC).date(), now.astimezone(UTC).date()
     if first > last:
         return
@@ -56,14 +56,14 @@ def _midnight(day: Any) -> datetime:
     try:
         return datetime.fromisoformat(str(day)[:10]).replace(tzinfo=UTC)
     except ValueError as error:
-        raise Malformed(f"a day that is none: {day!r}", where=f"{NAME}: Cost Explorer") from error
+        raise Malformed(f"expected a date; got {day!r}", where=f"{NAME}: Cost Explorer") from error
 
 
 def _amount(metric: Any) -> Money:
     try:
         amount, unit = Decimal(str(metric.get("Amount"))), metric.get("Unit")
     except InvalidOperation as error:
-        raise Malformed(f"an amount that is none: {metric!r}", where=f"{NAME}: Cost Explorer") from error
+        raise Malformed(f"expected an amount; got {metric!r}", where=f"{NAME}: Cost Explorer") from error
     if unit != "USD" or not amount.is_finite() or abs(amount) > 10**9:
         raise Malformed(f"expected an amount in USD, got {metric!r}", where=f"{NAME}: Cost Explorer")
     return Money.usd(amount)

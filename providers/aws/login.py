@@ -178,7 +178,7 @@ class AwsLogin:
                 break
             seen.add(following)
             parameters[page_key] = following
-        raise Malformed("pages without an end: a token came again", where=f"{NAME}/{region}: {service}:{operation}")
+        raise Malformed("endless pages: a page token was repeated", where=f"{NAME}/{region}: {service}:{operation}")
 
 
 def _called(client: Any, service: str, region: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -186,7 +186,7 @@ def _called(client: Any, service: str, region: str, operation: str, parameters: 
     with _translated(where):
         answer = getattr(client, operation)(**parameters)
         if not isinstance(answer, dict):
-            raise Malformed("an answer that is no structure", where=where)
+            raise Malformed("the answer is not a structure", where=where)
         return answer
 
 

@@ -32,7 +32,7 @@ _MOST = 10**9
 
 def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[Charge]:
     """The charges of the days from ``since`` up to and with today. Raises what `AzureLogin.call` raises, and
-    `Malformed` for an amount that is none."""
+    `Malformed` for an invalid amount."""
     first, last = _midnight(since), _midnight(now)
     if first > last:
         return
@@ -57,7 +57,7 @@ def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[
             break
         seen.add(following)
         path = following
-    raise Malformed("pages without an end: a link came again", where=_WHERE)
+    raise Malformed("endless pages: a page link was repeated", where=_WHERE)
 
 
 def _question(first: datetime, last: datetime) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ def _question(first: datetime, last: datetime) -> Mapping[str, Any]:
 
 def _charge(names: Sequence[str], row: object, now: datetime) -> Charge:
     if not isinstance(row, list) or len(row) != len(names):
-        raise Malformed(f"a charge that is none: {short(row)}", where=_WHERE)
+        raise Malformed(f"expected a charge; got {short(row)}", where=_WHERE)
     values = dict(zip(names, row, strict=True))
     starts = _day(values.get("usagedate"))
     in_usd = str(values.get("currency", "")).upper() == "USD"
@@ -102,7 +102,7 @@ def _day(value: object) -> datetime:
     try:
         return datetime.fromisoformat(str(value)[:10]).replace(tzinfo=UTC)
     except ValueError as error:
-        raise Malformed(f"a day that is none: {short(value)}", where=_WHERE) from error
+        raise Malformed(f"expected a date; got {short(value)}", where=_WHERE) from error
 
 
 def _open(day: datetime, now: datetime) -> bool:

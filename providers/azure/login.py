@@ -146,7 +146,7 @@ class AzureLogin:
                 break
             if following:
                 seen.add(following)
-        raise Malformed("pages without an end: a link came again", where=f"{NAME}/{where}")
+        raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
     def plain_rows(self, where: str, path: str, *, version: str) -> Iterator[Mapping[str, Any]]:
         """The same as `rows`, without the SDK's models: making them of a long list takes half a second a megabyte.
@@ -165,7 +165,7 @@ class AzureLogin:
                 break
             seen.add(following)
             path = following
-        raise Malformed("pages without an end: a link came again", where=f"{NAME}/{where}")
+        raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
     def asked(self, where: str, method: str, path: str, body: object = None, *, version: str) -> Any:
         """The JSON that a request to Azure Resource Manager brings, with numbers as int and Decimal; for what the SDK

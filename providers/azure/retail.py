@@ -105,7 +105,7 @@ class RetailPrices:
         for plan in plans if isinstance(plans, list) else [plans]:
             try:
                 if not isinstance(plan, dict):
-                    raise Unfit("malformed_row", f"a savings plan that is none: {short(plan)}")
+                    raise Unfit("malformed_row", f"expected a savings plan; got {short(plan)}")
                 years = _years(plan.get("term"))
                 per_hour = plan.get("retailPrice", plan.get("unitPrice"))
                 yield self._offer(row, shape, CapacityType.RESERVED, per_hour, years=years, source=PLAN_SOURCE)

@@ -136,7 +136,7 @@ def eviction_rates(login: AzureLogin) -> Evictions:
             break
         seen.add(token)
         options = {**options, "$skipToken": token}
-    raise Malformed("pages without an end: a token came again", where=f"{NAME}/{where}")
+    raise Malformed("endless pages: a page token was repeated", where=f"{NAME}/{where}")
 
 
 def _rates_in(rows: Iterable[object]) -> Iterator[tuple[tuple[str, str], float]]:

@@ -84,7 +84,7 @@ class GcpCaller:
                 break
             seen.add(following)
             request["page_token"] = following
-        raise Malformed("pages without an end: a token came again", where=_asked(listing.client, listing.method))
+        raise Malformed("endless pages: a page token was repeated", where=_asked(listing.client, listing.method))
 
     def _retried(
         self,

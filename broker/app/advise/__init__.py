@@ -1,1 +1,1 @@
-"""Use cases of advice: the economics joined with what the store knows of prices and of our own use."""
+"""Use cases of advice: the economics, applied to the prices and the usage in the store."""

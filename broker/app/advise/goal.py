@@ -1,4 +1,4 @@
-"""What a deployment is for. By itself, so that the command line can name the choices without the arithmetic."""
+"""The goal of a deployment. A module of its own: the command line lists the choices without importing the economics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Goal(StrEnum):
-    """What is to be done with the model."""
+    """What the model is deployed for."""
 
     FINE_TUNE = "fine-tune"
     PRETRAIN = "pretrain"

@@ -1,4 +1,4 @@
-"""How much the team really used: GPUs at work hour by hour, from the attempts on record."""
+"""Recorded usage: GPUs in use in each hour, from the recorded attempts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 Stretch = tuple[datetime, datetime, int]
-"""From, until (UTC), and how many GPUs were up."""
+"""Start, end (UTC), and the number of GPUs."""
 
 _HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """The use of ``hours`` hours. ``gpu_hours``: in all. ``utilisation``: of the first ``gpus`` GPUs that one would
-    own, the share of hours they would have been at work. ``peak``: most GPUs at once. ``steady``: as many were at work
-    in at least the share of hours above which buying is worth the arithmetic. ``attempts``: how many are counted."""
+    """The usage of ``hours`` hours. ``gpu_hours``: the total. ``utilisation``: the share of hours in which ``gpus``
+    owned GPUs would have been in use. ``peak``: the maximum number of GPUs in use. ``steady``: the number of GPUs in
+    use in at least the share of hours above which buying is considered. ``attempts``: the number of counted attempts.
+    """
 
     hours: int
     gpu_hours: float
@@ -38,7 +39,7 @@ class PastUse:
 
     @property
     def peak_to_baseline(self) -> float:
-        """Peak ÷ steady demand, 1 at least; the peak itself where nothing is steady."""
+        """Peak ÷ steady demand, at least 1; the peak itself without steady demand."""
         return max(1.0, self.peak / self.steady if self.steady else self.peak)
 
 
@@ -52,8 +53,8 @@ def usage(
     team: str | None = None,
     rules: RulesOfThumb = DEFAULTS,
 ) -> PastUse:
-    """What ran in the last ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput
-    when nothing did."""
+    """The usage in the ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput without
+    any."""
     since = now - timedelta(days=days)
     wanted = [one for one in ran if accelerator in (None, one.accelerator) and team in (None, one.team)]
     stretches = [(one.up_since, one.gone_at or now, one.gpus) for one in wanted]
@@ -67,8 +68,8 @@ def usage(
 
 
 def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
-    """Every attempt on record that had GPUs at ``since`` (UTC) or later. ``broker`` is asked for only where the quick
-    way does not do."""
+    """Every recorded attempt with GPUs at ``since`` (UTC) or later. ``broker`` is called only if the quick query cannot
+    answer."""
     found = quick_queries.ran(store_url, since)
     if found is not None or quick_queries.is_missing(store_url):
         return found or ()
@@ -83,7 +84,7 @@ def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tupl
 def measured(
     stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, rules: RulesOfThumb = DEFAULTS
 ) -> PastUse:
-    """The use within a time, from what was up when; hours at the edges count in part."""
+    """The usage of a period; hours at its edges count in part."""
     used = list(stretches)
     hours = max(1, ceil((until - since) / _HOUR))
     demand = [0.0] * hours

@@ -1,4 +1,4 @@
-"""Whether the machines that a way to parallelise asks for are on offer, and how their cards are joined."""
+"""Offers of the machines that a parallelism needs, and the interconnect of their accelerators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NVLINK = "nvlink"
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Of the ``offers`` with enough cards a machine, how many join them by NVLink (``linked``), how many do not
-    (``unlinked``), and of how many it is not known. ``price``: the cheapest that does; None when there is none."""
+    """``offers``: the number of offers with enough accelerators per machine; of these ``linked`` by NVLink,
+    ``unlinked``, and ``unknown``. ``price``: the cheapest suitable one; None without any."""
 
     offers: int
     linked: int
@@ -26,7 +26,7 @@ class Supply:
 
 
 def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
-    """What the market has of the machines that the plan asks for."""
+    """The offers of the machines that the plan needs."""
     _, per_machine = split_machine(plan.machine)
     rows = prices.machines(plan.accelerator, per_machine)
     linked = sum(row.offers for row in rows if row.interconnect == NVLINK)

@@ -1,4 +1,4 @@
-"""A job that names a model instead of machines: sized by the same arithmetic as `gpubroker advise size`."""
+"""Sizes a job that names a model instead of machines, by the arithmetic of `gpubroker advise size`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a job was sized: what it ``needs``, the ``machines`` that hold it (``L4:1``) on ``nodes`` each, the work
-    worked out from the tokens (None where it was given or cannot be known), and ``notes`` for people."""
+    """The size of a job: its memory (``needs``), the ``machines`` that hold it (``L4:1``) with their number of
+    ``nodes``, the work computed from the tokens (None if it was given or is unknown), and ``notes`` for people."""
 
     total_gib: float
     weights_gib: float
@@ -41,11 +41,11 @@ class Sizing:
 
 
 def sized(job: Job, rules: RulesOfThumb = DEFAULTS) -> tuple[Job, Sizing]:
-    """The job with the machines that hold its model, and how that came about.
+    """The job with the machines that hold its model, and the computation.
 
-    Cards are asked for as one machine where some hold it, else as the fewest machines of eight; with ``num_nodes``
-    given, as so many. Cards without a fast link share a model only where nothing else does. Raises InvalidInput for a
-    model that makes no sense or that nothing holds.
+    Requests one machine if one holds the model, else the fewest machines with eight accelerators; with ``num_nodes``,
+    that number. Accelerators without a fast link share a model only if no others hold it. Raises InvalidInput for an
+    invalid model, and for one that no accelerator holds.
     """
     assert job.model is not None
     try:
@@ -99,7 +99,7 @@ def _needs(model: Model, rules: RulesOfThumb) -> MemoryEstimate:
 
 
 def _totals(needs: MemoryEstimate, rules: RulesOfThumb) -> list[tuple[Accelerator, int]]:
-    """The cards that hold it, and how many it takes in all."""
+    """The accelerators that hold it, with the total number needed."""
     totals: list[tuple[Accelerator, int]] = []
     for card in map(lookup, known()):
         if needs.workload.trains and card.inference_only:
@@ -114,8 +114,9 @@ def _totals(needs: MemoryEstimate, rules: RulesOfThumb) -> list[tuple[Accelerato
 def _machines(
     totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb
 ) -> tuple[int, list[tuple[Accelerator, int]]]:
-    """On how many machines, and which cards with how many a machine. As many cards as hold it in one arrangement hold
-    it in any number of machines, too: split inside them and in stages across them, each has an equal part."""
+    """The number of machines, and the accelerators with their number per machine. A number of accelerators that holds
+    the model in one layout holds it on any number of machines: with tensor parallelism inside and pipeline stages
+    across them, each has an equal part."""
     if nodes == 1 and totals:
         nodes = -(-min(gpus for _, gpus in totals) // rules.gpus_per_node)
     found = []
@@ -127,7 +128,7 @@ def _machines(
 
 
 def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules: RulesOfThumb) -> Work | None:
-    """The time that training on the model's ``tokens`` takes, told for the first card whose speed is known."""
+    """The time to train on the model's ``tokens``, on the first accelerator whose speed is known."""
     tokens = model.extra.get("tokens")
     if tokens is None or model.method == Method.INFERENCE:
         return None
@@ -176,7 +177,7 @@ def _notes(
 
 
 def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb) -> tuple[str, ...]:
-    """Which cards would do on more machines than were taken, where the job does not say how many."""
+    """Accelerators that would be sufficient on more machines, if the job does not state their number."""
     wider = [
         (-(-gpus // rules.gpus_per_node), card.name) for card, gpus in totals if gpus > nodes * rules.gpus_per_node
     ]

@@ -1,4 +1,4 @@
-"""What GPUs cost now, for advice: the cheapest current price of each machine, with where it comes from."""
+"""Current prices for advice: the cheapest of each machine, with its source."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What ``gpus`` accelerators cost to rent: ``machines`` of ``machine`` (``H100:8``), each with as many accelerators
-    or more than were asked for. USD per hour for all of them; ``usd_per_gpu_hour`` counts those asked for.
+    """The rent of ``gpus`` accelerators: ``machines`` of ``machine`` (``H100:8``), each with at least the requested
+    number of accelerators. USD per hour for all machines; ``usd_per_gpu_hour`` divides by the requested accelerators.
 
-    ``reference``: a list price, not live. ``stale``: older than its provider's limit, the best that is known.
-    ``source`` and ``as_of`` (UTC, None for a price that was stated) say where the price is from.
+    ``reference``: a list price, not live. ``stale``: older than its provider's maximum age; no newer one is known.
+    ``source`` and ``as_of`` (UTC, None for a stated price): the origin of the price.
     """
 
     accelerator: str
@@ -45,7 +45,7 @@ class Quote:
 
     @property
     def not_launched_on(self) -> str:
-        """What keeps jobs from starting at it, and what would let them; empty where nothing does."""
+        """Why no job starts at this price, and what would allow it; empty if jobs start."""
         if not self.reference:
             return ""
         return (
@@ -56,7 +56,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class CurrentPrices:
-    """Current prices by accelerator. ``stated``: USD per GPU-hour that the asker gave, which come before all others."""
+    """Current prices by accelerator. ``stated``: USD per GPU-hour given by the user; these take precedence."""
 
     rows: tuple[Cheapest, ...] = ()
     stated: Mapping[str, float] = field(default_factory=dict)
@@ -67,9 +67,9 @@ class CurrentPrices:
     def quote(
         self, accelerator: str, per_machine: int = 1, machines: int = 1, kind: CapacityType = CapacityType.ON_DEMAND
     ) -> Quote | None:
-        """The cheapest way to rent ``machines`` with ``per_machine`` accelerators or more each; a machine may be
-        larger than needed and is paid in full. Live prices and list prices compete; stale ones count only where there
-        is nothing else. None when no price is known."""
+        """The lowest rent of ``machines`` with at least ``per_machine`` accelerators each; a machine may be larger than
+        needed and is paid in full. Live and list prices compete; stale prices count only if there are no others. None
+        if no price is known."""
         gpus = per_machine * machines
         if accelerator in self.stated:
             each = self.stated[accelerator]
@@ -81,8 +81,8 @@ class CurrentPrices:
         return None if best is None else _quote(best, gpus, machines)
 
     def gpu_hour(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> Quote | None:
-        """The cheapest GPU-hour in a machine of any size, for what is told by the GPU: a quote for that whole machine,
-        whose ``usd_per_gpu_hour`` counts. None when no price is known."""
+        """The cheapest GPU-hour in a machine of any size: a quote for that whole machine, with its
+        ``usd_per_gpu_hour``. None if no price is known."""
         if accelerator in self.stated:
             return self.quote(accelerator, kind=kind)
         best = min(self._of(accelerator, kind), key=lambda row: (row.stale, row.micros / row.count), default=None)
@@ -91,16 +91,16 @@ class CurrentPrices:
     def cheapest(
         self, accelerator: str, gpus: int = 1, per_machine: int = 1, kinds: Iterable[CapacityType] = RENTED
     ) -> Quote | None:
-        """The cheapest of several ways to rent them."""
+        """The cheapest of several capacity types."""
         quotes = [self.quote(accelerator, per_machine, -(-gpus // per_machine), kind) for kind in kinds]
         return min((q for q in quotes if q), key=lambda q: (q.stale, q.usd_per_hour), default=None)
 
     def accelerators(self) -> tuple[str, ...]:
-        """Those that have any price."""
+        """The accelerators with a price."""
         return tuple(sorted({row.accelerator for row in self.rows} | set(self.stated)))
 
     def machines(self, accelerator: str, at_least: int = 1) -> tuple[Cheapest, ...]:
-        """What is for rent with so many of them or more, all ways to rent."""
+        """The machines with at least that many of them, of all capacity types."""
         return tuple(row for row in self.rows if row.accelerator == accelerator and row.count >= at_least)
 
     def _of(self, accelerator: str, kind: CapacityType) -> list[Cheapest]:
@@ -108,9 +108,9 @@ class CurrentPrices:
 
 
 def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> CurrentPrices:
-    """The prices in the store at ``now`` (UTC). ``broker`` is asked for only where the short way does not do.
+    """The prices in the store at ``now`` (UTC). ``broker`` is called only if the quick query cannot answer.
 
-    A store that is not there yet is not made for the sake of advice: then the lists that come with gpubroker are read.
+    Advice does not create a store: without one, the price lists that come with gpubroker are read.
     """
     rows = cheapest(store_url, now)
     if rows is not None:
@@ -125,7 +125,7 @@ def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> Curren
 
 
 def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
-    """Every offer that `known` sums up."""
+    """The offers that `known` summarises."""
     opened = broker()
     if is_missing(store_url):
         return list(_listed(opened))
@@ -156,7 +156,7 @@ def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
 
 
 def _listed(broker: Broker) -> Iterator[Offer]:
-    """The offers of local sources that are lists, not machines."""
+    """The offers of local price lists."""
     for name in broker.registries.local_providers:
         settings = broker.settings.providers.get(name, {})
         provider = broker.registries.build_provider(name, clock=SystemClock(), settings=settings)
@@ -165,7 +165,7 @@ def _listed(broker: Broker) -> Iterator[Offer]:
 
 
 def _summed_up(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
-    """The same as `broker.store.quick_queries.cheapest` tells."""
+    """The result of `broker.store.quick_queries.cheapest`, from offers."""
     found: dict[tuple[object, ...], Cheapest] = {}
     for offer in offers:
         if not _for_rent(offer):

@@ -1,4 +1,4 @@
-"""Rules of thumb of the active policies: what their `rules_of_thumb:` sections say in place of the defaults."""
+"""Rules of thumb of the active policies: their `rules_of_thumb:` sections replace defaults."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SECTION = "rules_of_thumb"
 
 
 def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
-    """Those of the policies in force. ``broker`` is asked for only where the quick way does not do; a store that is not
-    there yet has no policies, and is not made for the sake of advice."""
+    """The rules of thumb of the policies in force. ``broker`` is called only if the quick query cannot answer; advice
+    does not create a store."""
     if quick_queries.is_missing(store_url):
         return DEFAULTS
     files: Mapping[str, str] | None = quick_queries.policy_files(store_url)
@@ -28,8 +28,8 @@ def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
 
 
 def of_files(files: Mapping[str, str]) -> RulesOfThumb:
-    """Those of policy files (text by name), the defaults where no file says anything. Raises InvalidInput for the first
-    file with rules or values that make no sense, or are not what an earlier file says, with the place of each."""
+    """The rules of thumb of policy files (text by name), else the defaults. Raises InvalidInput, with the position of
+    each problem, for the first file with unknown rules, invalid values, or values that contradict an earlier file."""
     rules, said = DEFAULTS, dict[str, tuple[str, object]]()
     for file, text in sorted(files.items()):
         if SECTION not in text:

@@ -1,4 +1,4 @@
-"""Prices of one machine at one provider in every way to rent it, so that the ways differ in nothing else."""
+"""Prices of one machine at one provider for every capacity type, so that they differ in nothing else."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RENTED = (CapacityType.RESERVED, CapacityType.ON_DEMAND, CapacityType.SPOT)
 
 @dataclass(frozen=True, slots=True)
 class RentedAs:
-    """USD per hour of the machine in one way to rent it; ``term_months`` of a reservation. ``reference``: a list price,
-    of ``as_of`` (UTC)."""
+    """The USD per hour of the machine for one capacity type; ``term_months`` of a reservation. ``reference``: a list
+    price; ``as_of``: its date (UTC)."""
 
     usd_per_hour: float
     term_months: int | None
@@ -28,7 +28,7 @@ class RentedAs:
 
 @dataclass(frozen=True, slots=True)
 class SameMachine:
-    """A machine of ``gpus`` at one ``provider``, with its cheapest price in each way that the provider offers."""
+    """A machine with ``gpus`` at one ``provider``, with its lowest price for each capacity type."""
 
     provider: str
     accelerator: str
@@ -44,9 +44,9 @@ def same_machine(
     provider: str | None = None,
     most_term_months: float | None = None,
 ) -> SameMachine:
-    """The provider that rents the machine in the most ways; of equals, the one whose on-demand price is lowest.
+    """The provider with the most capacity types of the machine; of equals, the one with the lowest on-demand price.
 
-    ``most_term_months``: longer reservations are left out. Raises InvalidInput where nobody rents it.
+    ``most_term_months``: longer reservations are omitted. Raises InvalidInput if no provider offers it.
     """
     found: dict[str, dict[CapacityType, RentedAs]] = {}
     for offer in offers:
@@ -80,7 +80,7 @@ def same_machine(
 
 
 def cheapest_elsewhere(offers: Iterable[Offer], machine: SameMachine) -> tuple[str, float] | None:
-    """Provider and USD per hour of the cheapest machine of that size on demand, where another has a lower price."""
+    """Provider and USD per hour of a cheaper on-demand machine of that size at another provider; None without one."""
     here = machine.prices.get(CapacityType.ON_DEMAND)
     found = [
         (offer.price.micros / MICROS_PER_USD, offer.provider)

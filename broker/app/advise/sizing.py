@@ -1,4 +1,4 @@
-"""What holds a model, at which price; and the machines of a job that names a model instead of machines."""
+"""Accelerators that hold a model, with their prices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
 
 @dataclass(frozen=True, slots=True)
 class PricedFit:
-    """A fit and what renting it costs now; None where no price is known."""
+    """A fit with its current prices; None if unknown."""
 
     fit: Fit
     on_demand: Quote | None
@@ -25,7 +25,7 @@ class PricedFit:
 
     @property
     def cheapest(self) -> Quote | None:
-        """The cheaper of the two ways."""
+        """The cheaper of the two quotes."""
         return min((q for q in (self.on_demand, self.spot) if q), key=lambda q: q.usd_per_hour, default=None)
 
 
@@ -37,7 +37,7 @@ def priced_fits(
     fixed: bool = False,
     rules: RulesOfThumb = DEFAULTS,
 ) -> tuple[PricedFit, ...]:
-    """Every accelerator that holds the workload, the cheapest to rent first, those without a price last."""
+    """The accelerators that hold the workload, cheapest first, those without a price last."""
     found = []
     for fit in fits(needs, accelerators, fixed=fixed, rules=rules):
         per_machine = min(fit.count, rules.gpus_per_node)

@@ -19,7 +19,7 @@ _LARGEST_CONFIG = 4_000_000  # bytes; real ones are a few thousand
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What somebody says of the architecture; None where nothing was said."""
+    """The stated figures of an architecture; None where none is stated."""
 
     layers: int | None = None
     hidden: int | None = None
@@ -34,8 +34,8 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model: ``parameters``, those ``active`` for one token, its ``shape`` where known, and in ``notes`` what was
-    taken for what was not said. ``kv_only``: the shape tells the KV cache and nothing else."""
+    """A model: ``parameters``, those ``active`` for one token, its ``shape`` if known, and ``notes`` on assumed
+    figures. ``kv_only``: the shape is sufficient for the KV cache only."""
 
     parameters: float
     active: float
@@ -53,7 +53,7 @@ class Subject:
         recomputation: Recomputation | None = None,
         kv_precision: Precision = Precision.FP16,
     ) -> ModelUse:
-        """What is done with it. A shape that only tells the KV cache is no ground for modelling activations."""
+        """A use of the model. A shape that is sufficient for the KV cache only is not used to estimate activations."""
         shape = None if self.kv_only and method is not Method.INFERENCE else self.shape
         return ModelUse(self.parameters, method, precision, batch, context, shape, recomputation, kv_precision)
 
@@ -64,9 +64,9 @@ def subject(
     architecture: Architecture | None = None,
     active: float | None = None,
 ) -> Subject:
-    """The model from what was given. What is said beside a ``config.json`` comes before what stands in it.
+    """The model. Stated figures take precedence over those in ``config.json``.
 
-    Raises InvalidInput when neither parameters nor a configuration is given, or the architecture is told in part.
+    Raises InvalidInput without parameters and configuration, and for an incomplete architecture.
     """
     said = architecture or Architecture()
     notes: list[str] = []
@@ -110,7 +110,7 @@ def _changed(shape: ModelShape, said: Architecture) -> ModelShape:
 
 
 def _parsed(config: Path) -> Mapping[str, Any]:
-    """The file's content. Raises InvalidInput for what cannot be read or is no JSON object."""
+    """The file's content. Raises InvalidInput if it cannot be read or is not a JSON object."""
     hint = "expected the config.json that lies beside a model's weights, as a local file"
     path = config / "config.json" if config.is_dir() else config
     try:

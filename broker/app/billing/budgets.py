@@ -1,4 +1,4 @@
-"""Budgets: how each stands, what it will come to, and telling people when it passes a mark."""
+"""Budgets: state, forecast, and alerts on thresholds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LOOK_BACK = 42 * _DAY  # of daily spending: six weeks
 
 
 class _BudgetTerms(Protocol):
-    """What a rule of the kind ``budget`` is configured with."""
+    """The configuration of a rule of the kind ``budget``."""
 
     amount: Money
     alerts: tuple[str, ...]
@@ -46,7 +46,7 @@ class _BudgetTerms(Protocol):
 
 
 class BudgetRule(Protocol):
-    """What a rule of the kind ``budget`` has beside what every rule has."""
+    """The attributes of a rule of the kind ``budget``, in addition to those of every rule."""
 
     spec: BudgetSpec
     config: _BudgetTerms
@@ -55,8 +55,9 @@ class BudgetRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: what
-    it has passed, and when that was first seen (UTC). ``holds``: what it counts of what jobs hold."""
+    """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: the
+    thresholds that it passed, and when that was first noticed (UTC). ``holds``: the holds of jobs that count under it.
+    """
 
     spec: BudgetSpec
     limit: Money
@@ -71,7 +72,7 @@ class BudgetLine:
 
     @property
     def left(self) -> Money:
-        """What may still be held or spent in the period; negative when later charges overdrew it."""
+        """The amount that can still be held or spent in the period; negative if later charges exceeded the limit."""
         return self.limit - self.use.spent - self.use.held
 
     @property
@@ -81,8 +82,8 @@ class BudgetLine:
 
     @property
     def held_by_job(self) -> list[tuple[str, BudgetShare]]:
-        """What each job holds in each period, by job: the earliest period first, and of each the largest share. Those
-        of the current period add up to ``use.held``."""
+        """The holds of each job in each period, by job: earliest period first, in each the largest first. Those of the
+        current period add up to ``use.held``."""
         found = [
             (hold.job_id, share)
             for hold in self.holds
@@ -107,8 +108,8 @@ def budgets(broker: Broker) -> list[BudgetLine]:
 
 
 def visible(lines: Sequence[BudgetLine], teams: Collection[str] | None) -> list[BudgetLine]:
-    """The budgets that count nothing but jobs of these teams (None: of all). One that counts all teams, or names them
-    by a pattern, would tell of others."""
+    """The budgets that count only jobs of these teams (None: all budgets). A budget that counts all teams, or names
+    them by a pattern, would reveal others' spend."""
     if teams is None:
         return list(lines)
     return [line for line in lines if line.spec.teams and set(line.spec.teams) <= set(teams)]
@@ -116,8 +117,8 @@ def visible(lines: Sequence[BudgetLine], teams: Collection[str] | None) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What a job's machines cost an hour now (USD), and when they are expected to be done (UTC; None: unknown).
-    ``to_start``: what those are expected to cost that start only now (USD; None: unknown)."""
+    """The current hourly cost of a job's machines (USD), and their expected end (UTC; None: unknown). ``to_start``: the
+    expected cost of those that are starting (USD; None: unknown)."""
 
     rate: Money = Money.ZERO
     finish: datetime | None = None
@@ -125,7 +126,7 @@ class _Running:
 
 
 def _running(look: Reading) -> Mapping[tuple[str, str], _Running]:
-    """The jobs that have machines, by job and kind of money."""
+    """The jobs with machines, by job and kind of money."""
     found: dict[tuple[str, str], _Running] = {}
     running = {attempt.job_id for attempt in look.live_attempts()}
     for view in look.views(sorted(running)):
@@ -142,7 +143,7 @@ def _running(look: Reading) -> Mapping[tuple[str, str], _Running]:
 
 
 def _draw(hold: OpenHold, machines: Mapping[tuple[str, str], _Running], now: datetime) -> Draw:
-    """What a job is going to draw. One that should be done by now may go on: nothing is expected of it but its hold."""
+    """The expected spend of a job. For a job that should have ended by now only its hold is expected."""
     running = machines.get((hold.job_id, hold.money))
     if running is None:
         return Draw(hold.burn)
@@ -154,7 +155,7 @@ def _draw(hold: OpenHold, machines: Mapping[tuple[str, str], _Running], now: dat
 
 
 def _pace(look: Reading, spec: BudgetSpec, use: BudgetUse, now: datetime) -> SpendingPace | None:
-    """What the days before today (UTC) let expect of the rest of the period; None where they are too few."""
+    """The forecast for the rest of the period from the days before today (UTC); None if they are too few."""
     today = datetime.combine(now.astimezone(UTC), time(), UTC)
     days = [float(day.dollars) for day in look.daily_spending(spec, today - _LOOK_BACK, today)]
     ahead = (use.period_end - now) / _DAY
@@ -176,7 +177,7 @@ def _line(look: Reading, rule: BudgetRule, machines: Mapping[tuple[str, str], _R
 
 
 def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:
-    """What a budget has spent and holds in its current period."""
+    """The spend and holds of a budget in its current period."""
     window = period_containing(budget.period, budget.timezone, now)
     held = look.held(budget, told_as_one_until(budget, now))
     return budget_uses(budget, window, now, partial(look.spent, budget), held)[0]
@@ -184,14 +185,14 @@ def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What was spent under a budget from the start of its period ``until`` then (UTC)."""
+    """The spend under a budget from the start of its period ``until`` that time (UTC)."""
 
     until: datetime
     total: Money
 
 
 def days(broker: Broker, line: BudgetLine) -> list[Day]:
-    """How the money of the current period was spent, day by day up to now."""
+    """The spend of the current period by day, up to now."""
     now, start, spec = broker.clock.now(), line.use.period_start, line.spec
     found = [Day(start, Money.ZERO)]
     with broker.store.reading() as look:
@@ -203,15 +204,15 @@ def days(broker: Broker, line: BudgetLine) -> list[Day]:
 
 
 def notices_about(broker: Broker, budget: str = "") -> Sequence[Dispatch]:
-    """What people were told about budgets, or could not be told yet, newest first."""
+    """The notices about budgets, sent or pending, newest first."""
     return broker.store.outbox.under(f"budget/{budget}/" if budget else "budget/")
 
 
 def check(broker: Broker) -> list[Notice]:
-    """Put on record what budgets have passed since the last look, with its notices on their way; returns these.
+    """Record the thresholds that budgets have passed since the last check, and queue their notices; returns these.
 
-    Any number of processes may do this at once and as often as they like: each mark is told once in a period. Sends
-    nothing: see `notify.deliver`. Raises `StoreProblem`, and `InvalidInput` where no policy can be read.
+    Any number of processes may do this concurrently and repeatedly: each threshold is reported once per period. Sends
+    nothing: see `notify.deliver`. Raises `StoreProblem`, and `InvalidInput` if no policy can be read.
     """
     now, told = broker.clock.now(), list[Notice]()
     for line in budgets(broker):
@@ -233,7 +234,7 @@ def check(broker: Broker) -> list[Notice]:
 
 
 def _worth_telling(marks: Collection[str]) -> set[str]:
-    """Of several thresholds of a kind that are passed at once, the highest says it all; the others count as told."""
+    """Of several thresholds of one kind passed at once, only the highest is reported; the others count as reported."""
     highest: dict[str, str] = {}
     for mark in sorted((mark for mark in marks if mark != EXCEEDED), key=lambda mark: threshold(mark)[1] or 100.0):
         highest[threshold(mark)[0]] = mark
@@ -270,8 +271,8 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
 
 
 class OverBudgets:
-    """Budgets that stop what runs and are exceeded, for `broker.reconciler.controllers.enforcement`: by their ids, with
-    the time when that was first seen. Asked for every job, read every few seconds."""
+    """The exceeded budgets that stop running jobs, for `broker.reconciler.controllers.enforcement`: by id, with the
+    time when that was first noticed. Called for every job; read from the store every few seconds."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -300,8 +301,8 @@ class OverBudgets:
 
 
 class Alerting:
-    """Looks at budgets, at who is asked, and at anomalies, from time to time beside the jobs, and sends what is to be
-    told in a thread of its own, so that a slow service keeps no job waiting. Trouble is logged and tried again."""
+    """Checks budgets, approval requests and anomalies periodically, and sends notices in a thread of its own, so that a
+    slow service delays no job. Failures are logged and retried."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -310,7 +311,7 @@ class Alerting:
         self._sending: threading.Thread | None = None
 
     def __call__(self) -> None:
-        """Look, if it is time."""
+        """Check, if it is time."""
         now = self._broker.clock.now()
         if self._next is not None and now < self._next:
             return

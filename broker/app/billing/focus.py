@@ -18,8 +18,8 @@ from broker.finops.focus.months import BillingMonth
 
 @dataclass(frozen=True, slots=True)
 class FocusExport:
-    """What was written: rows, their sums of BilledCost and EffectiveCost (USD), and how many of them correct earlier
-    months. ``closed``: whether the same export will always be the same file."""
+    """The written export: rows, sums of BilledCost and EffectiveCost (USD), and the number of rows that correct earlier
+    months. ``closed``: whether a repeated export gives the same file."""
 
     file: Path
     version: str
@@ -32,10 +32,10 @@ class FocusExport:
 
 
 def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool = False) -> FocusExport:
-    """Write what is billed in the ``month`` (``2026-11``, UTC) to a ``.csv`` or ``.parquet`` file, row by row.
+    """Write the entries billed in the ``month`` (``2026-11``, UTC) to a ``.csv`` or ``.parquet`` file, row by row.
 
-    Raises `UnknownName` for a version, `InvalidInput` for a month, and for a file that there is already without
-    ``replace``, `MissingExtra` for Parquet and `StoreProblem`.
+    Raises `UnknownName` for a version, `InvalidInput` for a month, and for an existing file without ``replace``,
+    `MissingExtra` for Parquet and `StoreProblem`.
     """
     if version not in VERSIONS:
         raise UnknownName("FOCUS version", version, VERSIONS)

@@ -1,4 +1,4 @@
-"""Reports: what was spent, on what, for whom. Added up by the store, of the time asked about."""
+"""Spend by period and dimension, summed by the store."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """One group's spend, by its ``values`` in the dimensions asked for: cash and amortised (or sandbox) in USD, machine
-    and GPU time in hours, jobs and attempts. ``bought``: the part of the spend on owned and reserved machines.
+    """The spend of one group, by its ``values`` in the requested dimensions: cash and amortised (or sandbox) in USD,
+    machine and GPU time in hours, jobs and attempts. ``bought``: the part of the spend on owned and reserved machines.
 
-    Machine and GPU time, and the attempts, are those of the time asked about; an attempt counts once its machines have
-    come up. ``held``: what is set aside now for jobs of the group, waiting ones included, whatever pays for the
-    machines they have at the moment; a job counts where its latest attempt is. Money for a time that has passed is not
-    held, so it is zero in reports that end before now.
+    Machine time, GPU time and attempts are those of the period; an attempt counts once its machines exist. ``held``:
+    the present holds of jobs of the group, waiting ones included, whatever pays for their present machines; a job
+    counts in the group of its latest attempt. Holds are for the future, so they are zero in reports that end before
+    now.
     """
 
     values: tuple[str, ...]
@@ -75,7 +75,7 @@ _MONTHS = 12  # without a start, so many are reported by month
 
 
 def months_before(now: datetime) -> datetime:
-    """Where a report by month begins if nobody says: the month eleven before this one (UTC)."""
+    """The default start of a report by month: eleven months before this one (UTC)."""
     start = _month_start(now)
     for _ in range(_MONTHS - 1):
         start = _month_start(start - _MOMENT)
@@ -104,11 +104,11 @@ def named_period(name: str, now: datetime) -> tuple[datetime, datetime]:
 def spend(
     broker: Broker, by: str, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
 ) -> list[SpendRow]:
-    """Spend by one of `DIMENSIONS`, or by several (``team,user,month``), dearest first, of what was incurred in the
-    half-open time (UTC; None: no bound; by month: `months_before` until now).
+    """Spend by one of `DIMENSIONS`, or by several (``team,user,month``), most expensive first, incurred in the
+    half-open period (UTC; None: no bound; by month: `months_before` until now).
 
-    Sandbox money and machine time appear only with ``sandbox``, and then alone. Raises `UnknownName` for another
-    dimension, and `InvalidInput` for one that is named twice.
+    With ``sandbox``, only sandbox money and machine time; without it, none. Raises `UnknownName` for an unknown
+    dimension, and `InvalidInput` for a repeated one.
     """
     names = by.split(",")
     for name in names:
@@ -132,7 +132,7 @@ def spend(
 
 
 def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:
-    """By dimensions of jobs and offers; by none, one row of all."""
+    """Rows by dimensions of jobs and offers; without dimensions, one row."""
     from broker.store.ledger.spending import SEPARATOR, Spent  # most commands do without
 
     now, until = period.now, period.until
@@ -148,8 +148,7 @@ def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:
 
 
 def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, Spent]) -> dict[str, Money]:
-    """What jobs hold, by group. Jobs that hold money and had no machines in the period are added to those of their
-    group in ``found``."""
+    """The holds of jobs by group. Jobs with holds but no machines in the period are added to ``found``."""
     from broker.store.ledger.spending import Spent
 
     amounts = {job_id: _amount(balance, period.sandbox) for job_id, balance in look.holding().items()}
@@ -197,6 +196,6 @@ def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendRow:
 
 
 def ledger_faults(broker: Broker) -> list[str]:
-    """What is wrong with the ledger, in sentences; empty when it balances."""
+    """The faults of the ledger in words; empty if it balances."""
     with broker.store.reading() as look:
         return faults(look.all_entries())

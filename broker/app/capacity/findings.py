@@ -1,4 +1,4 @@
-"""Capital or rent: what the hours that were really used say about what is owned, held and rented."""
+"""Findings on owned, held and rented capacity, from the hours in use."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 
 @dataclass(frozen=True, slots=True)
 class CapacityFindings:
-    """What the use from ``since`` to ``now`` (UTC) says. ``uses``: what it was read from; ``notes``: what was taken for
-    granted or left out."""
+    """The findings on usage from ``since`` to ``now`` (UTC). ``uses``: their inputs; ``notes``: assumptions and
+    omissions."""
 
     since: datetime
     now: datetime
@@ -34,13 +34,13 @@ class CapacityFindings:
 
     @property
     def enough(self) -> bool:
-        """Whether of any accelerator enough hours are known to judge by."""
+        """Whether enough hours of any accelerator are known."""
         return any(len(use.demand) >= SHORTEST for use in self.uses)
 
 
 @dataclass
 class _Ran:
-    """What ran of one accelerator: everything, the rented part, and what that cost."""
+    """The usage of one accelerator: all of it, the rented part, and its cost."""
 
     every: list[Stretch]
     rented: list[Stretch]
@@ -49,9 +49,9 @@ class _Ran:
 
 
 def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
-    """The findings on everything that ran since then or is held, by the rules of thumb of the active policies.
+    """The findings on all usage since then and on held capacity, by the rules of thumb of the active policies.
 
-    Simulated machines do not count. Reads only what is on record: attempts, holdings and stored offers."""
+    Simulated machines do not count. Reads only the store: attempts, holdings and offers."""
     now = broker.clock.now()
     rules = active(broker.settings.store_url, lambda: broker)
     ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
@@ -100,7 +100,7 @@ def _use(
     now: datetime,
     notes: list[str],
 ) -> AcceleratorUse | None:
-    """The hours of one accelerator with its prices; None where no price of renting is known."""
+    """The hours of one accelerator with its prices; None if no rent is known."""
     on_demand = cheapest(offers, CapacityType.ON_DEMAND)
     rent = ran.usd / ran.gpu_hours if ran.usd else None
     if rent is not None:
@@ -126,7 +126,7 @@ def _use(
         notes.append(f"{name}: {hours} h of use are known; nothing is found from less than a week")
 
     def there(holding: Holding) -> int:
-        """For how many of these hours it is held."""
+        """The number of these hours for which it is held."""
         return min(max((until - holding.starts) // HOUR, 0), hours)
 
     owned.sort(key=there, reverse=True)
@@ -165,7 +165,7 @@ def _use(
 
 
 def _mean(holdings: Sequence[Holding], prices: Sequence[float]) -> float | None:
-    """The mean price of a GPU over these holdings; None without any."""
+    """The mean price of a GPU in these holdings; None without any."""
     gpus = sum(holding.gpus for holding in holdings)
     if not gpus:
         return None

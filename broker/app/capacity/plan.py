@@ -1,4 +1,4 @@
-"""The capacity plan: demand from files or from what ran, prices from the market, holdings from the record."""
+"""The capacity plan: demand from files or recorded usage, prices from the market, recorded holdings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from broker.backtest.reserve.demand import Demand
 
 ALL = ""
-"""Where a price is stated for every accelerator."""
+"""The key of a price for every accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """Prices that were given, USD per GPU-hour, by accelerator or for `ALL`; they come before the market's.
+    """Stated prices, USD per GPU-hour, by accelerator or for `ALL`; they take precedence over the market's.
 
     ``ratio``: reserved over on-demand price, instead of a reserved price. ``terms``: hours that a stated reserved price
     or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD, used for ``life_hours``,
@@ -54,8 +54,8 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class DemandHistory:
-    """What ran: GPUs at work each hour by accelerator, how many attempts that were, and the share of the rented
-    GPU-hours that ran on spot."""
+    """Recorded usage: GPUs in use in each hour by accelerator, the number of attempts, and the share of the rented
+    GPU-hours on spot."""
 
     demand: dict[str, list[int]]
     attempts: int
@@ -64,8 +64,8 @@ class DemandHistory:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlans:
-    """A plan for each accelerator that has demand. ``source``: where the demand is from. ``notes``: what was taken for
-    granted for all of them."""
+    """A plan for each accelerator with demand. ``source``: the origin of the demand. ``notes``: assumptions of all
+    plans."""
 
     now: datetime
     source: str
@@ -84,9 +84,9 @@ def plan(
     spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
 ) -> CapacityPlans:
-    """One plan for each accelerator of ``demand``. ``providers``: whose prices count; all of them by default.
-    ``spot_share``: of bursts, for all or by accelerator; where it was merely observed and spot has no price now, none.
-    Raises InvalidInput where an accelerator has no on-demand price at all."""
+    """One plan for each accelerator of ``demand``. ``providers``: the providers whose prices count; default: all.
+    ``spot_share``: of bursts, for all or by accelerator; an observed share counts only if spot has a price.
+    Raises InvalidInput if an accelerator has no on-demand price."""
     from broker.app.market.market import freshen
 
     freshen(broker)
@@ -106,7 +106,7 @@ def plan(
 
 
 def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
-    """Owned machines that offer themselves count only once somebody has said what they cost and how long they last."""
+    """A note on owned machines with offers: they count only once their cost and lifetime are recorded."""
     query = OfferQuery(accelerators=(accelerator,), capacity_types=(CapacityType.OWNED,))
     owned = [offer for offer in broker.store.offers(query) if offer.money is not MoneyKind.SANDBOX]
     if not owned or any(recorded.holding.kind is HoldingKind.OWNED for recorded in holdings):
@@ -121,7 +121,7 @@ def demand_of_files(
     files: Sequence[tuple[str, Path]],
 ) -> tuple[dict[str, list[int]], list[str]]:
     """Demand by accelerator from files, each with a name for its series (empty: as its file or column is called), and
-    what was taken for granted. Raises InvalidInput."""
+    the assumptions. Raises InvalidInput."""
     from broker.backtest.reserve.demand import read_demand
 
     found: dict[str, list[int]] = {}
@@ -140,8 +140,8 @@ def demand_of_files(
 
 
 def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
-    """What ran here up to now, from the attempts on record: the mean over each hour, to whole GPUs, from the first use
-    on and not from before ``since``. Simulated machines do not count. Raises InvalidInput when nothing ran."""
+    """The usage up to now, from the recorded attempts: the mean of each hour in whole GPUs, from the first usage after
+    ``since``. Simulated machines do not count. Raises InvalidInput without usage."""
     now = broker.clock.now()
     stretches: dict[str, list[Stretch]] = {}
     rented: dict[tuple[str, CapacityType], float] = {}
@@ -178,7 +178,7 @@ def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: s
 def _offers(
     broker: Broker, accelerators: Iterable[str], providers: Sequence[str], now: datetime
 ) -> dict[str, list[Offer]]:
-    """What can be rented of each, at prices that are not too old."""
+    """The offers of each accelerator, without stale prices."""
     names = tuple(accelerators)
     found: dict[str, list[Offer]] = {name: [] for name in names}
     for offer in broker.store.offers(OfferQuery(accelerators=names, providers=tuple(providers))):
@@ -218,7 +218,7 @@ def _market(
 def _options(
     accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: BurstPrices
 ) -> Iterable[PurchaseOption]:
-    """What can be held: what was stated, else the cheapest of each term on the market; and machines to buy."""
+    """The capacity that can be held: as stated, else the cheapest of each term on the market; and machines to buy."""
     said = _stated(stated.reserved, accelerator)
     if said is None and stated.ratio is not None:
         said = positive("ratio", stated.ratio) * market.on_demand
@@ -249,8 +249,8 @@ def _days(hours: float) -> str:
 
 
 def _called(name: str, series: Demand) -> str:
-    """The accelerator that was named, that the column is called after, or that the file is; else the asker's own name,
-    for which prices must be given."""
+    """The accelerator that is named, else that of the column or file name; else the user's own name, which needs stated
+    prices."""
     for candidate in (name, series.column, series.name):
         try:
             return canonical(candidate)
@@ -260,7 +260,7 @@ def _called(name: str, series: Demand) -> str:
 
 
 def checked(stated: Stated) -> Stated:
-    """The same, if every figure makes sense. Raises InvalidInput."""
+    """The same value, after a check of every figure. Raises InvalidInput."""
     for option, prices in (
         ("--on-demand-price", stated.on_demand),
         ("--spot-price", stated.spot),

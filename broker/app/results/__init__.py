@@ -1,1 +1,1 @@
-"""What use cases answer with, as values: one model per document that the command line prints with ``--json``."""
+"""The results of use cases as values: one model for each document that the command line prints with ``--json``."""

@@ -31,8 +31,8 @@ class PersonResult(Result):
 
 
 class CallerIdentity(Result):
-    """Who an API token belongs to, and what it is good for: ``scopes``, of the token; ``permissions``: what its owner
-    may do with it, and in which teams; null for all, and for what belongs to no team."""
+    """The owner of an API token, and its use: ``scopes`` of the token; ``permissions`` of its owner with it, by team;
+    null for all teams, and for permissions without a team."""
 
     person: PersonResult
     scopes: list[TokenScope]

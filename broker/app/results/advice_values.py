@@ -13,7 +13,7 @@ from broker.core.market.offers import CapacityType
 
 
 def usd(amount: float) -> str | None:
-    """``0.162580901`` → ``"0.162580901"``, 94188 → ``"94188.00"``; None for what is not finite."""
+    """``0.162580901`` → ``"0.162580901"``, 94188 → ``"94188.00"``; None for a number that is not finite."""
     if not isfinite(amount):
         return None
     whole, _, decimals = f"{amount:.9f}".partition(".")
@@ -28,7 +28,7 @@ Usd = Annotated[
 
 
 class Advice(Result):
-    """The base of advice. ``assumptions``: what was not given or measured."""
+    """The base of advice. ``assumptions``: figures that were neither given nor measured."""
 
     assumptions: list[str]
 

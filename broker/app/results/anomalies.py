@@ -13,7 +13,7 @@ from broker.finops.anomalies import AnomalyAnswer
 
 
 class IncidentCauseResult(Result):
-    """A job, and what it spent above its average of the four weeks before (USD)."""
+    """A job, and its spend above its average of the four weeks before (USD)."""
 
     job: str
     user: str
@@ -21,7 +21,7 @@ class IncidentCauseResult(Result):
 
 
 class IncidentAnswerResult(Result):
-    """What somebody said of it: ``yes``, ``no`` or ``planned``."""
+    """A person's answer: ``yes``, ``no`` or ``planned``."""
 
     answer: AnomalyAnswer
     by: str

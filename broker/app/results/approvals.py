@@ -20,8 +20,8 @@ from broker.store.outbox import Dispatch
 
 
 class QuestionResult(Result):
-    """What one rule asks. ``covers``: the facts that an approval covers, beside the amount, the time and the GPUs; null
-    where they are not on record."""
+    """The request of one rule. ``covers``: the facts that an approval covers, in addition to the amount, the time and
+    the GPUs; null where they are not on record."""
 
     rule: str
     source: str

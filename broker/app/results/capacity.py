@@ -12,8 +12,8 @@ from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 
 
 class RecordedCapacity(Result):
-    """Capacity on record. Money in USD; ``usd_per_gpu_hour`` with six decimals; ``watts``: what all of it draws in
-    use."""
+    """Capacity on record. Money in USD; ``usd_per_gpu_hour`` with six decimals; ``watts``: the power draw of all of it
+    in use."""
 
     number: int
     kind: HoldingKind

@@ -13,7 +13,7 @@ from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Problem
 
 
 class ProblemResult(Result):
-    """One thing wrong in a file: where (1-based line and column, 0 where not known), at which key, and what.
+    """A problem in a file: position (1-based line and column, 0 if unknown), key, and description.
     ``unknown_key``: nobody knows the key; ``known``: the names that could stand there."""
 
     line: int
@@ -29,8 +29,8 @@ class ProblemResult(Result):
 
 
 class ErrorDetails(Result):
-    """What went wrong, where, and what to do next. ``alternatives``: only of a refusal by a policy; ``others``: the
-    errors of other files, only where there are any."""
+    """An error: what happened, where, and what to do next. ``alternatives``: only of a refusal by a policy; ``others``:
+    the errors of other files, only where there are any."""
 
     kind: str
     message: str
@@ -56,7 +56,7 @@ class ErrorDetails(Result):
 
 
 class ErrorDocument(Result):
-    """What every command prints with --json when it fails."""
+    """The document that a command prints with --json if it fails."""
 
     error: ErrorDetails
 

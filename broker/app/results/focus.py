@@ -10,7 +10,7 @@ from broker.core.values.money import Money
 
 
 class FocusExportResult(Result):
-    """What was written. ``closed``: whether the same export will always be the same file, which it is from ``closes``
+    """A written export. ``closed``: whether a repeated export gives the same file, which is so from ``closes``
     on; ``corrections``: rows about earlier months; the sums are of all rows."""
 
     file: str

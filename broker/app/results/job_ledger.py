@@ -1,4 +1,4 @@
-"""What a job has cost, entry by entry, with the price behind each, as a result."""
+"""The cost of a job by ledger entry, with the price of each, as a result."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class AttemptDetails(Result):
 
 
 class PendingApproval(Result):
-    """What a job waits to hear, and from whom. Amounts in USD."""
+    """The pending approval of a job, and its approvers. Amounts in USD."""
 
     at: Moment
     expires_at: Moment | None
@@ -310,7 +310,7 @@ def _event(event: ev.Event) -> dict[str, Any]:
 
 
 class UnreadableResult(Result):
-    """A job that this version cannot read: what is known of it all the same, and why not more."""
+    """A job that this version cannot read: the known fields, and the reason."""
 
     id: str
     name: str
@@ -354,7 +354,7 @@ class LoggedLine(Result):
 
 
 class JobLogs(Result):
-    """What a job printed, oldest first."""
+    """The output of a job, oldest first."""
 
     id: str
     lines: list[LoggedLine]

@@ -1,4 +1,4 @@
-"""What a job leaves behind, and what it was submitted with, as results."""
+"""The files of a job as results: outputs, checkpoints, and those of its submission."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JobOutputs(Result):
 
 
 class FetchedFilesResult(Result):
-    """What was fetched. ``to``: the folder; ``present``: how many of ``files`` were there already."""
+    """Fetched files. ``to``: the folder; ``present``: the number of ``files`` that existed already."""
 
     id: str
     to: str

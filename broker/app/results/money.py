@@ -26,7 +26,7 @@ class PeriodShare(Result):
 
 
 class BudgetShareResult(PeriodShare):
-    """A share of what a job holds."""
+    """A share of the holds of a job."""
 
     budget: str
     timezone: str
@@ -37,7 +37,7 @@ class BudgetShareResult(PeriodShare):
 
 
 class JobShareResult(PeriodShare):
-    """A share of what a budget holds for a job."""
+    """A share of the holds of a job under a budget."""
 
     job: str
 

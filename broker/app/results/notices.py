@@ -27,7 +27,7 @@ class NoticeResult(Result):
 
 
 class NoticeList(Result):
-    """What people were told, or are to be told, newest first."""
+    """Notices, sent and pending, newest first."""
 
     notices: list[NoticeResult]
 

@@ -99,7 +99,7 @@ class OfferGroupResult(Result):
 
 
 class OfferGroupList(Result):
-    """Offers in groups, the cheapest first. ``matching``: how many offers there are in all groups."""
+    """Offers in groups, the cheapest first. ``matching``: the number of offers in all groups."""
 
     as_of: Moment
     matching: int

@@ -27,7 +27,7 @@ from broker.reconciler.admission.admission import lasts
 
 
 class PlannedJob(Result):
-    """The job that was planned. ``machines``: the accelerators with their counts that would do."""
+    """The planned job. ``machines``: the suitable accelerators with their counts."""
 
     name: str
     machines: list[str]
@@ -93,7 +93,7 @@ class RejectionExample(Result):
 
 
 class RejectionCount(Result):
-    """How many offers were rejected for one reason, and what would change it."""
+    """The number of offers rejected for one reason, and what would change it."""
 
     reason: Reason
     count: int
@@ -119,7 +119,7 @@ class RejectionCount(Result):
 
 
 class PlanVerdict(Result):
-    """What the policies say to the plan; ``answer`` is null when nothing is left to judge."""
+    """The policies' verdict on the plan; ``answer`` is null if the plan has no placement."""
 
     answer: Answer | None
     policy_version: str
@@ -127,7 +127,7 @@ class PlanVerdict(Result):
 
 
 class SizingResult(Result):
-    """How a job that names a model was sized: what it needs, and the machines that hold it."""
+    """The size of a job that names a model: its memory, and the machines that hold it."""
 
     total_gib: Figure
     weights_gib: Figure
@@ -145,7 +145,7 @@ class SizingResult(Result):
 
 
 class PlanResult(Result):
-    """A plan and what the policies say to it. ``exit_code``: what a submission would end with. ``estimate``: where
+    """A plan and the policies' verdict. ``exit_code``: that of a submission. ``estimate``: where
     nothing can be started as things are, what it would cost once the engines are installed. ``machines``: our own ones
     that jobs share. The first of ``placements`` is where the job would start now, which a strategy may choose."""
 

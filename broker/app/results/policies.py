@@ -30,7 +30,7 @@ class RuleResult(Result):
 
 
 class PolicyDefaultsResult(Result):
-    """What holds where a job is silent. ``value_of_time``: USD an hour."""
+    """The defaults of jobs. ``value_of_time``: USD an hour."""
 
     max_duration: Seconds
     allow_reference_prices: bool
@@ -90,7 +90,7 @@ class Activation(Result):
 
 
 class AppliedPolicy(Activation):
-    """What applying policy files came to. ``difference``: from the set before, as a unified diff."""
+    """The result of applying policy files. ``difference``: from the set before, as a unified diff."""
 
     changed: bool
     difference: str
@@ -117,7 +117,7 @@ class PolicyInForce(Result):
 
 
 class PolicyExplanation(Result):
-    """What every rule says to one placement, and the facts that it saw (``inputs``). ``planned``: it is the placement
+    """The verdict of every rule on one placement, and its facts (``inputs``). ``planned``: it is the placement
     that the plan takes; otherwise the policies leave the plan none. ``hold``: USD by kind of money."""
 
     answer: Answer

@@ -1,4 +1,4 @@
-"""What a change of policies would do, as results."""
+"""The effects of a change of policies, as results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.core.values.money import Money
 
 
 class ObjectingRule(Result):
-    """A rule and what it says; ``source``: file and line."""
+    """A rule and its message; ``source``: file and line."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class AffectedJob(Result):
 
 
 class BudgetTermsResult(Result):
-    """What a budget grants, and how it stands. Amounts in USD; ``left`` may be negative."""
+    """The terms and the state of a budget. Amounts in USD; ``left`` may be negative."""
 
     amount: Money
     period: str
@@ -93,7 +93,7 @@ class BudgetChangeResult(Result):
 
 
 class PastChanges(Result):
-    """What was decided from ``since`` to ``until``, judged again."""
+    """The decisions from ``since`` to ``until``, judged again."""
 
     since: Moment
     until: Moment
@@ -101,7 +101,7 @@ class PastChanges(Result):
 
 
 class PolicyPreviewResult(Result):
-    """What policy files would do if they were applied now. ``active_version``: of those in force, 0 without any;
+    """The effects of policy files if they were applied now. ``active_version``: of those in force, 0 without any;
     ``looked_at``: how many open jobs were, and ``left_out`` how many that wait were not. ``past``: null where it was
     not asked for."""
 

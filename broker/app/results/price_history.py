@@ -1,4 +1,4 @@
-"""Recorded prices as results: histories, a point in time, imports, and what a pruning deletes."""
+"""Recorded prices as results: histories, a point in time, imports, and prunings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.store.records import PastOffer, PrunedPrices
 
 
 class PricedMachine(Result):
-    """What an offer prices. ``source``: of the price; ``reference``: copied from a price list."""
+    """The machine that an offer prices. ``source``: of the price; ``reference``: copied from a price list."""
 
     provider: str
     region: str
@@ -154,7 +154,7 @@ class PastOfferResult(PricedMachine):
 
 
 class PastOfferList(Result):
-    """The offers at a point in time. ``known_at``: only what had been recorded by then; null: everything."""
+    """The offers at a point in time. ``known_at``: only prices recorded by then; null: all."""
 
     at: Moment
     known_at: Moment | None
@@ -197,7 +197,7 @@ class ImportedPrices(Result):
 
 
 class PrunedPriceHistory(Result):
-    """What a pruning of price history deletes. ``protected``: older price changes that launched attempts refer to."""
+    """The result of pruning price history. ``protected``: older price changes that launched attempts refer to."""
 
     before: Moment
     dry_run: bool

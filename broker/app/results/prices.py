@@ -15,7 +15,7 @@ from broker.store.records import AcceptedDoubts, PollStatus
 
 
 class PolledProvider(Result):
-    """What is known of one provider's polls and of the age of its prices. ``error``: of the last poll, with what to do
+    """The polls of one provider, and the age of its prices. ``error``: of the last poll, with what to do
     about it; null where it succeeded. ``offers_doubted``: offers that are not believed, on which no job starts;
     ``skipped_samples``: details of some skipped rows, by reason."""
 
@@ -94,7 +94,7 @@ def error_line(error: str, hint: str) -> str | None:
 
 
 class PollOutcome(Result):
-    """What one poll brought. ``error``: null where the provider answered to the end."""
+    """The result of one poll. ``error``: null where the provider answered to the end."""
 
     provider: str
     status: PollStatus
@@ -119,8 +119,9 @@ class PollReport(Result):
 
 
 class AcceptedPrices(Result):
-    """What a person accepted of a provider's prices. ``missing_removed``: offers missing from a suspect poll, now taken
-    for gone; ``prices_believed``: odd prices that jobs may now start on; ``number``: of the acceptance on record."""
+    """The prices of a provider that a person accepted. ``missing_removed``: offers missing from a suspect poll, now
+    taken for gone; ``prices_believed``: odd prices that jobs may now start on; ``number``: of the acceptance on record.
+    """
 
     number: int
     provider: str

@@ -19,7 +19,7 @@ class KeptCheckpoint(Result):
 
 
 class PrunedJob(Result):
-    """A job of which checkpoints went, and what stays."""
+    """A job, with its deleted and its kept checkpoints."""
 
     id: str
     gone: list[KeptCheckpoint]

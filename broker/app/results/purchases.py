@@ -19,7 +19,7 @@ from broker.procurement.comparing import CapacityDifference, DifferenceKind
 
 
 class QuoteResult(Result):
-    """What a provider would sell. ``number``: by which it can be bought for an hour; null where it is not known.
+    """A provider's quote. ``number``: the number for buying it within an hour; null if unknown.
     ``undo``: whether a purchase of it can be undone. ``total_usd``: all machines, the whole time."""
 
     number: int | None
@@ -45,7 +45,7 @@ class QuoteResult(Result):
 
 
 class QuoteList(Result):
-    """`capacity quote`: cheapest first. ``problems``: what providers that failed said, by name."""
+    """`capacity quote`: cheapest first. ``problems``: the errors of providers that failed, by name."""
 
     quotes: list[QuoteResult]
     asked: list[str]
@@ -61,8 +61,8 @@ class QuoteList(Result):
 
 
 class PurchasePreviewResult(Result):
-    """`capacity buy --dry-run`: what would be held, what the rules say, how many people have to approve. ``binding``:
-    what an approval would be bound to."""
+    """`capacity buy --dry-run`: the hold, the verdicts of the rules, the number of people who must
+    approve. ``binding``: the terms that an approval would be bound to."""
 
     answer: Answer
     quote: QuoteResult
@@ -91,7 +91,7 @@ class OrderResult(Result):
 
 
 class PurchaseResult(Result):
-    """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
+    """One purchase. ``held_usd``: its hold; ``charged_usd``: the amount paid; ``approvers``: who may
     still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought."""
 
     id: str
@@ -178,8 +178,8 @@ class DifferenceResult(Result):
 
 
 class CapacityCheckResult(Result):
-    """`capacity check`. ``listed``: how many reservations and commitments the providers list; ``asked``: those that
-    answered; ``problems``: what the others said, by name."""
+    """`capacity check`. ``listed``: the number of reservations and commitments that the providers list; ``asked``: the
+    providers that answered; ``problems``: the errors of the others, by name."""
 
     as_of: Moment
     differences: list[DifferenceResult]

@@ -92,7 +92,7 @@ class RefusedJob(Result):
 
 
 class SharedMachine(Result):
-    """What a machine of our own has, and what is free of it for another job now. ``gpus``: by accelerator."""
+    """The resources of an owned machine, and those free for another job now. ``gpus``: by accelerator."""
 
     name: str
     jobs: int

@@ -15,9 +15,9 @@ _HOUR = 3_600_000  # milliseconds
 
 
 class ReviewedMonth(Result):
-    """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is what use cost, cash and
-    amortised alike; ``cash`` what is to be paid, ``bought`` in advance included. Hours are of GPUs; ``price``: USD per
-    GPU-hour, null without any. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
+    """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is the cost of use, cash and
+    amortised; ``cash`` the amount payable, including capacity ``bought`` in advance. Hours are of GPUs; ``price``: USD
+    per GPU-hour, null without any. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
 
     since: Moment
     until: Moment
@@ -66,7 +66,7 @@ class ReviewedCause(Result):
 
 
 class ReviewedTeam(Result):
-    """What a team's use cost before and in the month (USD)."""
+    """The cost of a team's use before and in the month (USD)."""
 
     team: str
     before: Money
@@ -74,7 +74,7 @@ class ReviewedTeam(Result):
 
 
 class ReviewedBudget(Result):
-    """A monthly budget in force now, and what was spent under it in the month (USD)."""
+    """A monthly budget in force now, and the spend under it in the month (USD)."""
 
     name: str
     limit: Money
@@ -82,7 +82,7 @@ class ReviewedBudget(Result):
 
 
 class ReviewedAdvice(Result):
-    """What to do; ``cost`` of the month (USD), with its arithmetic."""
+    """A recommendation; ``cost`` of the month (USD), with its computation."""
 
     kind: AdviceKind
     about: str
@@ -92,7 +92,7 @@ class ReviewedAdvice(Result):
 
 
 class FollowedAdviceResult(Result):
-    """Advice on the month before: what it was about cost ``then``, and costs ``now`` (USD)."""
+    """Advice on the month before: its subject's cost ``then`` and ``now`` (USD)."""
 
     kind: AdviceKind
     about: str

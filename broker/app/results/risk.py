@@ -35,7 +35,7 @@ class RiskEvidence(Result):
 
 
 class RiskResult(Result):
-    """What is to be expected of one machine of a pool. ``mean_life``: null for capacity that is never interrupted;
+    """The expected interruptions of one machine of a pool. ``mean_life``: null for capacity that is never interrupted;
     ``time_to_return``: how long a lost pool stays away."""
 
     interruptions_per_hour: Figure

@@ -69,7 +69,7 @@ class ProviderSetup(Result):
 
 
 class DoctorReport(Result):
-    """What works on this machine. ``healthy``: no finding is a problem."""
+    """The checks of this machine. ``healthy``: no finding is a problem."""
 
     healthy: bool
     findings: list[CheckedArea]
@@ -118,7 +118,7 @@ class LeftoverResult(Result):
 
 
 class SweepReport(Result):
-    """What a sweep found. ``asked``: the engines and providers that answered; ``trouble``: those that did not, with
+    """The result of a sweep. ``asked``: the engines and providers that answered; ``trouble``: those that did not, with
     the reason; ``orphans``: how many may be ended."""
 
     at: Moment
@@ -138,7 +138,7 @@ class SweepReport(Result):
 
 
 def about(one: Leftover) -> str:
-    """What a leftover is, in a few words."""
+    """A short description of a leftover."""
     if one.held is not None:
         return f"{one.held.amount} {one.held.money}"
     return one.machine.about if one.machine is not None else f"attempt {one.attempt}"
@@ -161,7 +161,7 @@ class ReconciledTotals(Result):
 
 
 class ServiceReport(Result):
-    """What a service did until it was stopped."""
+    """The work of a service until it was stopped."""
 
     providers: list[PolledTotals]
     jobs: ReconciledTotals

@@ -48,8 +48,9 @@ class CorrectionResult(Result):
 
 
 class ShowbackReport(Result):
-    """What each team's use of a month cost, dearest first, as it is known now. ``over``: whether the month has ended;
-    ``held``: set aside now by team, of a month that runs; ``bought``: paid in advance, charged to nobody (USD)."""
+    """The cost of each team's use in a month, most expensive first, as known now. ``over``: whether the month has
+    ended; ``held``: set aside now by team, of a month that runs; ``bought``: paid in advance, charged to nobody (USD).
+    """
 
     month: str
     since: Moment

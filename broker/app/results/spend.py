@@ -12,8 +12,8 @@ from broker.core.values.money import Money
 
 
 class SpendGroup(Result):
-    """One group's spend: money in USD by kind, machine and GPU time in hours. ``values``: what the group is in each
-    dimension, in their order. ``held``: set aside now for its jobs. ``bought``: the part of the spend on owned and
+    """The spend of one group: money in USD by kind, machine and GPU time in hours. ``values``: what the group is in
+    each dimension, in their order. ``held``: set aside now for its jobs. ``bought``: the part of the spend on owned and
     reserved machines; ``rented``: on on-demand and spot ones."""
 
     group: str

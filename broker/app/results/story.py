@@ -90,7 +90,7 @@ def where(placement: Placement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """What the sentences about machines depend on. ``free``: attempts on capacity without extra cost. ``launched``:
+    """The context of the sentences about machines. ``free``: attempts on capacity without extra cost. ``launched``:
     whether any launch was requested; ``paid``: whether one of billed capacity was."""
 
     free: frozenset[int] = frozenset()
@@ -176,7 +176,7 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
 
 
 def _of_request(body: ev.EventBody) -> tuple[str, Tone]:
-    """What people asked of the job, and what others said to it."""
+    """Requests about the job, and the answers."""
     match body:
         case ev.ApprovalAsked():
             whom = f" by {', '.join(body.approvers)}" if body.approvers else ""
@@ -285,7 +285,7 @@ def _reported(body: ev.EventBody) -> tuple[str, Tone]:
 
 
 def checkpoints_missing(body: CheckpointsMissing) -> str:
-    """What is missing, and what the program has to do."""
+    """The missing checkpoints, and what the program must do."""
     ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
     when = "ended" if body.ended else "is running"
     seen = f"; there now, and not finished: {', '.join(body.unfinished)}" if body.unfinished else ""

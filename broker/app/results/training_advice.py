@@ -123,7 +123,7 @@ class ThroughputAdvice(Advice):
 
 
 class ScaledCluster(Result):
-    """One size of the cluster. ``marginal``: what one more GPU adds, in GPUs."""
+    """One size of the cluster. ``marginal``: the gain from one more GPU, in GPUs."""
 
     gpus: int
     speedup: Figure

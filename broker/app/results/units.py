@@ -28,11 +28,11 @@ class QualityCostResult(Result):
 
 
 class UnitMetrics(Result):
-    """What a unit of work cost in a time (UTC), of all or one team. Hours are of GPUs, money is USD; null: unknown, for
-    want of a denominator. ``bought``: use of owned and reserved capacity, ``rented``: of on-demand and spot.
-    ``measured_hours``: those of attempts with utilisation samples, of which ``busy_hours`` and ``idle_hours`` (below
-    5 %) are parts. ``quality``: of the metric that was asked for. ``unread``: attempts whose samples could not be
-    reached."""
+    """The cost of a unit of work in a period (UTC), of all teams or one. Hours are of GPUs, money is USD; null:
+    unknown, for want of a denominator. ``bought``: use of owned and reserved capacity, ``rented``: of on-demand and
+    spot. ``measured_hours``: those of attempts with utilisation samples, of which ``busy_hours`` and ``idle_hours``
+    (below 5 %) are parts. ``quality``: of the metric that was asked for. ``unread``: attempts whose samples could not
+    be reached."""
 
     since: Moment
     until: Moment

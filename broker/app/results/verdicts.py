@@ -1,4 +1,4 @@
-"""What the rules of a policy say, as results."""
+"""The verdicts of the rules of a policy, as results."""
 
 from __future__ import annotations
 

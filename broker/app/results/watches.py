@@ -85,7 +85,7 @@ class WatchResult(Result):
 
 
 class AddedWatch(WatchResult):
-    """A watch that was added. ``now``: what holds now, in words."""
+    """A watch that was added. ``now``: the present state in words."""
 
     now: str
 

@@ -1,4 +1,4 @@
-"""Why a job runs where it does: what else was considered, and what the rules said, as a result."""
+"""The reasons for a placement: the alternatives and the verdicts of the rules, as a result."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def test_a_page_that_comes_again_ends_with_an_error(
         "charges": lambda: azure.charges(NOW),
         "offers": lambda: azure.offers(OfferQuery()),
     }
-    with pytest.raises(Malformed, match="came again"):
+    with pytest.raises(Malformed, match="was repeated"):
         list(questions[ask]())
     assert len(server.requests) < 30
 

@@ -37,7 +37,7 @@ def test_a_repeated_page_token_is_no_endless_loop(make: Make, market: GcpCloud) 
     market.page, market.stuck = 10, True
     found, error = until_error(make())
     assert type(error) is Malformed
-    assert "token came again" in str(error)
+    assert "page token was repeated" in str(error)
     assert sum(called == "cloudbilling.services.skus.list" for called, *_ in market.log) == 2
     assert [row for row in found if isinstance(row, Offer)]
 

@@ -1,1 +1,1 @@
-"""The whole path from demand to a file that can be submitted: what `gpubroker advise deploy` walks."""
+"""The steps of `gpubroker advise deploy`, from the demand to files that can be submitted."""

@@ -1,4 +1,4 @@
-"""The steps that every path ends with: optimisations, monitoring, sustainability, and what to revisit when."""
+"""The last steps of every deployment: savings, monitoring, carbon, and review."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def after(
     spot: bool = False,
     quantised: bool = False,
 ) -> tuple[PathStep, ...]:
-    """``hours``: of a run, or in use a month. ``interruptible``: whether spot would do, ``quantised``: whether weights
-    are already, so that nothing is advised that the path before has decided."""
+    """``hours``: of a run, or in use per month. ``interruptible``: whether spot is possible; ``quantised``: whether the
+    weights are quantised already. Nothing is advised that an earlier step has decided."""
     serves = situation.goal is Goal.SERVE
     target = rules.inference_utilisation if serves else rules.training_utilisation
     advice = ladder(

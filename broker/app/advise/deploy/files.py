@@ -1,4 +1,4 @@
-"""What the path ends in: a job file and a policy file that can be used as they are."""
+"""The files of a deployment: a job file and a policy file, ready to use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _RUN = {
 
 
 def hours(length: float) -> timedelta:
-    """So many hours, in whole minutes and at least one, at most what a job file can say."""
+    """The hours as whole minutes, at least one, at most the maximum of a job file."""
     return min(timedelta(minutes=max(1, round(length * 60))), _LONGEST)
 
 
 def dollars(amount: float) -> Money:
-    """In whole cents, at least one, at most what a job file can say."""
+    """The amount in whole cents, at least one, at most the maximum of a job file."""
     return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)
 
 
@@ -46,7 +46,7 @@ def training_job(
     max_cost: float,
     linked: bool,
 ) -> Job:
-    """The job: the first machine is the one the work is told for; the others would do, too."""
+    """The job. ``work`` is that of the first machine; the others are alternatives."""
     first, count = split_machine(machines[0])
     return Job(
         name=situation.name,
@@ -71,7 +71,7 @@ def training_job(
 
 
 def serving_job(situation: DeployDemand, machine: str, nodes: int, *, monthly: float) -> Job:
-    """A month of serving; to be submitted again each month."""
+    """The job for a month of serving; it is submitted again each month."""
     return Job(
         name=situation.name,
         workload=Workload.INFERENCE,
@@ -87,7 +87,7 @@ def serving_job(situation: DeployDemand, machine: str, nodes: int, *, monthly: f
 
 
 def job_text(job: Job, summary: str) -> str:
-    """The job file, with what it was made for."""
+    """The job file, with its purpose as a comment."""
     said = f"# {summary}\n# `run` is yours to write; the rest was worked out by `gpubroker advise deploy`.\n"
     return said + print_job(job)
 
@@ -101,7 +101,7 @@ def policy_text(
     gpus: int,
     order: Sequence[str],
 ) -> str:
-    """A policy that lets this job pass and little more."""
+    """A policy that allows this job and little more."""
     guardrails: list[dict[str, object]] = [{"name": f"{situation.name}-gpus", "max_concurrent_gpus": gpus}]
     if usd_per_gpu_hour:
         limit = print_money(dollars(usd_per_gpu_hour))

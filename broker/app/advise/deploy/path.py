@@ -1,4 +1,4 @@
-"""The path of a deployment: demand, supply and budget, model, hardware, owned or rented, parallelism, and after."""
+"""The steps of a deployment: demand, supply and budget, model, hardware, own or rent, parallelism, the last ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 
 def deploy(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb = DEFAULTS) -> Deployment:
-    """The advice for a situation at these prices. Pure. Raises InvalidInput when nothing holds the model or has a
-    price."""
+    """The advice for a situation at these prices. Pure. Raises InvalidInput if no accelerator with a price holds the
+    model."""
     return serve(situation, prices, rules) if situation.goal is Goal.SERVE else train(situation, prices, rules)

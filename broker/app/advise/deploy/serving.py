@@ -1,4 +1,4 @@
-"""The path of a service: from traffic to cards, owned, rented or both."""
+"""The steps of a service: from traffic to accelerators, owned, rented or both."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A way to serve, on which card, on how many machines with how many cards each (together as many as are needed or
-    a few more: what is asked for is what is paid), and what owning and renting the same hours of it comes to."""
+    """A way to serve: the accelerator, the number of machines and of accelerators per machine (in total the number
+    needed or a few more; all are paid), and the cost of the same hours owned and rented."""
 
     option: ServingOption
     card: Accelerator
@@ -47,7 +47,7 @@ class _Choice:
 
 
 def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
-    """The advice for a service. Raises InvalidInput when nothing that has prices holds the model."""
+    """The advice for a service. Raises InvalidInput if no accelerator with prices holds the model."""
     traffic = serving.Traffic(
         situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s
     )
@@ -120,7 +120,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
 def _choices(
     situation: DeployDemand, traffic: serving.Traffic, prices: CurrentPrices, rules: RulesOfThumb
 ) -> list[_Choice]:
-    """Every card that can be had as the situation asks, the cheapest over the whole time first."""
+    """The accelerators that the situation permits, lowest total cost first."""
     cards = []
     for name in known():
         card = lookup(name)
@@ -154,8 +154,8 @@ def _choices(
 
 
 def _machines(option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[int, int, float] | None:
-    """Cards a machine, machines, and their rent an hour: whole copies on each, the cheapest, of equals the fewest
-    machines. None when none has a price."""
+    """Accelerators per machine, machines, and their rent per hour: whole replicas on each machine, the cheapest, of
+    equals the fewest machines. None without a price."""
     each = min(option.gpus_per_replica, rules.gpus_per_node)
     found = []
     while each <= rules.gpus_per_node:

@@ -1,4 +1,4 @@
-"""What somebody wants to deploy, and the advice they get: steps with their arithmetic, and files."""
+"""A demand, and the advice on it: steps with their figures, and files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from broker.economics.units import at_least_one, not_negative, positive, whole
 class DeployDemand:
     """The demand and its limits.
 
-    ``tokens``: to train on, None for the usual number. ``budget_usd``: for the run, or a month of serving; None: no
-    limit. ``deadline_hours``: from now. ``hours_per_day`` and ``months``: how long capacity is needed (serving).
-    ``requests_per_minute``, ``tokens_per_request``, ``p95_s``, ``peak_to_baseline``: the traffic. ``sensitive``: data
-    must not leave machines of our own. ``method``: None for the one that fits. Raises InvalidInput.
+    ``tokens``: training tokens; None: the usual number. ``budget_usd``: for the run, or a month of serving; None: no
+    limit. ``deadline_hours``: from now. ``hours_per_day`` and ``months``: the time for which capacity is needed
+    (serving). ``requests_per_minute``, ``tokens_per_request``, ``p95_s``, ``peak_to_baseline``: the traffic.
+    ``sensitive``: data must not leave owned machines. ``method``: None: the cheapest suitable one. Raises InvalidInput.
     """
 
     goal: Goal
@@ -59,7 +59,7 @@ class DeployDemand:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One step of the path: the ``rule`` that was applied, the ``numbers`` that went in and came out, the decision."""
+    """One step: the applied ``rule``, its inputs and results (``numbers``), the decision."""
 
     step: str
     rule: str
@@ -70,7 +70,7 @@ class PathStep:
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """The advice. ``verdict``: ``rent``, ``buy`` or ``hybrid``. ``job_file`` and ``policy_file``: YAML, ready to use.
-    ``warnings``: where the limits cannot all be met. ``usd``: of the run, or of a month of serving."""
+    ``warnings``: limits that cannot be met. ``usd``: of the run, or of a month of serving."""
 
     goal: Goal
     verdict: str

@@ -1,4 +1,4 @@
-"""The path of a training run: from tokens and a deadline to a job on the cheapest machines that are done in time."""
+"""The steps of a training run: from tokens and a deadline to a job on the cheapest machines that finish in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 6
 
 
 def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
-    """The advice for a fine-tune or a pre-training. Raises InvalidInput when nothing that has a price holds it."""
+    """The advice for training. Raises InvalidInput if no accelerator with a price holds the model."""
     found = ways(situation, prices, rules)
     if not found:
         raise InvalidInput(
@@ -94,7 +94,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
 
 
 def _ownership(best: Way, situation: DeployDemand, rules: RulesOfThumb) -> BuyOrRentTotals | None:
-    """What buying the cards for this run, and as much again for the time they are needed, comes to."""
+    """The cost of buying the accelerators for this run, and for further use of the same length."""
     price = best.card.street_price
     if price is None:
         return None
@@ -116,7 +116,7 @@ def _ownership(best: Way, situation: DeployDemand, rules: RulesOfThumb) -> BuyOr
 
 
 def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
-    """The machines that would do: the best, and others that hold the same method on as many machines."""
+    """The suitable machines: the best, and others that hold the same method on the same number of machines."""
     machines = [best.plan.machine]
     for way in found:
         same = way.method is best.method and way.plan.num_nodes == best.plan.num_nodes
@@ -126,7 +126,7 @@ def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
 
 
 def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
-    """Bytes of a checkpoint: weights and optimizer, of the adapter alone where there is one."""
+    """The bytes of a checkpoint: weights and optimizer state, with an adapter only its own."""
     trained = best.needs.workload.parameters
     if best.method in (Method.LORA, Method.QLORA):
         trained *= rules.adapter_fraction
@@ -134,7 +134,7 @@ def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
 
 
 def _between(checkpoint_bytes: float, rules: RulesOfThumb) -> float:
-    """Hours between checkpoints: a quarter, or as long as keeps their writing to its share of the time."""
+    """Hours between checkpoints: a quarter, or longer, so that writing takes at most its share of the time."""
     return max(0.25, checkpoint_bytes / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
 
 
@@ -168,7 +168,7 @@ def _supply(found: tuple[Way, ...], situation: DeployDemand) -> PathStep:
 
 
 def _by_card(found: tuple[Way, ...]) -> list[Way]:
-    """The best way of each card."""
+    """The best way for each accelerator."""
     seen: dict[str, Way] = {}
     for way in found:
         seen.setdefault(way.card.name, way)

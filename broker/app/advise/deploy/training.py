@@ -1,4 +1,4 @@
-"""Ways to train: each accelerator and method with its memory, its time and its cost, and the one to take."""
+"""Ways to train: each accelerator and method with its memory, time and cost, and the best one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL_RECOMPUTE = Recomputation.FULL
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A method on so many cards: ``hours`` from start to end, ``usd`` at the price of ``quote``."""
+    """A method on a number of accelerators: ``hours`` from start to end, ``usd`` at the price of ``quote``."""
 
     method: Method
     needs: MemoryEstimate
@@ -41,7 +41,7 @@ class Way:
 
 
 def tokens_of(situation: DeployDemand, rules: RulesOfThumb) -> float:
-    """Tokens to train on: as said, else the usual number."""
+    """The number of training tokens: as stated, else the usual number."""
     if situation.tokens is not None:
         return situation.tokens
     if situation.goal is Goal.PRETRAIN:
@@ -50,15 +50,15 @@ def tokens_of(situation: DeployDemand, rules: RulesOfThumb) -> float:
 
 
 def methods_of(situation: DeployDemand) -> tuple[Method, ...]:
-    """Which methods to look at: an adaptation need not train every weight."""
+    """The methods to compare: an adaptation need not train every weight."""
     if situation.method is not None:
         return (situation.method,)
     return (Method.ADAMW,) if situation.goal is Goal.PRETRAIN else (Method.QLORA, Method.LORA, Method.ADAMW)
 
 
 def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[Way, ...]:
-    """Every way that has a price and is in time, adaptations first, then the cheapest; without any in time, the fastest
-    first."""
+    """The ways with a price that finish in time, adaptations first, then the cheapest; if none finishes in time, the
+    fastest first."""
     found = []
     for method in methods_of(situation):
         precision = None if method is Method.QLORA else Precision.BF16
@@ -113,8 +113,8 @@ def _on(
 
 
 def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, rules: RulesOfThumb) -> int:
-    """The fewest cards, in whole groups and whole machines, that are done in time with the margin; the smallest group
-    where there is no deadline. Scaling is in the MFU, which is that of runs on whole clusters."""
+    """The fewest accelerators, in whole groups and machines, that finish in time with the margin; without a deadline
+    the smallest group. Scaling is included in the MFU, which is that of runs on whole clusters."""
     if situation.deadline_hours is None:
         return group
     needed = gpu_hours / (situation.deadline_hours * (1 - rules.deadline_margin))
