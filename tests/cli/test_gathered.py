@@ -1,0 +1,44 @@
+"""Commands whose options are the fields of dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from broker.cli.gathered import gathered
+
+
+@dataclass(frozen=True)
+class Size:
+    layers: Annotated[int | None, typer.Option(help="Number of layers.")] = None
+
+
+@dataclass(frozen=True)
+class Given:
+    goal: Annotated[str, typer.Argument(help="Goal.")]
+    size: Size
+    gpu: Annotated[list[str] | None, typer.Option("--gpu", "-g")] = None
+
+
+def test_fields_are_options_also_those_of_a_field_that_is_a_dataclass() -> None:
+    seen = []
+    app = typer.Typer()
+
+    @app.command()
+    @gathered
+    def command(context: typer.Context, given: Given, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+        """What it does."""
+        seen.append((context.command.name, given, as_json))
+
+    ran = CliRunner().invoke(app, ["serve", "--layers", "3", "-g", "L4", "-g", "H100", "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert CliRunner().invoke(app, ["train"]).exit_code == 0
+    assert seen == [
+        ("command", Given("serve", Size(3), ["L4", "H100"]), True),
+        ("command", Given("train", Size(), None), False),
+    ]
+    assert "What it does." in CliRunner().invoke(app, ["--help"]).output
+    assert CliRunner().invoke(app, []).exit_code == 2, "the goal has no default"
