@@ -74,11 +74,13 @@ def of_visitors(
     moved: Mapping[int, int],
     seconds: float,
     typed: Mapping[int, float],
+    came: float | None = None,
 ) -> Sign:
     """What people do beside the command: a program other than a waiting shell runs for one of them, or bytes go over a
     connection, or a terminal was used since the last look, ``seconds`` ago. ``moved``: the bytes of each (by pid) at
-    that look; ``typed``: how many seconds ago each one's terminal was used."""
-    busy = any(
+    that look; ``typed``: how many seconds ago each one's terminal was used; ``came``: how many seconds ago
+    somebody last came or left."""
+    busy = (came is not None and came < seconds) or any(
         _runs_something(one, running)
         or (one.moved is not None and one.moved - moved.get(one.pid, one.moved) > BUSY_BYTES * seconds)
         or typed.get(one.pid, seconds) < seconds

@@ -19,7 +19,7 @@ from broker.agent.environment import Scratch
 from broker.agent.formats import Spec
 from broker.agent.idleness import busiest
 from broker.agent.processes import descendants, mark, marked, processes
-from broker.agent.visitors import visitors
+from broker.agent.visitors import last_came, visitors
 
 log = logging.getLogger("gpubroker-agent")
 _PATIENCE = 5.0
@@ -64,8 +64,10 @@ class SessionWatch:
     def _signs(self) -> list[session.Sign]:
         seconds, self._looked = time.monotonic() - self._looked, time.monotonic()
         running, beside = processes(), visitors(self._scratch.root)
-        typed = {one.pid: ago for one in beside if (ago := _typed(one.terminal)) is not None}
-        people = session.of_visitors(beside, running, self._moved, seconds, typed)
+        typed = {one.pid: at for one in beside if (at := _typed(one.terminal)) is not None}
+        came = last_came(self._scratch.root)
+        ago = None if came is None else max(0.0, time.time() - came)
+        people = session.of_visitors(beside, running, self._moved, seconds, typed, ago)
         self._moved = {one.pid: one.moved for one in beside if one.moved is not None}
         ours = {one.pid: one.cpu for one in descendants([self._guard], running)}
         ours |= {pid: running[pid].cpu for pid in marked(mark(self._guard)) if pid in running}

@@ -11,6 +11,7 @@ from pathlib import Path
 from broker.agent.claims import kernel_start
 
 FOLDER = "visitors"
+_CAME = "came"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Visit:
         moved = 0 if over_ssh else None
         self._own = EnteredProgram(os.getpid(), kernel_start(), moved, terminal)
         self._write()
+        _note(folder)
 
     def moved(self, total: int) -> None:
         """Record how many bytes have gone over the connection."""
@@ -48,12 +50,26 @@ class Visit:
         """Remove the entry."""
         with contextlib.suppress(OSError):
             self._file.unlink()
+        _note(self._file.parent)
 
     def _write(self) -> None:
         draft = self._file.with_suffix(".new")
         with contextlib.suppress(OSError):  # a full disk keeps nobody out
             draft.write_text(json.dumps(asdict(self._own)))
             draft.replace(self._file)
+
+
+def _note(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / _CAME).touch(mode=0o600)
+
+
+def last_came(scratch: Path) -> float | None:
+    """When somebody last came or left (seconds since 1970); None if nobody did."""
+    try:
+        return (scratch / FOLDER / _CAME).stat().st_mtime
+    except OSError:
+        return None
 
 
 def visitors(scratch: Path) -> list[EnteredProgram]:

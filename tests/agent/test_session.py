@@ -89,6 +89,11 @@ def test_typing_is_use(ago: float, use: Use) -> None:
     assert of_visitors([beside], tree(PYTHON, (11, 10, "bash")), {}, 60, {10: ago}).use is use
 
 
+@pytest.mark.parametrize(("came", "use"), [(None, Use.IDLE), (59.0, Use.BUSY), (61.0, Use.IDLE)])
+def test_a_short_visit_is_use_although_nobody_is_there_any_more(came: float | None, use: Use) -> None:
+    assert of_visitors([], tree(PYTHON), {}, 60, {}, came).use is use
+
+
 def test_cpu() -> None:
     assert of_cpu({1: 5.0}, {1: 5.9}, 10).use is Use.IDLE
     assert of_cpu({1: 5.0}, {1: 5.5, 2: 0.5}, 10).use is Use.BUSY, "a new process's time counts, too"

@@ -156,14 +156,14 @@ def test_jupyter_is_reached_through_ssh_and_by_its_token_alone(sessions: Session
 
 
 def test_one_that_is_left_alone_ends_in_time_and_one_with_an_open_sleep_does_not(sessions: Sessions) -> None:
-    sessions.open("busy", "--idle", "1m")
+    sessions.open("busy", "--idle", "90s")
     with subprocess.Popen(
         [*GPUBROKER, "ssh", "busy", "--", "echo in; exec sleep 300"],
         stdout=subprocess.PIPE, text=True, env=environment(sessions.home, **sessions.env), cwd=sessions.home.parent,
     ) as visiting:  # fmt: skip
         assert visiting.stdout is not None
         assert visiting.stdout.readline() == "in\n"
-        sessions.open("left", "--idle", "1m")
+        sessions.open("left", "--idle", "90s")
         loop = 'echo from the loop > "$HOME/notes"; (while :; do sleep 1; done) >/dev/null 2>&1 & exit 0'
         sessions.gpubroker("exec", "left", "--", "sh", "-c", loop)
         ended = sessions.closed("left")

@@ -47,6 +47,7 @@ from broker.core.job.jobs import (
     Model,
     Priority,
     Retry,
+    SessionPlan,
     Work,
     Workload,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "Priority",
     "Retry",
     "RetryLater",
+    "SessionPlan",
     "StoreProblem",
     "SubmittedJob",
     "UnknownName",
