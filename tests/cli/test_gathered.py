@@ -12,14 +12,14 @@ from broker.cli.gathered import gathered
 
 
 @dataclass(frozen=True)
-class Size:
+class InnerOptions:
     layers: Annotated[int | None, typer.Option(help="Number of layers.")] = None
 
 
 @dataclass(frozen=True)
-class Given:
+class OuterOptions:
     goal: Annotated[str, typer.Argument(help="Goal.")]
-    size: Size
+    size: InnerOptions
     gpu: Annotated[list[str] | None, typer.Option("--gpu", "-g")] = None
 
 
@@ -29,7 +29,9 @@ def test_fields_are_options_also_those_of_a_field_that_is_a_dataclass() -> None:
 
     @app.command()
     @gathered
-    def command(context: typer.Context, given: Given, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    def command(
+        context: typer.Context, given: OuterOptions, as_json: Annotated[bool, typer.Option("--json")] = False
+    ) -> None:
         """What it does."""
         seen.append((context.command.name, given, as_json))
 
@@ -37,8 +39,8 @@ def test_fields_are_options_also_those_of_a_field_that_is_a_dataclass() -> None:
     assert ran.exit_code == 0, ran.output
     assert CliRunner().invoke(app, ["train"]).exit_code == 0
     assert seen == [
-        ("command", Given("serve", Size(3), ["L4", "H100"]), True),
-        ("command", Given("train", Size(), None), False),
+        ("command", OuterOptions("serve", InnerOptions(3), ["L4", "H100"]), True),
+        ("command", OuterOptions("train", InnerOptions(), None), False),
     ]
     assert "What it does." in CliRunner().invoke(app, ["--help"]).output
     assert CliRunner().invoke(app, []).exit_code == 2, "the goal has no default"
