@@ -43,8 +43,9 @@ class SessionWatch:
         self._thread.start()
 
     def stop(self) -> None:
+        """Look no more. A look that waits for Jupyter or a driver is left to itself: the time to save is short."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(1.0)
 
     def _now(self) -> float:
         return time.monotonic() * self._scale
@@ -57,7 +58,7 @@ class SessionWatch:
             except Exception:  # what was not seen is no reason to end a session; its time and money end it
                 log.exception("the use of the session could not be read this time")
                 continue
-            if told is not None:
+            if told is not None and not self._stopped.is_set():
                 self._end(StopOrder("idle", told))
                 return
 
@@ -74,6 +75,8 @@ class SessionWatch:
         cpu = session.of_cpu(self._cpu or ours, ours, seconds)
         self._cpu = ours
         found = [people, cpu]
+        if self._spec.nodes > 1:  # the first node ends the session, and does not see what the others do
+            found.append(session.Sign("the other nodes", session.Use.UNKNOWN))
         if (of_gpus := session.of_gpus(self._spec.gpus, busiest(one.to_json() for one in gpu.sample()))) is not None:
             found.append(of_gpus)
         assert self._spec.session is not None
