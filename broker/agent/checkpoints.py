@@ -4,6 +4,7 @@
 
     checkpoints/<id>/rank-<k>/<path>     the files of one rank
     checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them exist
+    checkpoints/<id>/torn.json           a node of a gang found a file changed that the others do not read
     checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part exists
 
 A checkpoint exists once its manifest exists. Ids sort as text in the order of saving: attempt, highest step named so
@@ -15,7 +16,6 @@ to the job, so later attempts find them.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import shutil
@@ -26,20 +26,23 @@ from pathlib import Path
 from typing import Any, Callable
 from urllib.parse import quote
 
+from broker.agent import download
 from broker.agent.clock import from_text, to_text
+from broker.agent.download import Torn, WantedFile
 from broker.agent.formats import VERSION, BadDocument
 from broker.agent.store import ObjectFolder, to_bytes
 
 FOLDER = "checkpoints"
 _LARGEST_MANIFEST = 256 << 20  # bytes: about a million files
 LEAST_KEPT = 2  # a newest one may turn out to be useless
+_OF_ONE_NODE = re.compile(r"rng_state(_\d+)?\.pth|(bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
 _HIGHEST = 10**12 - 1  # what an id has room for; a longer number is a hash or a time, and no step
 _NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]*)?(\d+)", re.IGNORECASE)
 
 
-class Torn(Exception):
-    """A checkpoint that fails verification, with the reason."""
+class TornForOneNode(Exception):
+    """A file is torn that the other nodes of the gang do not read: they may restore what this one cannot."""
 
 
 def safe(name: str) -> str:
@@ -75,10 +78,6 @@ def attempt_of(checkpoint: str) -> int | None:
     """The number of the attempt that saved the checkpoint; None if the name is not an id."""
     found = _ID.fullmatch(checkpoint)
     return int(found[1]) if found else None
-
-
-class GaveUp(Exception):
-    """The caller's ``give_up`` ended the work before it was done."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,8 @@ def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
 
 def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
     """The cheap check: every file exists with its full size. ``there``: `ObjectFolder.sizes` of it. Raises Torn."""
+    if _torn_mark(manifest.id) in there:
+        raise Torn("a node found a file of it changed")
     for file in manifest.files:
         size = there.get(f"{FOLDER}/{manifest.id}/{file.object}")
         if size is None:
@@ -169,35 +170,11 @@ def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
             raise Torn(f"{file.path} has {size} bytes instead of {file.size}")
 
 
-def _read_checked(
-    store: ObjectFolder,
-    manifest: Manifest,
-    file: SavedFile,
-    take: Callable[[bytes], object],
-    give_up: Callable[[], bool] = lambda: False,
-) -> None:
-    digest, size = hashlib.sha256(), 0
-    try:
-        for piece in store.stream(f"{FOLDER}/{manifest.id}/{file.object}"):
-            digest.update(piece)
-            size += len(piece)
-            take(piece)
-            if give_up():
-                raise GaveUp
-    except FileNotFoundError:
-        raise Torn(f"{file.path} is missing") from None
-    if size != file.size:
-        raise Torn(f"{file.path} has {size} bytes instead of {file.size}")
-    if digest.hexdigest() != file.sha256:
-        raise Torn(f"{file.path} has another content than was saved (SHA-256 differs)")
-
-
 def verify(store: ObjectFolder, checkpoint: str) -> Manifest:
     """Read all files and compare sizes and SHA-256. Raises Torn with the reason, and StoreTrouble."""
     manifest = read_manifest(store, checkpoint)
     check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
-    for file in manifest.files:
-        _read_checked(store, manifest, file, lambda piece: None)
+    download.fetch(store, [_wanted(manifest, file) for file in manifest.files], lambda: False)
     return manifest
 
 
@@ -209,17 +186,19 @@ class RestoreOutcome:
     passed_over: tuple[tuple[str, str], ...]
 
 
-def restore(store: ObjectFolder, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False) -> RestoreOutcome:
+def restore(
+    store: ObjectFolder, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False, nodes: int = 1
+) -> RestoreOutcome:
     """Restore the newest checkpoint that verifies into the folder, reading and checking in one pass.
 
-    Every rank gets the files of all ranks, as if saved into one shared folder; if two ranks saved the same path, each
-    gets its own. ``give_up`` is checked after each piece. Raises GaveUp (nothing is restored), StoreTrouble (repeat),
-    OSError if the node's disk fails.
+    ``nodes``: of the gang that restores. Every rank gets the files of all ranks, as if saved into one shared folder,
+    except those that only their own node reads (`files_for`). ``give_up`` is checked after each piece. Raises GaveUp
+    (nothing is restored), TornForOneNode, StoreTrouble (repeat), OSError if the node's disk fails.
     """
     passed_over: list[tuple[str, str]] = []
     while checkpoint := _newest(store, [name for name, _ in passed_over]):
         try:
-            return RestoreOutcome(_fetch(store, checkpoint, into, rank, give_up), tuple(passed_over))
+            return RestoreOutcome(_fetch(store, checkpoint, into, rank, nodes, give_up), tuple(passed_over))
         except Torn as reason:
             passed_over.append((checkpoint, str(reason)))
     return RestoreOutcome(None, tuple(passed_over))
@@ -231,12 +210,13 @@ def restore_of_other(
     into: Path,
     rank: int,
     give_up: Callable[[], bool] = lambda: False,
+    nodes: int = 1,
 ) -> RestoreOutcome:
     """Restore a checkpoint of another job: the named one, else the newest that verifies. As `restore`, but raises Torn
     if there is none, because the job must not start from the beginning then."""
     if checkpoint is not None:
-        return RestoreOutcome(_fetch(store, checkpoint, into, rank, give_up), ())
-    found = restore(store, into, rank, give_up)
+        return RestoreOutcome(_fetch(store, checkpoint, into, rank, nodes, give_up), ())
+    found = restore(store, into, rank, give_up, nodes)
     if found.manifest is None:
         raise Torn("; ".join(why for _, why in found.passed_over) or "it has none")
     return found
@@ -248,25 +228,26 @@ def _newest(store: ObjectFolder, torn: Sequence[str]) -> str | None:
     return next((checkpoint for checkpoint in reversed(listed(store)) if checkpoint not in torn), None)
 
 
-def _fetch(store: ObjectFolder, checkpoint: str, into: Path, rank: int, give_up: Callable[[], bool]) -> Manifest:
+def _fetch(
+    store: ObjectFolder, checkpoint: str, into: Path, rank: int, nodes: int, give_up: Callable[[], bool]
+) -> Manifest:
     manifest = read_manifest(store, checkpoint)
     check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
     staging = into / ".restore"  # the dot keeps half a checkpoint from being seen as one
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        chosen: dict[str, SavedFile] = {}
-        for file in manifest.files:
-            if file.path not in chosen or file.rank == rank:
-                chosen[file.path] = file
-        for file in manifest.files:
-            if chosen[file.path] is not file:
-                _read_checked(store, manifest, file, lambda piece: None, give_up)
-                continue
-            target = staging / file.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as output:
-                _read_checked(store, manifest, file, output.write, give_up)
+        own = files_for(manifest, rank, nodes)
+        wanted = [_wanted(manifest, file, staging / file.path) for file in own]
+        download.check_room(staging, wanted)
+        try:
+            download.fetch(store, wanted, give_up)
+        except Torn as reason:
+            if len(own) == len(manifest.files):
+                raise
+            # The other nodes may have taken it by now: they did not read this file.
+            store.write(_torn_mark(checkpoint), to_bytes({"version": VERSION, "rank": rank, "because": str(reason)}))
+            raise TornForOneNode(f"{checkpoint}: {reason}") from None
         for entry in staging.iterdir():
             place = into / entry.name
             if place.is_dir():
@@ -275,6 +256,36 @@ def _fetch(store: ObjectFolder, checkpoint: str, into: Path, rank: int, give_up:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
+
+
+def files_for(manifest: Manifest, rank: int, nodes: int) -> list[SavedFile]:
+    """The files that this node of a gang needs. Of a path that several nodes saved, its own; of files that a framework
+    reads on the node that wrote them only, its own, as long as there are as many nodes; else all."""
+    alike = nodes == manifest.nodes
+    chosen: dict[str, SavedFile] = {}
+    for file in manifest.files:
+        if file.rank != rank and alike and of_one_node(file):
+            continue
+        if file.path not in chosen or file.rank == rank:
+            chosen[file.path] = file
+    return list(chosen.values())
+
+
+def of_one_node(file: SavedFile) -> bool:
+    """Whether only the node that saved the file reads it: the states of random numbers of the Hugging Face Trainer,
+    DeepSpeed's optimizer shards, and what lies in a folder ``rank-<k>`` of node k. Shards of
+    torch.distributed.checkpoint are read by all nodes: each holds tensors that others have not saved."""
+    *folders, name = file.path.split("/")
+    return f"rank-{file.rank}" in folders or _OF_ONE_NODE.fullmatch(name) is not None
+
+
+def _wanted(manifest: Manifest, file: SavedFile, into: Path | None = None) -> WantedFile:
+    return WantedFile(f"{FOLDER}/{manifest.id}/{file.object}", file.path, file.size, file.sha256, into)
+
+
+def _torn_mark(checkpoint: str) -> str:
+    """Written by a node that found a file changed which the other nodes do not read."""
+    return f"{FOLDER}/{checkpoint}/torn.json"
 
 
 def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:

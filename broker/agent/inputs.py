@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Callable
 
-from broker.agent.checkpoints import GaveUp
+from broker.agent.download import GaveUp
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
 from broker.agent.outputs import OutputFile
 from broker.agent.store import ObjectFolder

@@ -31,11 +31,12 @@ class NodePreparation:
     def restore(self) -> checkpoints.RestoreOutcome:
         """Restore the job's newest checkpoint; without one, that of the job from which it resumes. Raises Torn, too."""
         into = self._scratch.checkpoints
-        found = checkpoints.restore(self._store, into, self._rank, self._give_up)
+        found = checkpoints.restore(self._store, into, self._rank, self._give_up, self._spec.nodes)
         if found.manifest is not None or self._spec.resume_from is None or self._beside is None:
             return found
         job, wanted = self._spec.resume_from
-        return checkpoints.restore_of_other(self._beside(job), wanted, into, self._rank, self._give_up)
+        other, nodes = self._beside(job), self._spec.nodes
+        return checkpoints.restore_of_other(other, wanted, into, self._rank, self._give_up, nodes)
 
     def unpack(self) -> None:
         """Write the job's files into this attempt's own folder. Raises TreeUnusable, too."""

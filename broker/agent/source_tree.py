@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable
 
-from broker.agent.checkpoints import GaveUp
+from broker.agent.download import GaveUp
 from broker.agent.formats import BadDocument
 from broker.agent.store import ObjectFolder
 

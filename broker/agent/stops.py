@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Callable
 
-from broker.agent.checkpoints import GaveUp
 from broker.agent.clock import to_text
+from broker.agent.download import GaveUp
 from broker.agent.endings import StopOrder
 from broker.agent.entry import NewerAttempt, patiently
 from broker.agent.formats import Exit, Spec

@@ -10,8 +10,11 @@ import contextlib
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -29,6 +32,7 @@ _RETRY: Any = {"max_retries": 3}
 # Bytes of one request. The time limit includes the answer's content, so a larger object is read in several requests;
 # else one that takes longer than the limit could never be read.
 _PIECE = 16 << 20
+_PIECE_OF_SEVERAL = 4 << 20  # of several requests at a time, which share a slow line
 _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
@@ -167,9 +171,10 @@ class ObjectFolder:
                 raise own[0] from None
             raise StoreTrouble(f"cannot upload {path}: {_sentence(error)}") from None
 
-    def stream(self, path: str, start: int = 0) -> Iterator[bytes]:
-        """The content in pieces of up to 16 MiB, from byte ``start`` on, which must be less than there are. Raises
-        FileNotFoundError, and StoreTrouble also for an object that is replaced meanwhile."""
+    def stream(self, path: str, start: int = 0, at_once: int = 1) -> Iterator[bytes]:
+        """The content in pieces of up to 16 MiB, from byte ``start`` on, which must be less than there are.
+        ``at_once``: requests at a time, of smaller pieces then. Raises FileNotFoundError, and StoreTrouble also for an
+        object that is replaced meanwhile."""
         options: Any = {"range": {"offset": start}} if start else None
         try:
             whole = obstore.get(self._inner, path, options=options)
@@ -178,9 +183,13 @@ class ObjectFolder:
                 yield bytes(whole.bytes())
                 return
             del whole  # its content is not read: that could take longer than one request may
-            for at in range(start, size, _PIECE):
-                part: Any = {"range": (at, min(at + _PIECE, size)), "if_match": version}
-                yield bytes(obstore.get(self._inner, path, options=part).bytes())
+            step = _PIECE if at_once == 1 else _PIECE_OF_SEVERAL
+
+            def piece(at: int) -> bytes:
+                part: Any = {"range": (at, min(at + step, size)), "if_match": version}
+                return bytes(obstore.get(self._inner, path, options=part).bytes())
+
+            yield from _ahead(piece, iter(range(start, size, step)), at_once)
         except FileNotFoundError:
             raise
         except (exceptions.BaseError, OSError) as error:
@@ -246,6 +255,22 @@ class ObjectFolder:
             return call()
         except (exceptions.BaseError, OSError) as error:
             raise StoreTrouble(f"cannot {what}: {_sentence(error)}") from None
+
+
+def _ahead(fetch: Callable[[int], bytes], starts: Iterator[int], at_once: int) -> Iterator[bytes]:
+    """The pieces in order, ``at_once`` of them under way."""
+    if at_once == 1:
+        yield from map(fetch, starts)
+        return
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="range")
+    try:
+        window = deque(pool.submit(fetch, at) for at in islice(starts, at_once))
+        while window:
+            data = window.popleft().result()
+            window.extend(pool.submit(fetch, at) for at in islice(starts, 1))
+            yield data
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def to_bytes(document: Mapping[str, Any]) -> bytes:

@@ -32,6 +32,7 @@ from typing import Callable
 from broker.agent import checkpoints, claims, entering, inputs, metadata, notices, source_tree
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command
+from broker.agent.download import Torn
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.agent.environment import Scratch, job_environment
@@ -239,7 +240,9 @@ class Attempt:
             stop = self._stops.unless_stopped(self._restore) or self._stops.due()
         except OSError as error:
             return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
-        except checkpoints.Torn as error:
+        except checkpoints.TornForOneNode as error:
+            return CommandEnd(None, StopOrder("machine_lost", f"one node cannot restore {error}"))
+        except Torn as error:
             job = (spec.resume_from or ("",))[0]
             return CommandEnd(None, could_not_start=f"no checkpoint of {job} can be restored: {error}")
         if stop is not None:

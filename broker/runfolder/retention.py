@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from broker.agent.checkpoints import FOLDER, Torn, check_sizes, listed, manifest_path, read_manifest
+from broker.agent.checkpoints import FOLDER, check_sizes, listed, manifest_path, read_manifest
+from broker.agent.download import Torn
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
 

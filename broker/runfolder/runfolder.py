@@ -18,8 +18,9 @@ from typing import Any
 
 from broker.agent import checkpoints, signatures
 from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
-from broker.agent.checkpoints import Manifest, SavedFile, Torn
+from broker.agent.checkpoints import Manifest, SavedFile
 from broker.agent.clock import NodeClock, from_text
+from broker.agent.download import Torn
 from broker.agent.formats import (
     BadDocument,
     Claim,

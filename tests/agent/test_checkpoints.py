@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from broker.agent.checkpoints import (
-    GaveUp,
     Manifest,
     SavedFile,
-    Torn,
     checkpoint_id,
     listed,
     next_place,
@@ -26,6 +24,7 @@ from broker.agent.checkpoints import (
     step_of,
     verify,
 )
+from broker.agent.download import GaveUp, Torn
 from broker.agent.formats import BadDocument
 from broker.agent.store import ObjectFolder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.checkpoints import GaveUp
+from broker.agent.download import GaveUp
 from broker.agent.source_tree import TreeEntry, TreeUnusable, stays_inside, tree_bytes, tree_id, tree_path, unpack
 from broker.agent.store import ObjectFolder
 from broker.core.errors import InvalidInput

@@ -1,0 +1,104 @@
+"""Downloads of many files and of large ones, verified while they arrive.
+
+Small files come several at a time, because each waits for the store's answer; a large one comes in several ranges at a
+time, because a store sends each connection so many bytes a second and no more.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from broker.agent.store import ObjectFolder
+
+_LARGE = 8 << 20  # bytes
+_AT_ONCE = 16  # files, or ranges of one
+_SPARE = 64 << 20  # bytes of a disk that are left free
+
+
+class Torn(Exception):
+    """A checkpoint that fails verification, with the reason."""
+
+
+class GaveUp(Exception):
+    """The caller's ``give_up`` ended the work before it was done."""
+
+
+@dataclass(frozen=True)
+class WantedFile:
+    """A file to fetch. ``object``: its path in the store; ``name``: for people; ``into``: None: it is only verified."""
+
+    object: str
+    name: str
+    size: int
+    sha256: str
+    into: Path | None = None
+
+
+def check_room(folder: Path, files: Sequence[WantedFile]) -> None:
+    """Raises OSError (no space left) if the folder's disk cannot hold these files."""
+    needed, free = sum(file.size for file in files if file.into is not None), shutil.disk_usage(folder).free
+    if needed + _SPARE > free:
+        said = f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free: ask for a larger `disk_size`"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {said}", str(folder))
+
+
+def fetch(store: ObjectFolder, files: Sequence[WantedFile], give_up: Callable[[], bool]) -> None:
+    """Fetch and verify them all. ``give_up`` is checked after each piece. Raises Torn, GaveUp, StoreTrouble (repeat),
+    and OSError if the disk fails."""
+    for file in files:
+        if file.size >= _LARGE:
+            fetch_one(store, file, give_up, _AT_ONCE)
+    _together(iter([file for file in files if file.size < _LARGE]), store, give_up)
+
+
+def _together(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callable[[], bool]) -> None:
+    turn = threading.Lock()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        while not failures:
+            with turn:
+                file = next(files, None)
+            if file is None:
+                return
+            try:
+                fetch_one(store, file, give_up)
+            except BaseException as error:  # noqa: BLE001 (raised again below, in the caller's thread)
+                failures.append(error)
+
+    threads = [threading.Thread(target=work, name="download", daemon=True) for _ in range(_AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def fetch_one(store: ObjectFolder, file: WantedFile, give_up: Callable[[], bool], at_once: int = 1) -> None:
+    """One file; ``at_once``: ranges of it at a time. Raises as `fetch`."""
+    digest, size = hashlib.sha256(), 0
+    if file.into is not None:
+        file.into.parent.mkdir(parents=True, exist_ok=True)
+    with (file.into or Path(os.devnull)).open("wb") as output:
+        try:
+            for piece in store.stream(file.object, at_once=at_once):
+                digest.update(piece)
+                size += len(piece)
+                output.write(piece)
+                if give_up():
+                    raise GaveUp
+        except FileNotFoundError:
+            raise Torn(f"{file.name} is missing") from None
+    if size != file.size:
+        raise Torn(f"{file.name} has {size} bytes instead of {file.size}")
+    if digest.hexdigest() != file.sha256:
+        raise Torn(f"{file.name} has another content than was saved (SHA-256 differs)")
