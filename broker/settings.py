@@ -207,6 +207,9 @@ class Settings(BaseSettings):
     ``runs``: the object-store URL of run folders; None: a folder under ``home``.
     ``runs_location``: the location of that object store as ``provider/region``, used for data transfer cost; None: for
     S3 the region in ``AWS_REGION``.
+    ``runs_role``: for run folders in S3, the ARN of an AWS role whose sessions nodes get, each narrowed to its job's
+    folder and renewed while it runs; None: nodes use an identity of their own, which usually reaches the whole bucket.
+    ``runs_role_seconds``: how long a session lasts, and so how long a node can save without a broker.
     ``max_snapshot``: the most bytes that a job's working folder and local file mounts may take together.
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.
@@ -224,6 +227,8 @@ class Settings(BaseSettings):
     store: str | None = None
     runs: str | None = None
     runs_location: str | None = None
+    runs_role: str | None = None
+    runs_role_seconds: int = Field(default=3600, ge=900, le=43200)
     max_snapshot: Size = 10 * 10**9
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)

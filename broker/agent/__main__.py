@@ -9,7 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from broker.agent.access import ACCESS_VARIABLE, NodeAccess
 from broker.agent.environment import Scratch
+from broker.agent.formats import BadDocument
 from broker.agent.signatures import KEY_VARIABLE
 from broker.agent.store import ObjectFolder, StoreTrouble, make_private, split_folder
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt
@@ -52,8 +54,10 @@ def main(given: list[str] | None = None) -> int:
         )
         return 2
     try:
-        store = ObjectFolder.open(job)
-    except StoreTrouble as error:
+        given = os.environ.pop(ACCESS_VARIABLE, None)
+        access = NodeAccess(given) if given else None
+        store = ObjectFolder.open(job, access)
+    except (StoreTrouble, BadDocument) as error:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return FOLDER_OUT_OF_REACH
     runs = job.rpartition("/")[0]
@@ -65,8 +69,9 @@ def main(given: list[str] | None = None) -> int:
         Scratch(scratch),
         arguments.hold,
         arguments.workdir,
-        lambda name: ObjectFolder.open(f"{runs}/{name}"),
+        lambda name: ObjectFolder.open(f"{runs}/{name}", access),
         os.environ.pop(KEY_VARIABLE, None),
+        access,
     ).run()
 
 

@@ -53,11 +53,13 @@ class NodeMailbox:
         tell_fenced: Callable[[], None],
         tell_peer_ended: Callable[[int, Exit], None],
         key: str | None = None,
+        renew_access: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._spec, self._rank, self._clock, self._journal = store, spec, rank, clock, journal
         self._output = OutputUploader(store, spec.attempt, rank, output)
         self._progress, self._alive = progress, alive
         self._tell_fenced, self._tell_peer_ended, self._key = tell_fenced, tell_peer_ended, key
+        self._renew_access = renew_access
         self._held = HeldLease(lease, clock)
         self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -180,6 +182,7 @@ class NodeMailbox:
             asked = self._questions()
             try:
                 self._alive.touch()
+                self._renew_access()
                 if self._held.wants_date:
                     self._ask_the_time()
                 if self._read(asked):

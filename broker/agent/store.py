@@ -70,9 +70,10 @@ class ObjectFolder:
         self._inner = inner
 
     @classmethod
-    def open(cls, url: str) -> ObjectFolder:
+    def open(cls, url: str, access: Callable[[], dict[str, Any]] | None = None) -> ObjectFolder:
         """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is created, readable by its owner
-        only. The region of an S3 bucket is found out. Raises StoreTrouble for other URLs and if the folder cannot be
+        only. The region of an S3 bucket is found out. ``access``: returns the credentials for S3, instead of the
+        machine's own (`broker.agent.access`). Raises StoreTrouble for other URLs and if the folder cannot be
         created."""
         parts = urlsplit(url)
         try:
@@ -83,9 +84,10 @@ class ObjectFolder:
             plain = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _PLAIN_HTTP)
             client: Any = {**_CLIENT, "allow_http": plain}
             region = bucket_region(url)
-            if region is not None:
-                return cls(from_url(url, client_options=client, retry_config=_RETRY, region=region))
-            return cls(from_url(url, client_options=client, retry_config=_RETRY))
+            more: Any = {"region": region} if region is not None else {}
+            if access is not None and parts.scheme in ("s3", "s3a"):
+                more["credential_provider"] = access
+            return cls(from_url(url, client_options=client, retry_config=_RETRY, **more))
         except (exceptions.BaseError, OSError, ValueError) as error:
             raise StoreTrouble(
                 f"cannot open the run folder {parts.scheme}://…{parts.path}: {_sentence(error)}"

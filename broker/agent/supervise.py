@@ -29,7 +29,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
-from broker.agent import checkpoints, claims, entering, inputs, metadata, notices, source_tree
+from broker.agent import access, checkpoints, claims, entering, inputs, metadata, notices, source_tree
+from broker.agent.access import NodeAccess
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command
 from broker.agent.download import Torn
@@ -63,7 +64,8 @@ INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 class Attempt:
     """``keep_open``: file descriptors that the guards hold while any process of the job is alive. ``workdir``: the
     job's working folder on this machine, if it differs from the spec. ``beside``: opens a folder beside the job's by
-    its name; may raise StoreTrouble. ``key``: what spec and lease are signed with (`broker.agent.signatures`)."""
+    its name; may raise StoreTrouble. ``key``: what spec and lease are signed with (`broker.agent.signatures`).
+    ``access``: the run folder's credentials, if the broker gives them."""
 
     def __init__(
         self,
@@ -76,8 +78,9 @@ class Attempt:
         workdir: str | None = None,
         beside: Callable[[str], ObjectFolder] | None = None,
         key: str | None = None,
+        access: NodeAccess | None = None,
     ) -> None:
-        self._beside, self._key = beside, key
+        self._beside, self._key, self._access = beside, key, access
         self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
         self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
         self._umask = os.umask(0o077)  # ours are private; the command gets its own back
@@ -173,6 +176,7 @@ class Attempt:
             lambda: self._inbox.put(Fenced()),
             lambda rank, ending: self._inbox.put(PeerEnded(rank, ending)),
             self._key,
+            self._renew_access,
         )
         scanner = Scanner(
             scratch.checkpoints,
@@ -209,6 +213,17 @@ class Attempt:
         self._preparation = NodePreparation(store, self._beside, spec, self._rank, scratch, self._stops.must_end)
         notices.watch(spec.intervals.notice, asked, self._on_notice)
         self._mailbox.start(min(10.0, spec.intervals.patience))
+
+    def _renew_access(self) -> None:
+        """Take the run folder's renewed credentials in time. Raises StoreTrouble."""
+        if self._access is None or self._key is None or not self._access.wants_more():
+            return
+        try:
+            document = self._store.read_json(attempt_path(self._number, access.FILE))
+            if document is not None:
+                self._access.renew(document, self._key)
+        except ValueError as error:
+            log.warning("%s", error)
 
     def _on_notice(self, notice: PreemptionNotice) -> None:
         self._stops.tell_notice(notice.source, notice.terminates_at)

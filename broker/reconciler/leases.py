@@ -129,6 +129,8 @@ class Leases:
             self.withdraw(view, attempt, now)
         else:
             self._write(view, attempt, self.granted(view, attempt, now), now)
+            with suppress(BrokerError):  # logged where it arose; repeated later
+                self._mailbox.renew_access(view, attempt)
 
     def withdraw(self, view: JobView, attempt: AttemptView, now: datetime, cause: Cause | None = None) -> None:
         """Tell any machine of the attempt to stop. ``cause``: the reason, if the attempt has not ended."""

@@ -44,6 +44,10 @@ class Mailbox(Protocol):
         """The last written lease, by any process; None if there is none."""
         ...
 
+    def renew_access(self, view: JobView, attempt: AttemptView) -> None:
+        """Give the node credentials for its folder anew, if it has some that expire and it is time. Often called."""
+        ...
+
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """What the node wrote: journal entries after ``attempt.agent_events``, heartbeat, exit record. Reads the exit
         record first, so that no journal entry of an ended attempt is missed."""

@@ -8,6 +8,7 @@ not answer, and `Malformed` for an invalid document.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from broker.agent import checkpoints, signatures
+from broker.agent import access, checkpoints, signatures
+from broker.agent.access import ACCESS_VARIABLE
 from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
 from broker.agent.checkpoints import Manifest, SavedFile
 from broker.agent.clock import NodeClock, from_text
@@ -38,7 +40,7 @@ from broker.agent.formats import (
 from broker.agent.output import PIECE, piece_path
 from broker.agent.outputs import OutputFile
 from broker.agent.store import ObjectFolder, StoreTrouble
-from broker.core.errors import Malformed, Unreachable
+from broker.core.errors import BrokerError, Malformed, Unreachable
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.after import Predecessor
@@ -51,9 +53,11 @@ from broker.core.values.clock import Clock, ScaledClock
 from broker.ledger.holds import STOP_GRACE
 from broker.runfolder import untrusted
 from broker.runfolder.mailbox import LeaseGrant as Granted
+from broker.runfolder.node_access import AccessGiver
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.runfolder.signing import AttemptKeys
 
+log = logging.getLogger(__name__)
 _STALE = timedelta(minutes=10)  # the age of a heartbeat from which the store is asked for its time
 
 
@@ -120,6 +124,11 @@ class RunFolder:
         with self._reaching():
             signed = document if key is None else signatures.sign(name, document, key)
             self._store.write_json(attempt_path(attempt, name), signed)
+
+    def write_access(self, attempt: int, credentials: Mapping[str, str], key: str) -> None:
+        """Renew the credentials of the attempt's nodes, which know the ``key``."""
+        with self._reaching():
+            self._store.write_json(attempt_path(attempt, access.FILE), access.seal(credentials, key))
 
     def read_lease(self, attempt: int, key: str | None = None) -> Lease | None:
         """The current lease; None if there is none, or none that is readable and, given a key, signed with it: a node
@@ -296,20 +305,29 @@ def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
 _BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 
+_RENEW_AGAIN = timedelta(minutes=1)  # after a failure
+
 # Open folders kept, more than jobs running at once: opening a folder takes longer than a read.
 _MOST_FOLDERS = 20_000
 
 
 class RunFolders:
     """Every job's run folder below one URL. ``intervals``: the agents' intervals; default: by the clock's speed.
-    ``keys``: what specs and leases are signed with; None: they are not."""
+    ``keys``: what specs and leases are signed with; None: they are not. ``access``: gives nodes credentials for their
+    folders (needs ``keys``); None: they have their own."""
 
     def __init__(
-        self, runs_url: str, clock: Clock, intervals: Intervals | None = None, keys: AttemptKeys | None = None
+        self,
+        runs_url: str,
+        clock: Clock,
+        intervals: Intervals | None = None,
+        keys: AttemptKeys | None = None,
+        access: AccessGiver | None = None,
     ) -> None:
         self._runs_url = runs_url
         self._clock = clock
-        self._keys = keys
+        self._keys, self._access = keys, access
+        self._renew_at: dict[str, datetime] = {}
         self._intervals = intervals or (Intervals() if clock.scale == 1 else _BRISK)
         self.of = lru_cache(maxsize=_MOST_FOLDERS)(self._of)
 
@@ -338,12 +356,32 @@ class RunFolders:
         )
         self.of(view.id).write_lease(attempt.number, granted, self._key(attempt))
 
-    def variables(self, attempt: AttemptView) -> Mapping[str, str]:
-        """The variables that the attempt's launch passes to its agents without writing them anywhere: its key, and the
-        region of the run folders' bucket."""
+    def variables(self, view: JobView, attempt: AttemptView) -> Mapping[str, str]:
+        """The variables that the attempt's launch passes to its agents without writing them anywhere: its key, the
+        region of the run folders' bucket, and credentials for the job's folder. Raises as `AccessGiver.credentials`."""
         region = bucket_region(self._runs_url)
-        own = {} if self._keys is None else self._keys.variables(attempt.key)
-        return {**own, REGION_VARIABLE: region} if region else own
+        own = {} if self._keys is None else dict(self._keys.variables(attempt.key))
+        own |= {REGION_VARIABLE: region} if region else {}
+        if self._access is not None:
+            own[ACCESS_VARIABLE] = json.dumps(dict(self._issued(view, attempt, self._access)))
+        return own
+
+    def renew_access(self, view: JobView, attempt: AttemptView) -> None:
+        key, now = self._key(attempt), datetime.now(UTC)
+        if self._access is None or key is None or now < self._renew_at.get(attempt.key, now):
+            return
+        self._renew_at[attempt.key] = now + _RENEW_AGAIN
+        try:
+            self.of(view.id).write_access(attempt.number, self._issued(view, attempt, self._access), key)
+        except BrokerError as error:
+            log.warning("job %s, attempt %s: its access cannot be renewed: %s", view.id, attempt.number, error)
+            raise
+
+    def _issued(self, view: JobView, attempt: AttemptView, giver: AccessGiver) -> Mapping[str, str]:
+        """New credentials, to be renewed when a third of their time has passed."""
+        found, now = giver.credentials(view.id, view.job), datetime.now(UTC)
+        self._renew_at[attempt.key] = now + (from_text(found["expires_at"]) - now) / 3
+        return found
 
     def _key(self, attempt: AttemptView) -> str | None:
         return self._keys.of(attempt.key) if self._keys is not None else None

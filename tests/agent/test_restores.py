@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 from obstore.store import MemoryStore
 
-from broker.agent import download
 from broker.agent.checkpoints import (
     Manifest,
     SavedFile,
@@ -23,7 +22,7 @@ from broker.agent.checkpoints import (
     prune,
     restore,
 )
-from broker.agent.download import Torn, WantedFile
+from broker.agent.download import Torn, WantedFile, check_room
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.outcomes import Cause
@@ -196,11 +195,11 @@ def test_a_disk_that_cannot_hold_it_is_told_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: ObjectFolder
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=5_000_000_000)
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr("broker.agent.download.shutil.disk_usage", lambda folder: usage)
     wanted = [WantedFile("a", "a", 20_000_000_000, "", tmp_path / "a"), WantedFile("b", "b", 1 << 60, "")]
     with pytest.raises(
         OSError, match=r"20\.0 GB are needed and 5\.0 GB are free: ask for a larger `disk_size`"
     ) as found:
-        download.check_room(tmp_path, wanted)
+        check_room(tmp_path, wanted)
     assert found.value.errno == errno.ENOSPC
-    download.check_room(tmp_path, wanted[1:])
+    check_room(tmp_path, wanted[1:])

@@ -155,6 +155,9 @@ class StageMailbox:
     def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
         return next(reversed(self.leases.get(attempt.key, [])), None)
 
+    def renew_access(self, view: JobView, attempt: AttemptView) -> None:
+        """These nodes need none."""
+
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         if self.broken is not None:
             raise self.broken

@@ -210,10 +210,11 @@ def test_a_launch_passes_on_the_attempts_key_and_the_buckets_region(
 ) -> None:
     keys = AttemptKeys(lambda: "root")
     folders = RunFolders(tmp_path.as_uri(), ManualClock(NOW), keys=keys)
-    attempt = view_of(Job(name="n", run="true")).attempts[0]
-    assert folders.variables(attempt) == {KEY_VARIABLE: keys.of("j-1")}
+    view = view_of(Job(name="n", run="true"))
+    attempt = view.attempts[0]
+    assert folders.variables(view, attempt) == {KEY_VARIABLE: keys.of("j-1")}
     monkeypatch.setattr("broker.runfolder.runfolder.bucket_region", lambda url: "eu-central-1")
-    assert folders.variables(attempt) == {KEY_VARIABLE: keys.of("j-1"), "GPUBROKER_RUNS_REGION": "eu-central-1"}
+    assert folders.variables(view, attempt) == {KEY_VARIABLE: keys.of("j-1"), "GPUBROKER_RUNS_REGION": "eu-central-1"}
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,19 @@ def _runs(broker: Broker) -> DoctorFinding:
         return DoctorFinding(
             "runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts
         )
-    return DoctorFinding("runs", Health.OK, f"run folders and checkpoints are in {shown}; not tried now", facts=facts)
+    message = f"run folders and checkpoints are in {shown}; not tried now"
+    fix = ""
+    if parts.scheme in ("s3", "s3a"):
+        from broker.agent.bucket_region import bucket_region
+
+        facts["region"] = region = bucket_region(broker.settings.runs_url)
+        message += f"; region {region}" if region else "; its region is not told, so AWS_REGION must name it"
+        fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_ROLE to a role's ARN"
+    facts["narrowed"] = narrowed = bool(fix) and broker.settings.runs_role is not None
+    if narrowed:
+        return DoctorFinding("runs", Health.OK, f"{message}; a node reaches its own job's folder alone", facts=facts)
+    fix = fix or "there is no way to narrow that for this store: give teams that must not see each other a bucket each"
+    return DoctorFinding("runs", Health.OK, f"{message}; nodes reach it with an identity of their own", fix, facts)
 
 
 def _try_runs(url: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from urllib.parse import urlsplit
 
 from broker.app.billing.budgets import OverBudgets
 from broker.app.jobs import runs_root
@@ -31,6 +32,7 @@ from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
+from broker.runfolder.node_access import AccessGiver, RoleSessions
 from broker.runfolder.runfolder import RunFolders
 from broker.runfolder.signing import AttemptKeys
 
@@ -40,7 +42,16 @@ _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of
 
 def run_folders(broker: Broker) -> RunFolders:
     """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
-    return RunFolders(runs_root.chosen(broker), broker.clock, keys=attempt_keys(broker))
+    url = runs_root.chosen(broker)
+    return RunFolders(url, broker.clock, keys=attempt_keys(broker), access=node_access(broker, url))
+
+
+def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
+    """What gives nodes credentials for their folders; None: they use their own."""
+    role = broker.settings.runs_role
+    if role is None or urlsplit(runs_url).scheme not in ("s3", "s3a"):
+        return None
+    return RoleSessions(runs_url, role, broker.settings.runs_role_seconds)
 
 
 def attempt_keys(broker: Broker) -> AttemptKeys:
@@ -118,5 +129,5 @@ def passed_on(broker: Broker, folders: RunFolders, secrets: JobSecrets, view: Jo
     others = view.user != account.user and not account.for_others
     if others and latest is not None and not broker.engine(latest.engine).remote:
         raise OwnerOnly(view.user, account.user)
-    own = folders.variables(latest) if latest is not None else {}
+    own = folders.variables(view, latest) if latest is not None else {}
     return {**secrets.of(view, account), **own}

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -39,6 +39,7 @@ from broker.core.errors import (
     TryAnotherOffer,
     Unreachable,
 )
+from broker.engines.skypilot.identity import set_for_launch
 
 EXTRA = "skypilot"
 _SSH_PATIENCE = 120.0  # seconds
@@ -152,13 +153,15 @@ class Sdk:
 
     def launch(self, config: Mapping[str, Any], cluster: str) -> str:
         """Request the task on a cluster of that name, which SkyPilot takes down at its end; returns the request's id.
-        SkyPilot copies the task's files to its server first. Raises `BrokerError`.
+        SkyPilot copies the task's files to its server first. Nodes get as few cloud credentials as it can be told
+        (`identity`). Raises `BrokerError`.
         """
         secrets = tuple(str(value) for value in config.get("secrets", {}).values())
         sky = self._sky
         with _PRINTING, redirect_stdout(sys.stderr), _ours(secrets):
             task = sky.Task.from_yaml_config(dict(config))
-            return str(sky.launch(task, cluster_name=cluster, down=True))
+            with set_for_launch(config) if self._module is None else nullcontext():
+                return str(sky.launch(task, cluster_name=cluster, down=True))
 
     def requests(self, ids: Sequence[str]) -> dict[str, SkyRequest]:
         """The requests that the server still knows, by id."""

@@ -1,0 +1,109 @@
+"""The credentials with which a node reaches its job's folder, where the broker gives it some that reach nothing else.
+
+The first ones come with the launch. They expire, so the broker renews them through the run folder (``access.json``),
+encrypted: who may read the bucket must not become able to write to it. The standard library has no cipher; HMAC-SHA256
+over a counter is one (a pseudo-random function in counter mode), under a key that no two documents share, and a second
+HMAC shows that nothing was changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from broker.agent.clock import from_text
+from broker.agent.formats import VERSION, BadDocument
+
+log = logging.getLogger("gpubroker-agent")
+ACCESS_VARIABLE = "GPUBROKER_RUNS_ACCESS"
+"""The variable with which a launch gives the first credentials, as JSON."""
+FILE = "access.json"
+_FIELDS = ("access_key_id", "secret_access_key", "token", "expires_at")
+_BLOCK = 32
+
+
+def seal(credentials: Mapping[str, str], key: str) -> dict[str, Any]:
+    """The document with the credentials, for nodes that know the attempt's key."""
+    content = json.dumps(dict(credentials)).encode()
+    nonce = secrets.token_bytes(_BLOCK)
+    cipher, check = _keys(key, nonce)
+    box = _mixed(content, cipher)
+    told = hmac.new(check, box, hashlib.sha256).hexdigest()
+    return {"version": VERSION, "nonce": nonce.hex(), "box": base64.b64encode(box).decode(), "check": told}
+
+
+def unseal(document: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Raises BadDocument if it was not sealed with this key, or was changed."""
+    try:
+        nonce, box = bytes.fromhex(document["nonce"]), base64.b64decode(document["box"], validate=True)
+        cipher, check = _keys(key, nonce)
+        told = hmac.new(check, box, hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(told.encode(), str(document["check"]).encode("utf-8", "replace")):
+            raise BadDocument(f"{FILE} is not by the broker for this attempt")
+        return _credentials(json.loads(_mixed(box, cipher)))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadDocument(f"{FILE} cannot be read: {error}") from None
+
+
+def _keys(key: str, nonce: bytes) -> tuple[bytes, bytes]:
+    """Two keys for this document alone: one to encrypt, one to check."""
+    made = (hmac.new(key.encode(), label + nonce, hashlib.sha256).digest() for label in (b"encrypt", b"check"))
+    return next(made), next(made)
+
+
+def _mixed(content: bytes, key: bytes) -> bytes:
+    blocks = range(-(-len(content) // _BLOCK))
+    stream = b"".join(hmac.new(key, block.to_bytes(8, "big"), hashlib.sha256).digest() for block in blocks)
+    return bytes(one ^ other for one, other in zip(content, stream))
+
+
+def _credentials(values: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: values[name] for name in _FIELDS}
+    if not all(isinstance(value, str) for value in found.values()):
+        raise BadDocument(f"{FILE}: credentials are text")
+    from_text(found["expires_at"])
+    return found
+
+
+class NodeAccess:
+    """The credentials that are valid now, as obstore asks for them; any thread."""
+
+    def __init__(self, given: str) -> None:
+        """``given``: the value of `ACCESS_VARIABLE`. Raises BadDocument."""
+        try:
+            self._now = _credentials(json.loads(given))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadDocument(f"{ACCESS_VARIABLE}: {error!r}") from None
+        self._lock = threading.Lock()
+        self._began = datetime.now(timezone.utc)
+
+    def __call__(self) -> dict[str, Any]:
+        """What a ``credential_provider`` of obstore returns for S3. Asked again when it expires."""
+        with self._lock:
+            now = dict(self._now)
+        expires = from_text(now.pop("expires_at"))
+        # Those that were renewed meanwhile are to be taken soon, so nothing is kept until the last minute.
+        soon = datetime.now(timezone.utc) + timedelta(minutes=5)
+        return {**now, "expires_at": min(expires, soon)}
+
+    def wants_more(self) -> bool:
+        """Whether to look for renewed ones: less than half of the time is left."""
+        with self._lock:
+            expires, began = from_text(self._now["expires_at"]), self._began
+        return datetime.now(timezone.utc) > began + (expires - began) / 2
+
+    def renew(self, document: Mapping[str, Any], key: str) -> None:
+        """Take the credentials of the document if they last longer. Raises BadDocument."""
+        found = unseal(document, key)
+        with self._lock:
+            if from_text(found["expires_at"]) > from_text(self._now["expires_at"]):
+                self._now, self._began = found, datetime.now(timezone.utc)
+                log.info("the run folder's credentials last until %s", found["expires_at"])

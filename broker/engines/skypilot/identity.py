@@ -1,0 +1,55 @@
+"""Which cloud credentials SkyPilot puts on a node: as few as it can be told to.
+
+Left alone, SkyPilot copies the credential files of every cloud that its server may use to every node. Here a machine
+gets an identity of its own where SkyPilot makes one for that cloud, and no files of the clouds for which this can be
+said at all. SkyPilot 0.14 has no such setting for the clouds of `untold`: keep their credentials off its server, or
+accept that every node can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any
+
+_OWN, _NONE, _COPIED = "SERVICE_ACCOUNT", "NO_UPLOAD", "LOCAL_CREDENTIALS"
+_SETTING = "remote_identity"
+
+
+def identities(cloud: str) -> dict[str, dict[str, str]]:
+    """SkyPilot's settings for a launch on that cloud, by cloud. What the user has set stays, unless it copies files."""
+    config, registry = import_module("sky.skypilot_config"), import_module("sky.utils.registry")
+    found = {}
+    for name, known in registry.CLOUD_REGISTRY.items():
+        if not _can_be_told(name):
+            continue
+        chosen = config.get_nested((name, _SETTING), None)
+        if name == cloud and known.supports_service_account_on_remote():
+            found[name] = {_SETTING: _OWN if _copies(chosen) else chosen}
+        elif name == cloud or _copies(chosen):
+            found[name] = {_SETTING: _NONE}
+    return found
+
+
+def untold() -> list[str]:
+    """The clouds whose credential files this SkyPilot copies to every node, if its server has them."""
+    registry = import_module("sky.utils.registry")
+    return sorted(name for name in registry.CLOUD_REGISTRY if not _can_be_told(name))
+
+
+def set_for_launch(task: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """SkyPilot's settings of this process with `identities` for the task's cloud. A launch sends them along."""
+    cloud = str(task["resources"]["infra"]).partition("/")[0].lower()
+    override = import_module("sky.skypilot_config").override_skypilot_config
+    context: AbstractContextManager[None] = override(identities(cloud))
+    return context
+
+
+def _copies(chosen: object) -> bool:
+    return chosen is None or _COPIED in str(chosen).upper()
+
+
+def _can_be_told(cloud: str) -> bool:
+    sections = import_module("sky.utils.schemas").get_config_schema()["properties"]
+    return _SETTING in sections.get(cloud, {}).get("properties", {})

@@ -1,0 +1,113 @@
+"""Credentials for nodes that reach one job's run folder and nothing else: narrowed sessions of an AWS role.
+
+| store | way |
+|---|---|
+| S3 | AWS STS `AssumeRole` with a session policy: a session has what the role *and* the policy allow |
+| Google Cloud Storage, Azure Blob Storage, stores that speak S3 without STS | none here: nodes use their own identity |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from broker.core.errors import LoginMissing, MissingExtra, RetryLater, Unreachable
+from broker.core.job.jobs import Job
+
+_LARGEST_POLICY = 2048  # characters that STS takes
+
+
+class AccessGiver(Protocol):
+    """Gives credentials for the run folder of a job."""
+
+    def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
+        """``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at`` (ISO 8601, UTC). Raises `RetryLater`
+        or `LoginMissing`."""
+        ...
+
+
+def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
+    """What a node of the job may do in the bucket: read and write the job's folder; read the job's files, the folders
+    of the jobs whose results it takes, and of the one from whose checkpoint it begins."""
+    parts = urlsplit(runs_url)
+    bucket, root = parts.netloc, unquote(parts.path).strip("/")
+    own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(_read_by(job))))
+    arn = f"arn:aws:s3:::{bucket}"
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+                "Resource": f"{arn}/{own}*",
+            },
+            *([_reading(arn, others)] if others else []),
+            {
+                "Effect": "Allow",
+                "Action": "s3:ListBucket",
+                "Resource": arn,
+                "Condition": {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in (own, *others)]}},
+            },
+        ],
+    }
+
+
+def _reading(arn: str, prefixes: Sequence[str]) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": "s3:GetObject", "Resource": [f"{arn}/{prefix}*" for prefix in prefixes]}
+
+
+def _read_by(job: Job) -> set[str]:
+    """The folders beside its own that a job reads. Tasks of an array have the array's id and a number."""
+    found = {f"{job.snapshot.pool}/"} if job.snapshot else set()
+    found |= {f"{job.resume_from.job}/"} if job.resume_from else set()
+    return found | {one.job if one.tasks else f"{one.job}/" for one in job.after if one.inputs}
+
+
+@dataclass(frozen=True)
+class RoleSessions:
+    """``role``: the ARN of a role that this process's AWS login may assume, with rights to the whole place of run
+    folders. ``seconds``: how long a session lasts; the role must allow it."""
+
+    runs_url: str
+    role: str
+    seconds: int
+
+    def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
+        try:
+            import boto3
+            from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        except ImportError:
+            raise MissingExtra("aws", "credentials of nodes for an S3 bucket") from None
+        where = f"aws sts AssumeRole {self.role}"
+        asked = json.dumps(policy(self.runs_url, job_id, job), separators=(",", ":"))
+        try:
+            session = boto3.Session()
+            client = session.client("sts", region_name=session.region_name or "us-east-1")
+            answer = client.assume_role(
+                RoleArn=self.role,
+                RoleSessionName=f"gpubroker-{job_id}"[:64],
+                Policy=asked,
+                DurationSeconds=self.seconds,
+            )["Credentials"]
+        except NoCredentialsError as error:
+            raise LoginMissing(str(error), where=where, hint="log in to AWS, or unset GPUBROKER_RUNS_ROLE") from error
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            hint = "the role must trust this login, and allow sessions of that length (GPUBROKER_RUNS_ROLE_SECONDS)"
+            if len(asked) > _LARGEST_POLICY:
+                hint = "the job reads from too many other jobs for one session policy"
+            kind = RetryLater if code in ("Throttling", "ServiceUnavailable", "InternalFailure") else LoginMissing
+            raise kind(str(error), where=where, hint=hint) from error
+        except BotoCoreError as error:
+            raise Unreachable(str(error), where=where) from error
+        expires: datetime = answer["Expiration"]
+        return {
+            "access_key_id": answer["AccessKeyId"],
+            "secret_access_key": answer["SecretAccessKey"],
+            "token": answer["SessionToken"],
+            "expires_at": expires.isoformat(),
+        }

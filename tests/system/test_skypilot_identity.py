@@ -1,0 +1,72 @@
+"""The real SkyPilot's own settings during a launch: no credential files of the user's go to a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sky", reason="SkyPilot is not installed (the extra `skypilot`)")
+
+from sky import skypilot_config
+from sky.server.requests import payloads
+from sky.utils import annotations as sky_annotations
+from sky.utils import common_utils, registry, schemas
+
+from broker.engines.skypilot.identity import identities, set_for_launch, untold
+from broker.engines.skypilot.sdk import Sdk
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(autouse=True)
+def as_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sky_annotations, "is_on_api_server", False)
+
+
+def sent_with(infra: str) -> dict[str, Any]:
+    """The settings that a launch there sends to the API server."""
+    with set_for_launch({"resources": {"infra": infra}}):
+        return dict(payloads.get_override_skypilot_config_from_client())
+
+
+@pytest.mark.parametrize(("infra", "own"), [("aws/us-east-1/us-east-1a", "SERVICE_ACCOUNT"), ("oci/x", "NO_UPLOAD")])
+def test_a_machine_gets_an_identity_of_its_own_or_none_and_no_files_of_other_clouds(infra: str, own: str) -> None:
+    cloud = infra.partition("/")[0]
+    sent = sent_with(infra)
+    assert sent.pop(cloud) == {"remote_identity": own}
+    assert {name: section["remote_identity"] for name, section in sent.items()} == dict.fromkeys(sent, "NO_UPLOAD")
+    assert {*sent, cloud, *untold()} == set(registry.CLOUD_REGISTRY), "all of them are looked at"
+    assert {"aws", "gcp", "azure"} <= {*sent, cloud}
+    assert payloads.get_override_skypilot_config_from_client() == {}, "only for that launch"
+
+
+def test_skypilot_itself_accepts_the_settings() -> None:
+    schema: Any = schemas
+    validate: Any = common_utils.validate_schema
+    for cloud in registry.CLOUD_REGISTRY:
+        validate(identities(cloud), schema.get_config_schema(), "invalid: ")
+
+
+def test_what_the_user_chose_stays_unless_it_copies_files() -> None:
+    with skypilot_config.override_skypilot_config({"aws": {"remote_identity": "my-role"}}):
+        assert sent_with("aws/us-east-1")["aws"] == {"remote_identity": "my-role"}
+        assert sent_with("gcp/us-central1")["aws"] == {"remote_identity": "my-role"}
+    for name in ("LOCAL_CREDENTIALS", "local_credentials"):
+        with skypilot_config.override_skypilot_config({"gcp": {"remote_identity": name}}):
+            assert sent_with("gcp/us-central1")["gcp"] == {"remote_identity": "SERVICE_ACCOUNT"}
+            assert sent_with("aws/us-east-1")["gcp"] == {"remote_identity": "NO_UPLOAD"}
+
+
+def test_a_launch_is_sent_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+
+    def launch(task: object, cluster_name: str, down: bool) -> str:
+        sent.append(payloads.get_override_skypilot_config_from_client())
+        return "request"
+
+    monkeypatch.setattr("sky.launch", launch)
+    config = {"name": "j-1", "run": "true", "resources": {"infra": "aws/us-east-1"}}
+    assert Sdk().launch(config, "j-1") == "request"
+    assert sent[0]["aws"] == {"remote_identity": "SERVICE_ACCOUNT"}
+    assert sent[0]["gcp"] == {"remote_identity": "NO_UPLOAD"}
