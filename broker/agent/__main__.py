@@ -54,8 +54,8 @@ def main(given: list[str] | None = None) -> int:
         )
         return 2
     try:
-        given = os.environ.pop(ACCESS_VARIABLE, None)
-        access = NodeAccess(given) if given else None
+        credentials = os.environ.pop(ACCESS_VARIABLE, None)
+        access = NodeAccess(credentials) if credentials else None
         store = ObjectFolder.open(job, access)
     except (StoreTrouble, BadDocument) as error:
         logging.getLogger("gpubroker-agent").error("%s", error)

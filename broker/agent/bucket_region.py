@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 REGION_VARIABLE = "GPUBROKER_RUNS_REGION"
@@ -18,11 +17,12 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # a st
 _NAMED = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _TIMEOUT = 5.0  # seconds
 _AWS = "https://s3.amazonaws.com"
+_known: dict[tuple[str, str], str] = {}
 
 
 def bucket_region(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The region in which the bucket of that URL is, asked for once per process; None for URLs of other services, and
-    if it is not told: then the variables of AWS's tools apply.
+    """The region in which the bucket of that URL is; asked for until it is told, once per process. None for URLs of
+    other services, and if it is not told: then the variables of AWS's tools apply.
 
     The store's own answer counts, not ``AWS_REGION``: that is where the user's machines are by default, not where a
     bucket is. Only for a store at another address (``AWS_ENDPOINT_URL``) a named region is taken as it is.
@@ -35,10 +35,15 @@ def bucket_region(url: str, environment: Mapping[str, str] = os.environ) -> str 
     endpoint = next((environment[name] for name in _ENDPOINTS if environment.get(name)), None)
     if endpoint is not None and any(environment.get(name) for name in _NAMED):
         return None
-    return _asked(endpoint or _AWS, parts.netloc)
+    where = endpoint or _AWS, parts.netloc
+    if where not in _known:
+        found = _asked(*where)
+        if found is None:  # the network may be there the next time
+            return None
+        _known[where] = found
+    return _known[where]
 
 
-@lru_cache(maxsize=64)
 def _asked(endpoint: str, bucket: str) -> str | None:
     # Imported late: it takes 4 MB, which machines without S3 save.
     import http.client

@@ -31,7 +31,10 @@ Now = Callable[[], datetime]
 
 
 def sources(
-    now: Now, environment: Mapping[str, str] = os.environ, dmi: Path = Path("/sys/class/dmi/id")
+    now: Now,
+    environment: Mapping[str, str] = os.environ,
+    dmi: Path = Path("/sys/class/dmi/id"),
+    hypervisor: Path = Path("/sys/hypervisor/uuid"),
 ) -> list[PolledSource]:
     """The sources of the cloud that this machine runs in, by its firmware, or by a variable that names the service's
     address: ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and ``GCE_METADATA_HOST`` (those of the clouds' SDKs), and
@@ -39,7 +42,7 @@ def sources(
     vendor = _first_line(dmi / "sys_vendor")
     found: list[PolledSource] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
-    if aws or vendor == "Amazon EC2":
+    if aws or vendor == "Amazon EC2" or _is_xen_of_aws(vendor, dmi, hypervisor):
         found.append(_source("AWS", from_aws(aws or "http://169.254.169.254")))
     gcp = environment.get("GCE_METADATA_HOST")
     if gcp or vendor == "Google":
@@ -48,6 +51,14 @@ def sources(
     if azure or vendor == "Microsoft Corporation":
         found.append(_source("Azure", from_azure(azure or "http://169.254.169.254")))
     return found
+
+
+def _is_xen_of_aws(vendor: str, dmi: Path, hypervisor: Path) -> bool:
+    """Older AWS instances, such as p2, p3 and g3, run on Xen, and their firmware names Xen as its vendor. Their
+    metadata service is that of the others. The version of their firmware contains "amazon", and the hypervisor's UUID
+    begins with "ec2" (EC2 user guide, Detect whether a host is an EC2 instance)."""
+    told = _first_line(dmi / "bios_version").lower(), _first_line(hypervisor).lower()
+    return vendor == "Xen" and ("amazon" in told[0] or told[1].startswith("ec2"))
 
 
 def _source(cloud: str, look: NoticeSource) -> PolledSource:

@@ -13,8 +13,10 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.placement.conditions import Conditions
+from broker.placement.feasibility import request_served
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
+from broker.placement.pricing.disk_cost import DEFAULT_GIB, PRICED_TIERS, disk_rate
 from broker.placement.pricing.preemption_notice import NOTICE
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.storage_cost import MONTH
@@ -26,6 +28,7 @@ from broker.placement.time_limit import ROOM, time_limit
 _WORTH_A_NOTE = Money.usd(1)
 # Part of the billed time that could be saved, from which a note warns.
 _WORTH_A_WARNING = 0.05
+_ATTACHES_DISKS = "skypilot"  # the engine whose machines get a disk of their own
 
 
 def notes(
@@ -150,6 +153,7 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
         yield from _without_checkpoints(effort, best)
     yield from _on_notice(effort, best)
     yield from _kept_checkpoints(effort)
+    yield from _about_its_disk(job, best)
     stored_elsewhere = effort.store_location not in (None, best.offer.location)
     if effort.checkpoints and effort.size is None and stored_elsewhere:
         yield (
@@ -201,6 +205,19 @@ def _kept_checkpoints(effort: Effort) -> Iterator[str]:
             f"the last {effort.keep} checkpoints (`checkpoint.keep`) stay after the job: {monthly.rounded()} "
             "per month until `gpubroker jobs prune` deletes them"
         )
+
+
+def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
+    """What the disk of a rented machine costs: no figure of the plan, the hold or the bill contains it."""
+    if best.offer.engine != _ATTACHES_DISKS or best.money is not MoneyKind.CASH:
+        return
+    request = request_served(best.offer, job)
+    asked = request.disk_gib if request else None
+    tier = request.disk_tier.value if request and request.disk_tier else None
+    size = f"{asked or DEFAULT_GIB:g} GB" + ("" if asked else " (SkyPilot's default; `disk_size` sets another)")
+    rate = disk_rate(best.offer.location) if tier in PRICED_TIERS else None
+    cost = f"about {rate.per_hour(asked or DEFAULT_GIB) * best.nodes}/h ({rate.source})" if rate else "an unknown price"
+    yield f"disks of {size} have {cost}, which plan, hold and bill do not contain"
 
 
 def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -78,8 +79,7 @@ class RoleSessions:
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
         try:
-            import boto3
-            from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+            boto3, problems = import_module("boto3"), import_module("botocore.exceptions")
         except ImportError:
             raise MissingExtra("aws", "credentials of nodes for an S3 bucket") from None
         where = f"aws sts AssumeRole {self.role}"
@@ -93,16 +93,16 @@ class RoleSessions:
                 Policy=asked,
                 DurationSeconds=self.seconds,
             )["Credentials"]
-        except NoCredentialsError as error:
+        except problems.NoCredentialsError as error:
             raise LoginMissing(str(error), where=where, hint="log in to AWS, or unset GPUBROKER_RUNS_ROLE") from error
-        except ClientError as error:
+        except problems.ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             hint = "the role must trust this login, and allow sessions of that length (GPUBROKER_RUNS_ROLE_SECONDS)"
             if len(asked) > _LARGEST_POLICY:
                 hint = "the job reads from too many other jobs for one session policy"
             kind = RetryLater if code in ("Throttling", "ServiceUnavailable", "InternalFailure") else LoginMissing
             raise kind(str(error), where=where, hint=hint) from error
-        except BotoCoreError as error:
+        except problems.BotoCoreError as error:
             raise Unreachable(str(error), where=where) from error
         expires: datetime = answer["Expiration"]
         return {

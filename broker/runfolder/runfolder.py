@@ -155,19 +155,22 @@ class RunFolder:
         with self._reaching():
             ending = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
-            heartbeat = self._heartbeat(attempt)
+            heartbeat = self._heartbeat(attempt, dated=ending is None)
         entries = untrusted.journal(journal, seen)
         return AttemptFolder((), heartbeat, entries, untrusted.exit_record(ending))
 
-    def _heartbeat(self, attempt: int) -> Heartbeat | None:
-        """An old one is dated by the store: clocks of nodes and of this machine may be wrong."""
+    def _heartbeat(self, attempt: int, *, dated: bool) -> Heartbeat | None:
+        """``dated``: an old one is dated by the store, because clocks of nodes and of this machine may be wrong."""
         found = self._store.read_at(attempt_path(attempt, "heartbeat.json"), most=untrusted.MAX_DOCUMENT)
         heart = None if found is None else _heartbeat(untrusted.document(found[0]))
-        if found is None or heart is None or datetime.now(UTC) - found[1] < _STALE:
+        if found is None or heart is None or not dated or datetime.now(UTC) - found[1] < _STALE:
             return heart
         probe = attempt_path(attempt, "broker-clock.json")
-        self._store.write_json(probe, {})
-        now = self._store.written_at(probe) or found[1]
+        try:
+            self._store.write_json(probe, {})
+            now = self._store.written_at(probe) or found[1]
+        except StoreTrouble:  # who may only read learns no age
+            return heart
         return replace(heart, silent=max(now - found[1], timedelta(0)))
 
     def exits(self, attempt: int) -> dict[int, ExitRecord]:
@@ -367,8 +370,10 @@ class RunFolders:
         return own
 
     def renew_access(self, view: JobView, attempt: AttemptView) -> None:
+        if self._access is None:
+            return
         key, now = self._key(attempt), datetime.now(UTC)
-        if self._access is None or key is None or now < self._renew_at.get(attempt.key, now):
+        if key is None or now < self._renew_at.get(attempt.key, now):
             return
         self._renew_at[attempt.key] = now + _RENEW_AGAIN
         try:

@@ -119,6 +119,28 @@ def test_who_made_the_machine_says_whom_to_ask(tmp_path: Path) -> None:
     assert metadata.sources(lambda: AT, {}, NOWHERE) == []
 
 
+@pytest.mark.parametrize(
+    ("vendor", "bios", "uuid", "expected"),
+    [
+        ("Xen", "4.11.amazon", None, 1),
+        ("Xen", "4.2.amazon", "ec2e1916-9099-7caf-fd21-012345abcdef", 1),
+        ("Xen", None, "EC2E1916-9099-7caf-fd21-012345abcdef", 1),
+        ("Xen", "4.13", "0f1e1916-9099-7caf-fd21-012345abcdef", 0),
+        ("Xen", None, None, 0),
+        ("Dell Inc.", None, "ec2e1916-9099-7caf-fd21-012345abcdef", 0),
+    ],
+)
+def test_a_machine_of_aws_on_xen_is_one_of_aws(
+    vendor: str, bios: str | None, uuid: str | None, expected: int, tmp_path: Path
+) -> None:
+    """As p3 (V100): its firmware is Xen's."""
+    for name, content in (("sys_vendor", vendor), ("bios_version", bios), ("uuid", uuid)):
+        if content is not None:
+            (tmp_path / name).write_text(content + "\n")
+    found = metadata.sources(lambda: AT, {}, tmp_path, tmp_path / "uuid")
+    assert [one.name for one in found] == ["AWS"] * expected
+
+
 def test_a_proxy_is_not_asked_for_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     service = GcpMetadata()
