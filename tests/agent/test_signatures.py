@@ -74,7 +74,7 @@ def test_a_lease_prolonged_by_somebody_else_does_not_prolong_it(node: Node) -> N
     now = datetime.now(UTC)
     node.spec(SLEEP, lease=Lease(paid_until=now + timedelta(seconds=2)), key=KEY)
     agent = node.start(env={KEY_VARIABLE: KEY})
-    node.until_said("up")
+    node.until_event("claimed")
     node.runs.write_lease(1, Lease(paid_until=now + timedelta(hours=9)), OTHER)
     assert agent.wait(60) == INTERRUPTED
     assert node.ending().cause is Cause.PAID_UNTIL

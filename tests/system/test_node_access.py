@@ -27,7 +27,7 @@ KEY = AttemptKeys(lambda: "root").of("j-1")
 
 
 @dataclass
-class Account:
+class RoleAccount:
     """The store, and what gives sessions."""
 
     store: ObjectStore
@@ -35,7 +35,7 @@ class Account:
 
 
 @pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[RoleAccount]:
     boto3 = pytest.importorskip("boto3", reason="boto3 is not installed (the extra `aws`)")
     with s3() as store:
         trust = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole"}]})
@@ -51,7 +51,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
         _ask_nothing_for(store.endpoint, 0)
         for name, value in store.first.items():
             monkeypatch.setenv(name, value)
-        yield Account(store, RoleSessions(store.url, ROLE, 3600))
+        yield RoleAccount(store, RoleSessions(store.url, ROLE, 3600))
 
 
 def _ask_nothing_for(endpoint: str, requests: int) -> None:
@@ -62,7 +62,7 @@ def _ask_nothing_for(endpoint: str, requests: int) -> None:
         assert answer.status == 200
 
 
-def test_a_node_saves_with_a_session_and_goes_on_with_the_next_one(account: Account, tmp_path: Path) -> None:
+def test_a_node_saves_with_a_session_and_goes_on_with_the_next_one(account: RoleAccount, tmp_path: Path) -> None:
     first = dict(account.sessions.credentials("j", Job(name="n", run="true")))
     assert datetime.now(UTC) < datetime.fromisoformat(first["expires_at"]) <= datetime.now(UTC) + timedelta(hours=1.1)
     node = Node(tmp_path, account.store.url, clean=True)
@@ -85,7 +85,7 @@ def test_a_node_saves_with_a_session_and_goes_on_with_the_next_one(account: Acco
     assert node.saved() == [1, 2]
 
 
-def test_a_role_that_cannot_be_assumed_says_what_to_do(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_that_cannot_be_assumed_says_what_to_do(account: RoleAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "guessed")
     with pytest.raises(LoginMissing, match="SignatureDoesNotMatch") as error:
         account.sessions.credentials("j", Job(name="n", run="true"))

@@ -2,16 +2,18 @@
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch.distributed import checkpoint
 
+checkpoint: Any = import_module("torch.distributed.checkpoint")
 folder = Path(os.environ["GPUBROKER_CHECKPOINT_DIR"])
 weights = {f"layer.{number}": torch.full((64, 64), float(number)) for number in range(100)}
 newest = max((int(path.name.removeprefix("step_")) for path in folder.glob("step_*")), default=0)
 if newest:
-    kept = {name: torch.zeros(64, 64) for name in weights} | {"step": 0}
+    kept: dict[str, Any] = {name: torch.zeros(64, 64) for name in weights} | {"step": 0}
     checkpoint.load(kept, checkpoint_id=str(folder / f"step_{newest}"), no_dist=True)
     assert kept["step"] == newest, kept["step"]
     assert all(torch.equal(kept[name], weights[name]) for name in weights)

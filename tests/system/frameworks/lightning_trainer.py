@@ -12,13 +12,14 @@ from torch.utils.data import DataLoader, TensorDataset
 folder = Path(os.environ["GPUBROKER_CHECKPOINT_DIR"])
 
 
-class Line(lightning.LightningModule):
+class LineModel(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(512, 512)
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
-        return self.layer(batch[0]).pow(2).mean()
+        loss: torch.Tensor = self.layer(batch[0]).pow(2).mean()
+        return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters())
@@ -31,5 +32,5 @@ trainer = lightning.Trainer(
     max_steps=int(sys.argv[1]), max_epochs=-1, callbacks=[saves], accelerator="cpu", logger=False,
     enable_progress_bar=False, default_root_dir=os.environ["GPUBROKER_OUTPUT_DIR"],
 )  # fmt: skip
-trainer.fit(Line(), data, ckpt_path=newest)
+trainer.fit(LineModel(), data, ckpt_path=newest)
 print(f"from {newest.name if newest else None} to {trainer.global_step}", flush=True)
