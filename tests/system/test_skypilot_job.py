@@ -134,27 +134,6 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
     assert not spilled, "a secret lies in the broker's own files"
 
 
-def test_people_enter_a_session(tmp_path: Path, server: SkyServer, settings: dict[str, str]) -> None:
-    """Through the SSH configuration that `sky status` writes; and from there to an sshd of the job's own."""
-    home = tmp_path / "home"
-    (tmp_path / "offers.csv").write_text(OFFERS)
-    (tmp_path / "policy.yaml").write_text(POLICY)
-
-    def gpubroker(*words: str) -> str:
-        done = run(*words, home=home, env=settings, timeout=500)
-        assert done.returncode == 0, (done, server.last_words()[-3000:])
-        return done.stdout
-
-    gpubroker("prices", "import", "offers.csv", "--provider", "lab")
-    gpubroker("policy", "apply", "policy.yaml")
-    gpubroker("dev", "--name", "far", "--infra", "lab", "--yes")
-    assert gpubroker("exec", "far", "--", "sh", "-c", "id -un; echo $GPUBROKER_ATTEMPT").split() == [USER, "1"]
-    assert gpubroker("ssh", "far", "--", "id -un; echo kept > notes; cat notes").split() == [USER, "kept"]
-    gpubroker("jobs", "cancel", "far")
-    eventually(counted(home, "job_closed"), "the session is closed", 200)
-    assert json.loads(gpubroker("jobs", "show", "far", "--json"))["checkpoint"]["step"] == 1
-
-
 def told(home: Path, settings: dict[str, str]) -> EndedJob:
     done = run("jobs", "show", "character-model", "--json", home=home, env=settings)
     assert done.returncode == 0, done.stderr

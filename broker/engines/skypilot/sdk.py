@@ -216,9 +216,9 @@ class Sdk:
         with _ours():
             self._sky.api_cancel([id], silent=True)
 
-    def ssh_host(self, cluster: str, node: int) -> str:
-        """The name under which OpenSSH reaches that node, after SkyPilot's program has written its configuration for
-        the cluster. Raises `RetryLater` if it writes none."""
+    def ssh_host(self, cluster: str, node: int) -> tuple[Path, str]:
+        """OpenSSH's configuration for the cluster, which SkyPilot's program writes here, and the node's name in it.
+        Raises `RetryLater` if it writes none."""
         program = Path(sys.executable).with_name("sky")
         asked = [str(program) if program.exists() else "sky", "status", cluster]
         config = Path("~/.sky/generated/ssh").expanduser() / cluster
@@ -236,7 +236,7 @@ class Sdk:
                 where=str(config),
                 hint="`sky status` writes it once the cluster is up",
             )
-        return cluster if node == 0 else f"{cluster}-worker{node}"
+        return config, cluster if node == 0 else f"{cluster}-worker{node}"
 
     def down(self, cluster: str) -> str:
         """Request the end of a cluster and all its machines; returns the request's id."""
