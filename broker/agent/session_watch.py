@@ -7,7 +7,6 @@ import json
 import logging
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,6 +96,10 @@ def _typed(terminal: str | None) -> float | None:
 def kernel_states(runtime: Path) -> list[str] | None:
     """The states of the kernels of the Jupyter servers that have a file in this folder, by their REST API
     (``GET /api/kernels``); None if one does not answer. ``runtime``: Jupyter's runtime folder."""
+    import urllib.request  # takes memory, and few jobs have Jupyter
+
+    # Without the proxies of the environment: the server is on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     found: list[str] = []
     servers = sorted(runtime.glob("jpserver-*.json"))
     for file in servers:
@@ -104,7 +107,7 @@ def kernel_states(runtime: Path) -> list[str] | None:
             about = json.loads(file.read_text())
             address = f"http://127.0.0.1:{int(about['port'])}{about.get('base_url', '/')}api/kernels"
             request = urllib.request.Request(address, headers={"Authorization": f"token {about['token']}"})
-            with _opener.open(request, timeout=_PATIENCE) as answer:
+            with opener.open(request, timeout=_PATIENCE) as answer:
                 found += _states(json.load(answer))
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -119,7 +122,3 @@ def _states(kernels: Sequence[Any]) -> list[str]:
         else str(one["execution_state"])
         for one in kernels
     ]
-
-
-# Without the proxies of the environment: the server is on this machine.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
