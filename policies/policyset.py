@@ -225,6 +225,11 @@ class ActivePolicies:
         return any(getattr(rule, "needs_usage", False) for rule in self.rules)
 
     @property
+    def needs_anomalies(self) -> bool:
+        """Whether some rule needs a running job's part in anomalies of spending."""
+        return any(getattr(rule, "needs_anomalies", False) for rule in self.rules)
+
+    @property
     def counts_live(self) -> bool:
         """Whether some rule counts running attempts."""
         return any(getattr(rule, "counts_live", False) for rule in self.rules)

@@ -29,6 +29,7 @@ RULES: dict[str, str] = {
     "approve_above": "policies.rules.approve_above:ApproveAbove",
     "reserved_quota": "policies.rules.reserved_quota:ReservedQuota",
     "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
+    "unusual_spending": "policies.rules.unusual_spending:UnusualSpendingRule",
     "purchases": "policies.rules.purchases:Purchases",
 }
 

@@ -119,17 +119,18 @@ def every_table() -> MetaData:
     return SQLModel.metadata
 
 
-def multiply(store: Store, job_ids: Sequence[str], copies: int) -> None:
-    """Copy each of these closed jobs so many times, the first copy a day before it, the next two days before it."""
+def multiply(store: Store, job_ids: Sequence[str], copies: int, days: int = BY_DAY) -> None:
+    """Copy each of these closed jobs so many times, the first copy a day before it, the next two days before it, over
+    so many ``days``."""
     of_jobs = [table for table in every_table().sorted_tables if table.name == "job" or "job_id" in table.c]
     for table in of_jobs:
         for job_id in sorted(job_ids):  # in the order of the keys, which is the quickest
             with store._database.writing() as connection:
                 if store._database.is_sqlite:
                     connection.exec_driver_sql("PRAGMA cache_size=-500000")  # KiB
-                _copy(connection, table, job_id, copies)
+                _copy(connection, table, job_id, copies, days)
     with store._database.writing() as connection:
-        _copy_sums(connection, copies)
+        _copy_sums(connection, copies, days)
 
 
 def _numbers(connection: Connection, copies: int) -> str:
@@ -139,7 +140,7 @@ def _numbers(connection: Connection, copies: int) -> str:
     return f"({counted}) AS number"
 
 
-def _copy(connection: Connection, table: Table, job_id: str, copies: int) -> None:
+def _copy(connection: Connection, table: Table, job_id: str, copies: int, days: int) -> None:
     key = "id" if table.name == "job" else "job_id"
     names = [c.name for c in table.c if not (c.name == "id" and c.autoincrement is True)]
     values = []
@@ -149,7 +150,7 @@ def _copy(connection: Connection, table: Table, job_id: str, copies: int) -> Non
             values.append(f"replace({name}, '{job_id}', '{job_id}-' || ({_FIRST} + n))")
         elif isinstance(kind, BigInteger):
             values.append(
-                f"CASE WHEN {name} > {_A_TIME} THEN {name} - (n - n / {BY_DAY} * {BY_DAY}) * {DAY} ELSE {name} END"
+                f"CASE WHEN {name} > {_A_TIME} THEN {name} - (n - n / {days} * {days}) * {DAY} ELSE {name} END"
             )
         else:
             values.append(name)
@@ -159,11 +160,11 @@ def _copy(connection: Connection, table: Table, job_id: str, copies: int) -> Non
     )
 
 
-def _copy_sums(connection: Connection, copies: int) -> None:
+def _copy_sums(connection: Connection, copies: int, days: int) -> None:
     """What was spent is the same on each day on which there are copies; it must come from copied jobs alone."""
     names = ", ".join(SUM.c.keys())
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE once AS SELECT {names} FROM spend_sum")
-    day, numbers = f"n - n / {BY_DAY} * {BY_DAY}", _numbers(connection, copies)
+    day, numbers = f"n - n / {days} * {days}", _numbers(connection, copies)
     times = f"(SELECT {day} AS day, count(*) AS times FROM {numbers} GROUP BY 1) AS per_day"
     connection.exec_driver_sql(
         "INSERT INTO spend_sum (size, group_id, slot, micros)"
@@ -173,15 +174,18 @@ def _copy_sums(connection: Connection, copies: int) -> None:
     connection.exec_driver_sql("DROP TABLE once")
 
 
-def fill(store: Store, now: datetime, *, closed: int, running: int = 2, templates: int = 20) -> list[str]:
-    """A store with so many closed jobs and so many that run (UTC ``now``); returns the ids of those that run."""
+def fill(
+    store: Store, now: datetime, *, closed: int, running: int = 2, templates: int = 20, days: int = BY_DAY
+) -> list[str]:
+    """A store with so many closed jobs, over so many ``days``, and so many that run (UTC ``now``); returns the ids of
+    those that run."""
     templates = min(templates, closed)
     at = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
     with store.writing() as tx:
         given = StandingGrant(0, "bob", at, now + 9 * BY_DAY * HOUR, Money.usd("9000000"), ("dear",), ("user-*",))
         assert tx.give_standing(given).number == STANDING
     ids = [finished(store, number, at) for number in range(templates)]
-    multiply(store, ids, closed // templates - 1)
+    multiply(store, ids, closed // templates - 1, days)
     return [started(store, number, now - HOUR) for number in range(running)]
 
 

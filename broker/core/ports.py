@@ -313,6 +313,11 @@ class PolicySet(Protocol):
         ...
 
     @property
+    def needs_anomalies(self) -> bool:
+        """Whether some rule needs a running job's part in anomalies of spending (`Facts.unusual`)."""
+        ...
+
+    @property
     def counts_live(self) -> bool:
         """Whether some rule counts running attempts (`Facts.live`), so that decision records must keep them."""
         ...

@@ -3,11 +3,13 @@
 The estimate comes from `smoothing`. The formula's interval alone is too narrow, because real spending shifts in ways
 that the model does not know. So the interval uses the errors of the same method on earlier days of the same series, in
 units of the formula's standard deviation (conformal prediction with a prior). A series too short for such errors gets
-the formula's interval, widened.
+the formula's interval, widened. The farther ahead, the likelier is a shift that neither knows: beyond `_NEAR` days the
+interval grows with the square root of the days ahead.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -27,6 +29,7 @@ _PRIOR_WEIGHT = 10.0
 _MISS_WEIGHT = 1 / 3
 _PRIOR_STEPS = 10
 
+_NEAR = 10  # days ahead
 _LONGEST = 90  # days of history that are looked at
 _FIRST_ORIGIN = 7
 _EVERY = 2
@@ -53,7 +56,7 @@ def expect(days: Sequence[float], ahead: int) -> Expectation | None:
     history = list(days[-_LONGEST:])
     found = smooth(history)
     amount = max(0.0, found.level * ahead)
-    half = _reach(history, ahead) * _deviation(found, ahead)
+    half = _reach(history, ahead) * math.sqrt(max(1.0, ahead / _NEAR)) * _deviation(found, ahead)
     return Expectation(amount, max(0.0, amount - half), amount + half)
 
 

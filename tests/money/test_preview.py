@@ -28,7 +28,7 @@ from broker.core.values.units import parse_duration
 from broker.store import Store
 from tests.counts import FULL
 from tests.money.moves import MOVES, POLICY, POOL_NAMES, Options, terms_of
-from tests.money.stores import sqlite_store
+from tests.money.stores import new_postgres, postgres_store, sqlite_store
 from tests.money.world import SECOND, MoneyWorld
 
 BEGINS = datetime(2026, 11, 20, 9, tzinfo=UTC)
@@ -190,7 +190,21 @@ def test_a_preview_is_what_happens(script: list[tuple[str, dict[str, Any]]]) -> 
         play(store, script)
 
 
+@pytest.mark.system
+def test_a_preview_is_what_happens_on_postgresql() -> None:
+    with new_postgres() as url, postgres_store(url) as (store, clear):
+
+        @settings(max_examples=20 if FULL else 3, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(SCRIPT)
+        def tried(script: list[tuple[str, dict[str, Any]]]) -> None:
+            clear()
+            play(store, script)
+
+        tried()
+
+
 CHEAP = {"max_price": "deny $4.5"}
+EVERY = "every: 10m, size: 1GB"
 GCP = ("submit", {"providers": "gcp", "capacity": "on_demand"})  # $5 an hour
 WAIT = ("wait", {"span": "1h", "looks": 6})
 
@@ -358,6 +372,56 @@ def test_a_launch_that_is_under_way_is_given_up_where_it_is_not_allowed_any_more
         (one,) = preview(world.broker, files, None).jobs
     assert (one.effect, [rule.name for rule in one.rules]) == (Effect.GIVES_UP_LAUNCH, ["price"])
     assert applied(world, files) == {view.id: Effect.GIVES_UP_LAUNCH}
+
+
+def test_what_would_have_been_stopped_is_let_go(world: MoneyWorld) -> None:
+    view = running(world)
+    world.store.activate_policy(files_of(world, CHEAP), by="cat")  # and nobody has looked yet
+    with stage_folders(world):
+        (one,) = preview(world.broker, files_of(world, {}), None).jobs
+    assert (one.job_id, one.effect, [rule.name for rule in one.rules]) == (view.id, Effect.LET_GO, ["price"])
+    assert applied(world, files_of(world, {})) == {}
+    world.do(*WAIT)
+    assert world.views()[0].attempts[0].stop_requested is None
+
+
+def test_a_job_moves_to_a_place_that_is_allowed_now(world: MoneyWorld) -> None:
+    without = files_of(world, {"amount": "$1000", "places": "deny aws"})
+    applied(world, without)
+    world.do("capacity", {"pool": "vast", "there": False})
+    wanted = {"work": "30h", "value_of_time": "$1", "max_duration": "3d", "checkpoint": EVERY}
+    world.do("submit", {"capacity": "on_demand", "providers": "", **wanted})
+    world.look()
+    world.do(*WAIT)
+    (view,) = world.views()
+    assert view.state is JobState.RUNNING
+    freer = files_of(world, {"amount": "$1000"})
+    with stage_folders(world):
+        shown = preview(world.broker, freer, None).jobs
+    assert [(one.job_id, one.effect) for one in shown] == [(view.id, Effect.MOVES)]
+    assert applied(world, freer) == {view.id: Effect.MOVES}
+
+
+def test_a_job_waits_that_would_have_rented(world: MoneyWorld) -> None:
+    world.do("capacity", {"pool": "owned", "there": True})
+    world.do("submit", {"capacity": "", "providers": "owned", "work": "10h", "max_duration": "1d"})
+    world.look()
+    world.do(*WAIT)
+    world.do("submit", {"capacity": "", "providers": "", "work": "2h"})
+    world.look()
+    world.do(*WAIT)
+    for pool in POOL_NAMES[:-1]:
+        world.do("capacity", {"pool": pool, "there": False})
+    world.do("lose", {"machine": 1})
+    world.do("wait", {"span": "10m", "looks": 10})
+    world.do("capacity", {"pool": "gcp", "there": True})
+    second = world.views()[-1]
+    text = files_of(world, {})["stage.yaml"]
+    patient = {"stage.yaml": text + "capacity: {wait_for_paid: 10h}\n"}
+    with stage_folders(world):
+        shown = preview(world.broker, patient, None).jobs
+    assert [(one.job_id, one.effect) for one in shown] == [(second.id, Effect.WAITS)]
+    assert applied(world, patient) == {}
 
 
 def test_one_budget_for_several_that_wait_is_given_out_in_their_turn(world: MoneyWorld) -> None:

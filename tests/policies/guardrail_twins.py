@@ -124,8 +124,11 @@ NOT_WHILE_RUNNING = {
     "max_price_age": "what runs goes on at the price it started at",
     "reference_prices": "likewise",
 }
-# What is about no job, and where it is tried.
-NOT_ABOUT_JOBS = {"purchases": "tests/procurement"}
+# What is about no job, or needs more than a machine, and where it is tried.
+NOT_ABOUT_JOBS = {
+    "purchases": "tests/procurement",
+    "unusual_spending": "tests/app/billing/test_anomalies.py: an anomaly needs weeks of spending before it",
+}
 COMMAND = """\
 i=0; stop=; d="$GPUBROKER_CHECKPOINT_DIR"
 # A stop is told to everything here: what saves lets it pass, and what an earlier one left half saved is cleared away.

@@ -183,8 +183,8 @@ def entry_of(kind: str) -> tuple[str, str]:
 
 
 def test_every_rule_that_can_ask_is_here() -> None:
-    # It is too late to ask where something was idle; and a purchase is approved for itself.
-    assert set(RULES) - set(WORSE) == {"idle_shutdown", "purchases"}
+    # It is too late to ask where something was idle; anomalies and purchases are answered for themselves.
+    assert set(RULES) - set(WORSE) == {"idle_shutdown", "purchases", "unusual_spending"}
 
 
 @pytest.mark.parametrize("kind", WORSE)

@@ -187,6 +187,7 @@ class OpenPolicy:
     defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(grants_cash=True))
 
     needs_usage: bool = False
+    needs_anomalies: bool = False
     counts_live: bool = True
     asks: bool = True
     rules: tuple[Rule, ...] = ()

@@ -18,6 +18,7 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.notices import Notice, Severity
+from broker.core.policy.policy import UnusualSpending
 from broker.core.values.money import Money
 from broker.finops.anomalies import (
     WINDOW,
@@ -39,6 +40,8 @@ _LOOK_BACK = 30  # days that are reported
 _BEFORE = WINDOW + 14  # days that are read before those
 _WORTH_TELLING = Money.usd("1")
 _NOTHING = Money.ZERO
+_UNUSUAL_EVERY = timedelta(minutes=1)
+_FOUND = "found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,40 @@ def check(broker: Broker) -> list[Notice]:
             if not outbox.under(f"{_thread(team or NOBODY, _day(today, one.first))}/")
         ]
     return [notice for notice in told if outbox.add(notice, recipients(settings, notice), now)]
+
+
+class UnusualJobs:
+    """The running jobs that cause anomalies of the day, for `broker.reconciler.controllers.enforcement`: by id, those
+    that nobody said were planned, or no anomaly. Asked for every job, read every minute. Puts on record when an anomaly
+    was found."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._found: Mapping[str, UnusualSpending] = {}
+        self._read: datetime | None = None
+
+    def __call__(self, now: datetime) -> Mapping[str, UnusualSpending]:
+        if self._read is None or not timedelta(0) <= now - self._read < _UNUSUAL_EVERY * self._broker.clock.scale:
+            self._found, self._read = self._look(now), now
+        return self._found
+
+    def _look(self, now: datetime) -> Mapping[str, UnusualSpending]:
+        found: dict[str, UnusualSpending] = {}
+        for one in spending_anomalies(self._broker):
+            explained = one.answer is not None and one.answer.answer is not AnomalyAnswer.YES
+            if not one.running or explained:
+                continue
+            since, said_by = self._known_since(one, now), one.answer.by if one.answer is not None else ""
+            found |= {cause.job: UnusualSpending(cause.excess, since, said_by) for cause in one.causes}
+        return found
+
+    def _known_since(self, one: SpendingIncident, now: datetime) -> datetime:
+        day, marks = datetime.combine(one.first, time(), UTC), self._broker.store.budget_marks
+        mine = f"anomaly/{_key(one.team)}", day, Money.ZERO  # no budget has a name with a slash
+        known = marks.since(*mine).get(_FOUND)
+        if known is None:
+            marks.passed(*mine, {_FOUND: _notice(one)}, {_FOUND}, {}, now)
+        return known or now
 
 
 def _incidents(look: StoreReading, today: datetime) -> list[tuple[str | None, Incident, IncidentAnswer | None]]:

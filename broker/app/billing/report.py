@@ -124,8 +124,13 @@ def spend(
         rows = _rows(broker, by, SpendingPeriod(since, until, now, sandbox))
     else:
         place, rows = names.index(MONTH), []
-        for start, end in periods_touching(MONTH, "UTC", (since or months_before(now), until or now + _MOMENT)):
+        with broker.store.reading() as look:
+            begins = look.first_machine_time() or now  # months before it cost a walk through all that came after
+        earliest = max(since or months_before(now), begins)
+        for start, end in periods_touching(MONTH, "UTC", (earliest, max(until or now + _MOMENT, earliest))):
             first, last = max(start, since or start), min(end, until or end)
+            if first >= last:
+                continue
             for row in _rows(broker, ",".join(others), SpendingPeriod(first, last, now, sandbox)):
                 rows.append(replace(row, values=(*row.values[:place], f"{start:%Y-%m}", *row.values[place:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))

@@ -6,8 +6,12 @@ then on budgets are computed from the ledger entries of the jobs that would have
 is used: the hold is taken, and after the expected time the expected cost is spent and the rest released. A job that
 would have run on another offer is charged there for its metered time.
 
-What cannot be known stays as recorded. Jobs without any feasible offer have no record. The market is not asked again;
-only the alternatives of the recorded plan are tried. Running jobs are not judged again while they ran. A job that would
+A submission is placed anew over the prices of that time: where the planner's first choice under the other policy is a
+place that the recorded plan did not offer, it comes first. Otherwise the recorded placement and its alternatives are
+tried, and what the planner finds after them.
+
+What cannot be known stays as recorded. Jobs without any feasible offer have no record. Moves try the alternatives of
+the recorded plan alone. Running jobs are not judged again while they ran. A job that would
 be refused more money or time keeps its cost. Requests count as approved, except those that nobody approved then. If no
 rule counted running jobs, they were not recorded; a new rule that counts them sees the jobs that hold money, with the
 capacity that their entries show.
@@ -16,17 +20,19 @@ capacity that their entries show.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
 
+from broker.app.policy.past_market import PastPlacements
 from broker.app.policy.policies import check
 from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
 from broker.app.policy.replayed_job import spent as spent_in
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
+from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, Inputs, inputs_of
 from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
@@ -80,10 +86,12 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """``unknown``: the number of decisions without recorded inputs."""
+    """``unknown``: the number of decisions without recorded inputs. ``not_placed``: submissions judged by the recorded
+    alternatives alone, for want of time or of prices on record."""
 
     outcomes: tuple[ReplayedDecision, ...]
     unknown: int
+    not_placed: int = 0
 
     @property
     def differences(self) -> tuple[ReplayedDecision, ...]:
@@ -123,23 +131,36 @@ def backtest(broker: Broker, paths: Sequence[Path], start: datetime, end: dateti
     return backtest_of(broker, check(broker, paths), start, end)
 
 
-def backtest_of(broker: Broker, policy: PolicySet, start: datetime, end: datetime) -> Backtest:
-    """As `backtest`, for a loaded policy set. Raises `InvalidInput` for a record that was altered."""
+def backtest_of(
+    broker: Broker, policy: PolicySet, start: datetime, end: datetime, longest: float | None = None
+) -> Backtest:
+    """As `backtest`, for a loaded policy set. ``longest``: submissions are placed anew for so many seconds of the wall
+    clock (None: all). Raises `InvalidInput` for a record that was altered."""
+    anew = PastPlacements(broker, policy, longest)
     with broker.store.reading() as look:
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
         entries = look.entries()
     try:
-        return replay(decisions, entries, policy)
+        return replace(replay(decisions, entries, policy, anew), not_placed=anew.left)
     except ValueError as error:
         raise InvalidInput(str(error), where="the store") from error
 
 
-def replay(decisions: Sequence[Decision], entries: Sequence[Entry], policy: PolicySet) -> Backtest:
+Anew = Callable[[Action, Facts, datetime], Sequence[Placement]]
+"""Where an action could have been placed at a time (UTC), in order."""
+
+
+def replay(
+    decisions: Sequence[Decision],
+    entries: Sequence[Entry],
+    policy: PolicySet,
+    anew: Anew = lambda action, facts, at: (),
+) -> Backtest:
     """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
 
     Raises ValueError for a decision whose inputs are not those that it hashed.
     """
-    again = _Replay(policy, entries)
+    again = _Replay(policy, entries, anew)
     outcomes, unknown = [], 0
     for decision in decisions:
         inputs = inputs_of(decision)
@@ -154,6 +175,7 @@ def replay(decisions: Sequence[Decision], entries: Sequence[Entry], policy: Poli
 class _Replay:
     policy: PolicySet
     entries: Sequence[Entry]
+    anew: Anew
     diverged: bool = False
     courses: dict[str, ReplayedJob] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -177,7 +199,7 @@ class _Replay:
         if self.policy.version != decision.policy_version:
             self.diverged = True
         facts = self._facts(inputs, decision, key)
-        chosen, verdicts = self._choose(inputs, facts)
+        chosen, verdicts = self._choose(decision, inputs, facts)
         answer = strictest(verdicts)
         after = self._follow(decision, inputs.action, chosen, answer, key)
         if not first:
@@ -202,11 +224,16 @@ class _Replay:
             return found
         return replace(found, cost_after=spent_in(course.until(course.since)))
 
-    def _choose(self, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
+    def _choose(self, decision: Decision, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
         """The placement that the policies allow, preferring one without a request for approval, with the verdicts on
         it; the recorded placement if all are refused."""
         action = inputs.action
         tried = [action.placement, *inputs.others] if action.kind is not ActionKind.CONTINUE else [action.placement]
+        if self.policy.version != decision.policy_version:
+            known = {one.offer.pool for one in tried if one is not None}
+            new = self.anew(action, facts, decision.at)
+            more = [one for one in new if one.offer.pool not in known]
+            tried = [*more, *tried] if new and new[0].offer.pool not in known else [*tried, *more]
         asked: tuple[Action, tuple[Verdict, ...]] | None = None
         for placement in tried:
             single = replace(action, placement=placement, hold=None)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from broker.app.billing.budgets import BudgetLine
 from broker.app.policy.backtest import Backtest, backtest_of
 from broker.app.policy.policies import difference, loaded
-from broker.app.policy.rehearsal import Effect, JobOutcome, Rehearsed, rehearse
+from broker.app.policy.rehearsal import LONGEST, Effect, JobOutcome, Rehearsed, rehearse
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
@@ -67,7 +67,7 @@ def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = L
     past = None
     if back is not None:
         now = broker.clock.now()
-        past = Past(now - back, now, backtest_of(broker, policy, now - back, now))
+        past = Past(now - back, now, backtest_of(broker, policy, now - back, now, LONGEST))
     return PolicyPreview(
         before=active.number if active else 0,
         changed=dict(files) != dict(now_) or active is None,

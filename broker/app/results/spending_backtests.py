@@ -122,7 +122,9 @@ class JudgedSeriesResult(Result):
 class AnomalyBacktest(Result):
     """``recall`` and ``delay_days``: of the labels; without labels, of planted episodes that raise days by 100 %.
     ``alarms_per_30_series_days``: incidents that touch no label, and ``alarm_days_per_30_series_days`` their days.
-    ``planted``: by size; empty with labels. ``labels_unjudged``: within the warm-up, counted nowhere else."""
+    ``held_back``: the share of all judged spending that those cost above the usual level, which would have been stopped
+    if alarms stopped jobs. ``planted``: by size; empty with labels. ``labels_unjudged``: within the warm-up, counted
+    nowhere else."""
 
     file: str
     labels: str | None
@@ -131,6 +133,7 @@ class AnomalyBacktest(Result):
     alarms_per_30_series_days: float | None
     alarm_days_per_30_series_days: float | None
     alarms: int
+    held_back: float | None
     series_days: int
     ratio_threshold: float
     surprise_threshold: float
@@ -152,6 +155,7 @@ class AnomalyBacktest(Result):
             alarms_per_30_series_days=_four(found.alarms_per_30),
             alarm_days_per_30_series_days=_four(found.alarm_days_per_30),
             alarms=found.false_alarms,
+            held_back=_four(found.held_back),
             series_days=found.judged_days,
             ratio_threshold=found.sensitivity.ratio,
             surprise_threshold=found.sensitivity.surprise,

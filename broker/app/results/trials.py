@@ -130,12 +130,14 @@ class DecisionDifference(Result):
 
 
 class PolicyBacktest(Result):
-    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``warned``: those that
-    rules are against which only warn."""
+    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``not_placed``:
+    submissions judged by the places that the recorded plan named alone; ``warned``: those that rules are against which
+    only warn."""
 
     decisions: int
     same: int
     unknown: int
+    not_placed: int
     before: DecisionTotals
     after: DecisionTotals
     differences: list[DecisionDifference]
@@ -147,6 +149,7 @@ class PolicyBacktest(Result):
             decisions=len(found.outcomes),
             same=len(found.outcomes) - len(found.differences),
             unknown=found.unknown,
+            not_placed=found.not_placed,
             before=DecisionTotals.model_validate(found.before),
             after=DecisionTotals.model_validate(found.after),
             differences=[DecisionDifference.of(one) for one in found.differences],

@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from urllib.parse import urlsplit
 
+from broker.app.billing.anomalies import UnusualJobs
 from broker.app.billing.budgets import OverBudgets
 from broker.app.jobs import runs_root
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
@@ -83,14 +84,21 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
         return market_for(broker, job)
 
     placing = Placing(broker.store, market, broker.policy, secrets.missing, strategist.place, line.lot, line.refused)
+    unusual = UnusualJobs(broker)
     enforcement = Enforcement(
-        broker.store, broker.policy, now, folders.usage, every=_JUDGE_EVERY * scale, over=OverBudgets(broker)
+        broker.store,
+        broker.policy,
+        now,
+        folders.usage,
+        every=_JUDGE_EVERY * scale,
+        over=OverBudgets(broker),
+        unusual=unusual,
     )
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
     what_runs = (
         enforcement,
         StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
-        GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker)),
+        GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
         Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),

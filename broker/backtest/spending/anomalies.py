@@ -47,13 +47,16 @@ class FoundEpisodes:
 @dataclass(frozen=True, slots=True)
 class JudgedSeries:
     """A series, its incidents, and the number of its judged days outside of marked episodes. ``false_alarms``:
-    incidents outside of marked episodes; ``false_days``: their days."""
+    incidents outside of marked episodes; ``false_days``: their days, and ``false_excess`` what these cost above the
+    usual level: what would not have been spent if alarms stopped it. ``judged_amount``: the cost of the judged days."""
 
     series: DailySpending
     incidents: tuple[Incident, ...]
     false_alarms: int
     false_days: int
+    false_excess: float
     judged_days: int
+    judged_amount: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,12 @@ class AlarmAccuracy:
         """Days of false alarms in 30 days of one series."""
         days = sum(one.false_days for one in self.series)
         return days * _PER / self.judged_days if self.judged_days else None
+
+    @property
+    def held_back(self) -> float | None:
+        """The share of all judged spending that would have been stopped by false alarms."""
+        spent = sum(one.judged_amount for one in self.series)
+        return sum(one.false_excess for one in self.series) / spent if spent > 0 else None
 
 
 def run_anomaly_backtest(
@@ -125,8 +134,16 @@ def _judged(
     alarms = incidents(scored, at)
     false = [alarm for alarm in alarms if not any(it.first <= alarm.last and alarm.first <= it.last for it in episodes)]
     marked = {day for it in episodes for day in range(it.first, it.last + 1)}
-    days = sum(score is not None and day not in marked for day, score in enumerate(scored))
-    return JudgedSeries(series, tuple(alarms), len(false), sum(alarm.last - alarm.first + 1 for alarm in false), days)
+    days = [day for day, score in enumerate(scored) if score is not None and day not in marked]
+    return JudgedSeries(
+        series,
+        tuple(alarms),
+        false_alarms=len(false),
+        false_days=sum(alarm.last - alarm.first + 1 for alarm in false),
+        false_excess=sum(alarm.excess for alarm in false),
+        judged_days=len(days),
+        judged_amount=sum(series.days[day] for day in days),
+    )
 
 
 def _planted(

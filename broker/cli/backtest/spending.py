@@ -146,6 +146,8 @@ def _anomaly_table(terminal: Terminal, found: AnomalyBacktest) -> list[Renderabl
     table, hidden = fitting(terminal.out, columns, rows)
     often = "–" if found.alarms_per_30_series_days is None else f"{found.alarms_per_30_series_days:.2f}"
     lines = [f"{found.alarms:,} false alarms in {found.series_days:,} series-days: {often} in 30 series-days"]
+    if found.alarms:
+        lines.append(f"stopped by these, if alarms stopped jobs: {_percent(found.held_back)} of all spending")
     if found.labels_unjudged:
         lines.append(f"{found.labels_unjudged} labelled episodes lie in the warm-up of their series: not judged")
     for one in found.series:

@@ -130,6 +130,9 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     parts += _warned(found)
     ways = {one.basis for one in found.differences if one.cost_before != one.cost_after}
     parts += [Text(how, style="dim") for basis, how in HOW.items() if basis in ways]
+    if found.not_placed:
+        jobs = formats.plural(found.not_placed, "submission")
+        parts.append(Text(f"{jobs} judged by the recorded alternatives alone, not placed anew.", style="yellow"))
     if found.unknown:
         parts.append(
             Text(

@@ -150,6 +150,16 @@ class BudgetUse:
 
 
 @dataclass(frozen=True, slots=True)
+class UnusualSpending:
+    """A running job's part in an anomaly of its team's spending that nobody has explained: what it spent above its
+    usual (USD), since when it is known (UTC), and who said that it should not have happened; empty if nobody did."""
+
+    excess: Money
+    known_since: datetime
+    said_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """An approval: the ``rules`` of these names need no new one while a job stays within ``up_to`` (USD in total, spent
     and held, without prepaid), ``max_duration`` (None: any) and ``gpus`` (None: any).
@@ -176,13 +186,15 @@ class Facts:
     """All a rule may know besides the action: the time, running attempts, and the money of each budget.
 
     ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
-    ``grants``: approvals that may apply to the action's job.
+    ``grants``: approvals that may apply to the action's job. ``unusual``: its part in an anomaly; only for running
+    jobs.
     """
 
     now: datetime
     live: tuple[LiveAttempt, ...] = ()
     budgets: Mapping[str, tuple[BudgetUse, ...]] = field(default_factory=dict)
     grants: tuple[Grant, ...] = ()
+    unusual: UnusualSpending | None = None
 
 
 class Answer(StrEnum):

@@ -112,7 +112,8 @@ def share_at(demand: Sequence[int], level: int) -> float:
 
 def _levels(demand: Sequence[int], first: int, last: int) -> Iterable[tuple[int, float]]:
     """Each GPU from ``first`` to ``last`` and the share of the hours in which it was needed."""
-    return ((level, share_at(demand, level)) for level in range(first, last + 1))
+    hours, ordered = len(demand), sorted(demand)
+    return ((level, (hours - bisect_left(ordered, level)) / hours) for level in range(first, last + 1))
 
 
 def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[float]:

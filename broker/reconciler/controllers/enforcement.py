@@ -19,7 +19,17 @@ from broker.core.events.wait_reasons import RulesDeny
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, sealed, written
-from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, IdleLimit, Usage, Verdict
+from broker.core.policy.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    BudgetUse,
+    Facts,
+    IdleLimit,
+    UnusualSpending,
+    Usage,
+    Verdict,
+)
 from broker.core.ports import LimitsIdleness, PolicySet
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
@@ -34,12 +44,14 @@ _NONE_OVER: Mapping[str, tuple[BudgetUse, ...]] = {}
 
 UsageOf = Callable[[JobView, AttemptView], Sequence[Usage]]
 OverOf = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
+UnusualOf = Callable[[datetime], Mapping[str, UnusualSpending]]
 
 
 class Enforcement(Controller):
     """Judges running attempts. ``usage``: returns the utilisation of an attempt's accelerators; called only if some
     rule needs it. ``every``: the interval between judgements of a job, in broker time. ``over``: returns the exceeded
-    budgets that stop running attempts."""
+    budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending, called only if some
+    rule needs them."""
 
     def __init__(
         self,
@@ -49,10 +61,12 @@ class Enforcement(Controller):
         usage: UsageOf = lambda view, attempt: (),
         every: timedelta = timedelta(seconds=15),
         over: OverOf = lambda policy, now: {},
+        unusual: UnusualOf = lambda now: {},
     ) -> None:
         self._journal = journal
         self._policy = policy
         self._now = now
+        self._unusual = unusual
         self._usage = usage
         self._every = every
         self._over = over
@@ -76,7 +90,8 @@ class Enforcement(Controller):
         assert policy is not None, "else it goes by nothing"
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
         over = self._over_of(policy, now)
-        said = said_to_running(about.money, policy, view, attempt, usage, now, over)
+        unusual = self._unusual_of(now).get(view.id) if policy.needs_anomalies else None
+        said = said_to_running(about.money, policy, view, attempt, usage, now, over, unusual)
         if said.answer is not Answer.DENY:
             self._keep_warnings(view, attempt, policy, said)
             return AtRest(now + self._every)
@@ -160,6 +175,13 @@ class Enforcement(Controller):
             log.warning("nobody knows which budgets are exceeded: %s", error)
             return {}
 
+    def _unusual_of(self, now: datetime) -> Mapping[str, UnusualSpending]:
+        try:
+            return self._unusual(now)
+        except BrokerError as error:
+            log.warning("nobody knows whose spending is unusual: %s", error)
+            return {}
+
     def _usage_of(self, view: JobView, attempt: AttemptView) -> tuple[Usage, ...]:
         try:
             return tuple(self._usage(view, attempt))
@@ -207,9 +229,10 @@ def said_to_running(
     usage: Sequence[Usage],
     now: datetime,
     over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
+    unusual: UnusualSpending | None = None,
 ) -> SaidToRunning:
     """Judges a running attempt. A guardrail that requires an approval lets only approved attempts continue. ``over``:
-    the exceeded budgets that stop running attempts."""
+    the exceeded budgets that stop running attempts; ``unusual``: its part in an anomaly of spending."""
     billed = billed_time(view, now)
     mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
     action = Action(
@@ -228,7 +251,7 @@ def said_to_running(
     # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the excess
     # one. Reading them for every job every few seconds would take longer than these seconds.
     mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
-    facts = Facts(now, budgets=mine_over, grants=view.grants)
+    facts = Facts(now, budgets=mine_over, grants=view.grants, unusual=unusual)
     return SaidToRunning(action, facts, tuple(policy.judge(action, facts)))
 
 

@@ -18,7 +18,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoneyEnded, MoneyRefused, MoreMoneyDenied, RulesDeny, StoppedByPolicy
 from broker.core.policy.decisions import Decision, inputs_of, sealed, written
-from broker.core.policy.policy import Action, ActionKind, Answer
+from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
 from broker.core.ports import PolicySet
 from broker.ledger.journal import Journal, Reading, Writing, writing_if
 from broker.reconciler.admission.admission import re_place
@@ -26,7 +26,7 @@ from broker.reconciler.admission.approvals import usable
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
-from broker.reconciler.controllers.enforcement import OverOf, said_to_running
+from broker.reconciler.controllers.enforcement import OverOf, UnusualOf, said_to_running
 from broker.reconciler.controllers.placement import Plans, moving_on
 from broker.reconciler.progress import billed_time
 
@@ -57,7 +57,7 @@ def is_due(look: Reading, view: JobView, policy: PolicySet) -> bool:
 
 class GoingOn(Controller):
     """Resumes jobs that policies stopped. ``plans`` makes the plans for a job's remaining work; ``over``: returns the
-    exceeded budgets that stop running attempts."""
+    exceeded budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending."""
 
     def __init__(
         self,
@@ -65,11 +65,13 @@ class GoingOn(Controller):
         policy: Callable[[], PolicySet],
         plans: Callable[[JobView, PolicySet, datetime], Plans],
         over: OverOf = lambda policy, now: {},
+        unusual: UnusualOf = lambda now: {},
     ) -> None:
         self._journal = journal
         self._policy = policy
         self._plans = plans
         self._over = over
+        self._unusual = unusual
 
     def goes_by(self, about: JobContext) -> str | None:
         if not stopped_by_rules(about.view) or not all(attempt.over for attempt in about.view.attempts):
@@ -87,23 +89,27 @@ class GoingOn(Controller):
             if not is_due(look, view, policy):
                 return AtRest()
         plans = self._plans(view, policy, now)
+        unusual = self._unusual(now).get(view.id) if policy.needs_anomalies else None
         with writing_if(self._journal, view) as tx:
             if self._policy().version != policy.version:
                 return DecideAnew()
-            denied = self._where_it_was(tx, view, policy, now) or _at_the_gate(tx, view, policy, plans, now)
+            denied = self._where_it_was(tx, view, policy, now, unusual) or _at_the_gate(tx, view, policy, plans, now)
             if denied is not None:
                 tx.record(denied)
                 return AtRest()
             tx.append(view.id, [(None, ev.Extended(by=BY_POLICY))], now)
         return DecideAnew()
 
-    def _where_it_was(self, tx: Writing, view: JobView, policy: PolicySet, now: datetime) -> Decision | None:
+    def _where_it_was(
+        self, tx: Writing, view: JobView, policy: PolicySet, now: datetime, unusual: UnusualSpending | None
+    ) -> Decision | None:
         """The denial by the rules for running attempts, judged as at the stop; None if they allow it."""
         attempt = view.latest
         if attempt is None or not isinstance(view.waiting, StoppedByPolicy):
             return None
         usage = _stopped_with(tx, view).usage
-        said = said_to_running(tx.balance(view.id), policy, view, attempt, usage, now, self._over(policy, now))
+        over = self._over(policy, now)
+        said = said_to_running(tx.balance(view.id), policy, view, attempt, usage, now, over, unusual)
         return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
 
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, not_, select
+from sqlalchemy import ColumnElement, Connection, TextClause, and_, case, func, select, union_all
 
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.finops.change import Cell, Used
 from broker.ledger.entries import Account
-from broker.ledger.sums import amount_before
+from broker.ledger.sums import DAY, amount_before
 from broker.store.engine.times import to_micros
 from broker.store.tables.jobs import EVENT, MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import ENTRY
+from broker.store.tables.ledger import ENTRY, LONG
 
 _AT_ONCE = 1_000  # jobs that are asked about at once
 _MILLI = 1_000
@@ -35,6 +35,9 @@ _RESERVED = _C.capacity_type == CapacityType.RESERVED.value
 IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
 # After these the job does not do its work again: it is done, or nobody wants it any more.
 _OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
+# Most attempts complete: the database leaves those out, so that they are not parsed. Within a text of JSON no quotation
+# mark stands alone, so nothing else matches.
+_COMPLETED = f'%"cause":"{Cause.COMPLETED.value}"%'
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
 
 
@@ -102,19 +105,26 @@ def paid_in(
     """What was spent in the half-open time (UTC), by columns of the ledger, in any order; several amounts may have the
     same tags."""
     left, right = to_micros(start), to_micros(end)
-    within = and_(_C.covers_from >= left, _C.covers_to < right)
-    mine = (
-        _C.account == Account.SPENT.value,
-        _C.money != MoneyKind.SANDBOX.value,
-        _C.covers_to >= left,
-        _C.covers_from < right,
-    )
-    sums = select(*columns, _C.money, IN_ADVANCE, func.sum(_C.micros)).where(*mine, within)
+    spent = (_C.account == Account.SPENT.value, _C.money != MoneyKind.SANDBOX.value)
+    within = (_C.covers_from >= left, _C.covers_to >= left, _C.covers_to < right)
+    sums = select(*columns, _C.money, IN_ADVANCE, func.sum(_C.micros)).where(*spent, *within)
     for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, _C.money, IN_ADVANCE)):
         yield Paid(tags, MoneyKind(kind), bool(ahead), Money(int(micros)))
-    edges = select(*columns, _C.money, IN_ADVANCE, _C.micros, _C.covers_from, _C.covers_to).where(*mine, not_(within))
+    edge = select(*columns, _C.money, IN_ADVANCE, _C.micros, _C.covers_from, _C.covers_to).where(*spent)
+    edges = union_all(*(edge.where(*one) for one in _at_edges(left, right)))
     for *tags, kind, ahead, micros, since, until in connection.execute(edges):
         yield Paid(tags, MoneyKind(kind), bool(ahead), Money(_part(micros, since, until, left, right)))
+
+
+def _at_edges(left: int, right: int) -> Iterator[Sequence[ColumnElement[bool] | TextClause]]:
+    """Conditions of the entries that an end of the time divides, each read from an index by the end of what they cover:
+    a report of a month does not read what was spent since."""
+    for begins, ends, edge in (
+        (_C.covers_from < left, and_(_C.covers_to >= left, _C.covers_to < right), left),
+        (_C.covers_from < right, _C.covers_to >= right, right),
+    ):
+        yield begins, ends, _C.covers_to <= edge + DAY, _C.covers_to - _C.covers_from <= DAY
+        yield begins, ends, LONG
 
 
 def _add(found: UseOfTime, paid: Paid) -> None:
@@ -168,7 +178,7 @@ def _repeated(connection: Connection, job_ids: Sequence[str]) -> set[tuple[str, 
     found: set[tuple[str, int]] = set()
     for some in _at_once(job_ids):
         query = select(EVENT.c.job_id, EVENT.c.attempt, EVENT.c.body).where(
-            EVENT.c.job_id.in_(some), EVENT.c.kind == "attempt_ended"
+            EVENT.c.job_id.in_(some), EVENT.c.kind == "attempt_ended", EVENT.c.body.not_like(_COMPLETED)
         )
         for job_id, attempt, body in connection.execute(query):
             if Cause(json.loads(body)["cause"]) not in _NOT_REPEATED:

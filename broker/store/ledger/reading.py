@@ -30,6 +30,10 @@ class SpendingReading:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    def first_machine_time(self) -> datetime | None:
+        """When the first machine came up (UTC); None without any."""
+        return spending.first_machine_time(self._connection)
+
     def spent_by(self, dimension: str, period: SpendingPeriod) -> Mapping[str, Spent]:
         """The spend and machine time of attempts with machines in a period, by one of
         `broker.store.ledger.spending.DIMENSIONS`."""

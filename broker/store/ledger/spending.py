@@ -18,7 +18,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
-from broker.store.engine.times import to_micros
+from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.ledger import balance_of
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD
@@ -117,6 +117,12 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
         found[name].add(MoneyKind(kind), Money(part), bought=bool(bought))
     return found
+
+
+def first_machine_time(connection: Connection) -> datetime | None:
+    """When the first machine came up (UTC), a simulated one included; None without any."""
+    first = connection.scalar(select(func.min(_T.since)))
+    return None if first is None else from_micros(first)
 
 
 def groups_of(

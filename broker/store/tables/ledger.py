@@ -10,7 +10,7 @@ from sqlmodel import Field
 from broker.store.tables.rows import ID, Row, table_of
 
 # Entries over more than a day, counted one by one: see `broker.store.ledger.spent_sums`.
-_LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
+LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
 
 
 class EntryRow(Row, table=True):
@@ -25,7 +25,7 @@ class EntryRow(Row, table=True):
             "covers_to",
             sqlite_where=text("account = 'spent'"),
         ),
-        Index("ledger_entry_long", "covers_to", sqlite_where=_LONG),
+        Index("ledger_entry_long", "covers_to", sqlite_where=LONG),
     )
 
     id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))

@@ -15,6 +15,7 @@ from broker.app.billing.anomalies import spending_anomalies
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
+from broker.core.policy.policy import UnusualSpending
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer
@@ -110,6 +111,23 @@ def test_only_those_whose_jobs_caused_it_answer(steady: Broker) -> None:
         anomalies.answer(steady, "nlp", date(2026, 10, 10), AnomalyAnswer.YES, by=BOB)
     anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
     assert anomalies.check(steady) == []  # answered before anybody was told
+
+
+def test_what_rules_are_told_of_the_jobs_that_cause_it(steady: Broker, clock: ManualClock) -> None:
+    unusual = anomalies.UnusualJobs(steady)
+    assert unusual(clock.now()) == {}
+    add(steady, LOOP, 40, 150)
+    clock.advance(timedelta(minutes=1))
+    found = clock.now()
+    assert unusual(found) == {"loop": UnusualSpending(Money.usd("150"), found)}
+    clock.advance(timedelta(hours=2))
+    assert anomalies.UnusualJobs(steady)(clock.now())["loop"].known_since == found, "another process knows it, too"
+    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
+    clock.advance(timedelta(minutes=1))
+    assert unusual(clock.now())["loop"].said_by == "bob"
+    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, by=BOB)
+    clock.advance(timedelta(minutes=1))
+    assert unusual(clock.now()) == {}, "what was planned stops nobody"
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -129,6 +129,23 @@ def answers(found: Backtest) -> list[str | None]:
     return [one.answer.value if one.answer else None for one in found.outcomes]
 
 
+def test_a_place_that_the_recorded_plan_did_not_offer_comes_first_where_the_planner_prefers_it() -> None:
+    month = Month(load({"p.yaml": budget("$100", "guardrails: [{name: g, capacity_types: on_demand}]\n")}))
+    recorded, other = placement(START, "8"), placement(START, "3", provider="gcp", price="3")
+    month.submit(START, "8", placements=[recorded])
+
+    def pool(anew: Sequence[Placement], policy: ActivePolicies) -> str | None:
+        return replay(month.decisions, month.entries, policy, lambda *_: anew).outcomes[0].pool
+
+    freer = load({"p.yaml": budget("$100")})
+    assert pool([other, recorded], freer) == other.offer.pool
+    assert pool([recorded, other], freer) == recorded.offer.pool
+    assert pool([], freer) == recorded.offer.pool
+    assert pool([other], month.policy) == recorded.offer.pool, "the same policies are not asked again"
+    elsewhere = load({"p.yaml": budget("$100", "guardrails: [{name: g, allowed_locations: {providers: gcp}}]\n")})
+    assert pool([other], elsewhere) == other.offer.pool
+
+
 # --- the same policy ------------------------------------------------------------------------------------------------
 
 RULES = """

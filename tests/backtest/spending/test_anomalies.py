@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from broker.backtest.spending.anomalies import SIZES, run_anomaly_backtest
 from broker.backtest.spending.series import DailySpending, MarkedEpisode
 from broker.finops.anomalies import AlarmThreshold
@@ -26,6 +28,15 @@ def test_a_labelled_episode_is_found_and_is_no_false_alarm() -> None:
     days[50] += 100  # in no label
     labels = [MarkedEpisode("a", 40, 42), MarkedEpisode("a", 55, 56)]
     assert measured(days, labels) == (0.5, 1, 60 - 14 - 3 - 2, 1.0)
+
+
+def test_what_stopping_would_have_cost_is_what_false_alarms_were_above_the_usual() -> None:
+    days = ordinary()
+    usual = days[50]
+    days[50] += 100
+    found = run_anomaly_backtest([DailySpending("a", 0, tuple(days), dated=False)], [], AlarmThreshold(), seed=1)
+    assert found.held_back is not None
+    assert found.held_back * sum(days[14:]) == pytest.approx(100, abs=abs(usual - 100) + 10)
 
 
 def test_a_label_in_the_warm_up_counts_apart() -> None:
