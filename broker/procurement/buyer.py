@@ -2,16 +2,16 @@
 
 Several processes may do so with the same store. `OrderSent` is written under the store's write lock before the call to
 the provider; from then on no process sends that order again. If the answer is lost (a crash, a time-out, an unreadable
-answer), the order is searched for by its tag, and a person is notified. Only a person may declare that nothing was
-bought (`declare_nothing_bought`).
+answer), the order is searched for by its tag, and a person is notified. It is sent again only where the provider knows
+it by its key (`SellsProduct.repeats_for`). Only a person may declare that nothing was bought
+(`declare_nothing_bought`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from broker.core.errors import (
     AskAPerson,
@@ -23,31 +23,35 @@ from broker.core.errors import (
 )
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
-from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
-from broker.core.ports import PolicySet, SellsCapacity
+from broker.core.ports import PolicySet, SellsProduct
 from broker.core.purchases.purchase_events import (
     AskedAgain,
     NotBought,
     OrderNotTaken,
     OrderPaid,
+    OrderRepeated,
     OrderSent,
     OrderTaken,
     OrderUnanswered,
     PurchaseEnded,
     PurchaseEvent,
     PurchaseFailed,
+    UndoAsked,
+    Undone,
+    UndoRefused,
 )
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, Order, OrderState
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, UndoTerms
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
-from broker.ledger.journal import Reading
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
-from broker.procurement.money import paid_for, released
+from broker.procurement.money import ended, paid_for, released, undone
 from broker.procurement.notices import notice_of
+from broker.procurement.purchase_store import PurchaseStore
+from broker.procurement.running import accrual, billed_until, early_end, next_due
 
 # A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
 _SENT_WITHIN = timedelta(seconds=10)
@@ -55,33 +59,17 @@ _SENT_WITHIN = timedelta(seconds=10)
 _MAY_BE_ANSWERED = timedelta(seconds=50)
 # The shortest time between an order and the start of its period.
 _TOO_SHORT = timedelta(minutes=5)
-
-
-class PurchaseWriting(Reading, Protocol):
-    """The part of a store transaction that purchases need."""
-
-    def purchase(self, id: str) -> Purchase | None: ...
-
-    def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase: ...
-
-    def record(self, decision: Decision) -> None: ...
-
-    def post(self, entries: tuple[Entry, ...]) -> None: ...
-
-    def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int: ...
-
-
-class PurchaseStore(Protocol):
-    """The part of the store that purchases need."""
-
-    def writing(self) -> AbstractContextManager[PurchaseWriting]: ...
-
-    def purchase(self, id: str) -> Purchase: ...
+# How long a purchase that begins with its order waits for approvals.
+_ASKED_FOR = timedelta(days=7)
+# An order without an answer is sent again this often at most, and not before the answer may have been listed.
+_REPEATS = 3
+_REPEATED_AFTER = timedelta(seconds=15)
+_GONE = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
 
 
 class CapacityBuyer:
-    """Advances purchases. ``seller``: returns the provider with a name. ``policy``: returns the policies in force from
-    a snapshot of the store. ``tell``: sends a notice, each key once.
+    """Advances purchases. ``seller``: returns what sells the product of a quote. ``policy``: returns the policies in
+    force from a snapshot of the store. ``tell``: sends a notice, each key once.
 
     `advance` may be called at any time and by several processes at once.
     """
@@ -89,7 +77,7 @@ class CapacityBuyer:
     def __init__(
         self,
         store: PurchaseStore,
-        seller: Callable[[str], SellsCapacity],
+        seller: Callable[[CapacityQuote], SellsProduct],
         policy: Callable[[Any], PolicySet],
         clock: Clock,
         tell: Callable[[Notice], None],
@@ -115,18 +103,20 @@ class CapacityBuyer:
     def _step(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()
         match purchase.state:
-            case PurchaseState.ASKING if now >= purchase.quote.starts - _TOO_SHORT:
+            case PurchaseState.ASKING if now >= _last_moment(purchase):
                 return self._fail(purchase, NotBought.TOO_LATE)
             case PurchaseState.APPROVED:
                 return self._order(purchase)
             case PurchaseState.ORDERING if purchase.sent_at is None or now >= purchase.sent_at + _MAY_BE_ANSWERED:
                 return self._look_for(purchase, "the process that sent the order did not report an answer")
             case PurchaseState.UNKNOWN:
-                return self._look_for(purchase, purchase.evidence)
+                return self._look_again(purchase)
             case PurchaseState.ORDERED:
                 return self._confirm(purchase)
-            case PurchaseState.HELD if now >= purchase.quote.ends:
-                return self._write(purchase, PurchaseEnded())
+            case PurchaseState.HELD:
+                return self._hold(purchase, now)
+            case PurchaseState.UNDOING:
+                return self._undo(purchase)
             case _:
                 return purchase
 
@@ -134,9 +124,9 @@ class CapacityBuyer:
 
     def _order(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()
-        if now >= purchase.quote.starts - _TOO_SHORT:
+        if now >= _last_moment(purchase):
             return self._fail(purchase, NotBought.TOO_LATE)
-        seller = self._seller(purchase.quote.provider)
+        seller = self._seller(purchase.quote)
         newest = [quote for quote in _quotes(seller, purchase.quote) if quote.same_capacity(purchase.quote)]
         if not newest:
             return self._fail(purchase, NotBought.GONE)
@@ -148,19 +138,22 @@ class CapacityBuyer:
             seller.try_order(quote, purchase.id)
         except (GiveUp, TryAnotherOffer) as error:
             return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
-        sent = self._judged_again(purchase, quote)
+        sent = self._judged_again(purchase, quote, marked=seller.marked)
         if sent.state is not PurchaseState.ORDERING or sent.seq != purchase.seq + 1:
             return sent  # the policies object, or another process was faster
         return self._send(sent, seller)
 
-    def _judged_again(self, purchase: Purchase, quote: CapacityQuote) -> Purchase:
+    def _judged_again(self, purchase: Purchase, quote: CapacityQuote, *, marked: bool) -> Purchase:
         """Judge by the rules in force and record that the order is sent, in one transaction: no change of rules and no
-        other purchase can come between."""
+        other purchase can come between. Orders without a mark are sent one after the other: two of the same, both
+        without an answer, could not be told apart."""
         now = self._clock.now()
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
             if current is None or current.seq != purchase.seq:
                 return self._store.purchase(purchase.id) if current is None else current
+            if not marked and any(_same_queue(other, quote) for other in tx.purchases()):
+                return current
             judged = judge_purchase(Buying.again(purchase, quote), self._policy(tx), tx, now)
             tx.record(decision_of(purchase.id, judged, now))
             if judged.answer is Answer.DENY:
@@ -172,50 +165,93 @@ class CapacityBuyer:
             new = tuple(question for question in judged.questions if question.rule not in known)
             return tx.append_purchase(purchase.id, AskedAgain(questions=new) if new else OrderSent(quote=quote), now)
 
-    def _send(self, purchase: Purchase, seller: SellsCapacity) -> Purchase:
+    def _send(self, purchase: Purchase, seller: SellsProduct) -> Purchase:
         if purchase.sent_at is None or self._clock.now() > purchase.sent_at + _SENT_WITHIN:
             return purchase  # another process may have searched for it already
         try:
             order = seller.order(purchase.quote, purchase.id)
         except OutcomeUnknown as error:
             return self._look_for(purchase, str(error))
-        except (RetryLater, AskAPerson) as error:
-            self._write(purchase, OrderNotTaken(evidence=str(error)))
-            raise
-        except (GiveUp, TryAnotherOffer) as error:
-            return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
+        except (RetryLater, AskAPerson, GiveUp, TryAnotherOffer) as error:
+            if not purchase.repeats:
+                return self._refused(purchase, error)
+            return self._look_for(purchase, str(error))  # that this call failed tells nothing of the first
         return self._write(self._store.purchase(purchase.id), OrderTaken(order=order))
+
+    def _refused(self, purchase: Purchase, error: BrokerError) -> Purchase:
+        """The first call of an order bought nothing."""
+        if isinstance(error, GiveUp | TryAnotherOffer):
+            return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
+        self._write(purchase, OrderNotTaken(evidence=str(error)))
+        raise error
 
     # --- after the order ---------------------------------------------------------------------------------------------
 
     def _look_for(self, purchase: Purchase, evidence: str) -> Purchase:
         """Search for the order by its tag. A search without result proves nothing: the provider may list it late."""
+        seller = self._seller(purchase.quote)
         try:
-            found = self._seller(purchase.quote.provider).find_orders(purchase.quote, purchase.id)
+            found = self._orders(seller, purchase)
         except BrokerError as error:
             found, evidence = [], f"{evidence}; and the orders cannot be listed: {error}"
+        if not seller.marked and len(found) > 1:
+            orders = ", ".join(sorted(order.id for order in found))
+            found, evidence = [], f"{evidence}; several orders could be it: {orders}"
         if found:
             return self._write(purchase, OrderTaken(order=_first(found), found=True))
         if purchase.state is PurchaseState.UNKNOWN:
             return purchase
         return self._write(purchase, OrderUnanswered(evidence=evidence))
 
+    def _look_again(self, purchase: Purchase) -> Purchase:
+        """Search again; where the provider knows the order by its key, send it again."""
+        found = self._look_for(purchase, purchase.evidence)
+        seller, now = self._seller(purchase.quote), self._clock.now()
+        first, last = purchase.first_sent_at, purchase.sent_at
+        if found.seq != purchase.seq or first is None or last is None:
+            return found
+        too_late = now >= min(first + seller.repeats_for, purchase.quote.ends - _TOO_SHORT)
+        if purchase.repeats >= _REPEATS or too_late or now < last + _REPEATED_AFTER:
+            return found
+        repeated = self._write(purchase, OrderRepeated())
+        if repeated.state is not PurchaseState.ORDERING or repeated.seq != purchase.seq + 1:
+            return repeated  # another process was faster
+        return self._send(repeated, seller)
+
+    def _orders(self, seller: SellsProduct, purchase: Purchase) -> Sequence[Order]:
+        """The orders that may be this purchase's."""
+        found = seller.find_orders(purchase.quote, purchase.id)
+        if seller.marked:
+            return found
+        others = {one.order.id for one in self._store.purchases(closed=True) if one.order and one.id != purchase.id}
+        return [order for order in found if order.id not in others]
+
+    def _newest(self, purchase: Purchase) -> Order:
+        """The order as the provider lists it now; as it was last seen if it is not listed."""
+        known = purchase.order
+        assert known is not None
+        found = self._seller(purchase.quote).find_orders(purchase.quote, purchase.id)
+        return next((one for one in found if one.id == known.id), known)
+
     def _confirm(self, purchase: Purchase) -> Purchase:
         order = purchase.order
         assert order is not None
-        if order.state is OrderState.PENDING:
-            found = self._seller(purchase.quote.provider).find_orders(purchase.quote, purchase.id)
-            order = next((one for one in found if one.id == order.id), order)
+        if order.state in (OrderState.PENDING, OrderState.UNDOING):
+            order = self._newest(purchase)
         match order.state:
-            case OrderState.PENDING:
+            case OrderState.PENDING | OrderState.UNDOING:
                 return purchase
             case OrderState.FAILED:
                 return self._fail(purchase, NotBought.NOT_PAID, order.word)
+            case OrderState.REFUSED:
+                return self._fail(purchase, NotBought.PROVIDER_REFUSED, order.word)
+            case OrderState.OVER if order.billed_from is None and not purchase.quote.paid_upfront:
+                return self._fail(purchase, NotBought.PROVIDER_REFUSED, order.word)
             case _:
                 return self._paid(purchase, order)
 
     def _paid(self, purchase: Purchase, order: Order) -> Purchase:
-        now, charged = self._clock.now(), purchase.quote.total
+        now, charged = self._clock.now(), purchase.quote.paid_upfront
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
             if current is None or current.seq != purchase.seq:
@@ -224,12 +260,57 @@ class CapacityBuyer:
             tx.post(paid_for(purchase, charged, now))
             return tx.append_purchase(purchase.id, OrderPaid(order=order, charged=charged, holding=number), now)
 
+    def _hold(self, purchase: Purchase, now: datetime) -> Purchase:
+        """Book what falls due of a purchase that is paid over its period; end it when it is over."""
+        due = next_due(purchase)
+        if due is None:
+            why = early_end(purchase)
+            return self._write(purchase, PurchaseEnded(evidence=why)) if why or now >= purchase.quote.ends else purchase
+        if now < due:
+            return purchase
+        event, entries = accrual(purchase, self._newest(purchase), due, now)
+        return self._write(purchase, event, entries)
+
+    def _undo(self, purchase: Purchase) -> Purchase:
+        """Ask the provider to undo it, as often as needed: by the order's id, that is done once."""
+        seller, terms = self._seller(purchase.quote), purchase.undo
+        assert terms is not None
+        order = self._newest(purchase)
+        if order.state in (OrderState.HELD, OrderState.PENDING):
+            refused = ""
+            try:
+                seller.undo(purchase.quote, order, terms)
+            except OutcomeUnknown:
+                pass  # the list tells, now or later
+            except (GiveUp, TryAnotherOffer) as error:
+                refused = str(error)
+            order = self._newest(purchase)
+            if refused and order.state in (OrderState.HELD, OrderState.PENDING):
+                return self._write(purchase, UndoRefused(evidence=refused))
+        return self._undone(purchase, order, terms) if order.state in _GONE else purchase
+
+    def _undone(self, purchase: Purchase, order: Order, terms: UndoTerms) -> Purchase:
+        now = self._clock.now()
+        with self._store.writing() as tx:
+            current = tx.purchase(purchase.id)
+            if current is None or current.seq != purchase.seq:
+                return purchase if current is None else current
+            if current.paid_at is not None and current.quote.recurring:
+                event, entries = accrual(current, order, billed_until(current, order, now), now)
+                tx.post(entries)
+                current = tx.append_purchase(current.id, event, now)
+            charge, refund = (Money.ZERO, Money.ZERO) if current.paid_at is None else (terms.charge, terms.refund)
+            tx.post(undone(current, charge, refund, now))
+            if current.holding is not None:
+                tx.remove_holding(current.holding, by=current.undone_by, at=now)
+            return tx.append_purchase(current.id, Undone(order=order, charge=charge, refund=refund), now)
+
     # --- people ------------------------------------------------------------------------------------------------------
 
     def declare_nothing_bought(self, purchase: Purchase, by: str, evidence: str) -> Purchase:
         """Record that a person verified at the provider that an unanswered order was not executed. Searches for the
         order once more; raises the provider's error if that fails."""
-        found = self._seller(purchase.quote.provider).find_orders(purchase.quote, purchase.id)
+        found = self._orders(self._seller(purchase.quote), purchase)
         if found:
             return self._write(purchase, OrderTaken(order=_first(found), found=True))
         return self._fail(purchase, NotBought.FOUND_NOTHING, evidence, by=by)
@@ -238,37 +319,62 @@ class CapacityBuyer:
         """Record that a person ended a purchase before its order."""
         return self._fail(purchase, reason, evidence, by=by)
 
+    def ask_undo(self, purchase: Purchase, terms: UndoTerms, by: str) -> Purchase:
+        """Record that a person undoes it on these terms, and ask the provider."""
+        asked = self._write(purchase, UndoAsked(by=by, terms=terms))
+        return self.advance(purchase.id) if asked.state is PurchaseState.UNDOING else asked
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _write(self, purchase: Purchase, event: PurchaseEvent) -> Purchase:
-        """Append the event, unless the purchase has changed meanwhile; returns its current state."""
+    def _write(self, purchase: Purchase, event: PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
+        """Append the event and post the entries, unless the purchase has changed meanwhile; returns its current
+        state."""
         now = self._clock.now()
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
             if current is None or current.seq != purchase.seq:
                 return purchase if current is None else current
+            tx.post(entries)
             if isinstance(event, PurchaseFailed):
                 tx.post(released(purchase, now))
+            if isinstance(event, PurchaseEnded):
+                tx.post(ended(purchase, now))
             return tx.append_purchase(purchase.id, event, now)
 
     def _fail(self, purchase: Purchase, reason: NotBought, evidence: str = "", by: str = "") -> Purchase:
         return self._write(purchase, PurchaseFailed(reason=reason, by=by, evidence=evidence))
 
 
-def _quotes(seller: SellsCapacity, quote: CapacityQuote) -> Iterator[CapacityQuote]:
+def _last_moment(purchase: Purchase) -> datetime:
+    """Until when it may be ordered."""
+    quote = purchase.quote
+    return purchase.intended_at + _ASKED_FOR if quote.at_once else quote.starts - _TOO_SHORT
+
+
+def _same_queue(other: Purchase, quote: CapacityQuote) -> bool:
+    """Whether the other purchase has sent an order that could be taken for one of this quote."""
+    waits = other.state in (PurchaseState.ORDERING, PurchaseState.UNKNOWN)
+    return waits and (other.quote.provider, other.quote.region, other.quote.product) == (
+        quote.provider,
+        quote.region,
+        quote.product,
+    )
+
+
+def _quotes(seller: SellsProduct, quote: CapacityQuote) -> Iterator[CapacityQuote]:
     return (one for one in seller.quotes(quote.request) if not isinstance(one, SkippedRow))
 
 
 def _first(orders: Sequence[Order]) -> Order:
     """The order to use. This program never creates several with one tag."""
-    alive = [order for order in orders if order.state is not OrderState.FAILED]
+    alive = [order for order in orders if order.state not in (OrderState.FAILED, OrderState.REFUSED)]
     return min(alive or orders, key=lambda order: order.id)
 
 
 def _holding(purchase: Purchase, order: Order, charged: Money) -> Holding:
     quote = purchase.quote
     return Holding(
-        kind=HoldingKind.RESERVATION,
+        kind=HoldingKind.RESERVATION if quote.product.holds_machines else HoldingKind.COMMITMENT,
         accelerator=quote.accelerator,
         gpus=quote.count * quote.machines,
         provider=quote.provider,
@@ -276,7 +382,7 @@ def _holding(purchase: Purchase, order: Order, charged: Money) -> Holding:
         starts=quote.starts,
         ends=quote.ends,
         upfront=charged,
-        hourly=Money.ZERO,
+        hourly=quote.hourly,
         watts=0.0,
         note=f"{order.id} ({purchase.id})",
     )

@@ -6,13 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from broker.core.market.capacity import Reservation
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import PurchaseProduct
 from broker.economics.reserve.holdings import RecordedHolding
+
+_LASTING = (PurchaseState.HELD, PurchaseState.ENDED)
+# A period that begins with the order may begin this much later than the quote says.
+_SAME_END = timedelta(minutes=5)
 
 
 class DifferenceKind(StrEnum):
@@ -47,7 +52,7 @@ class CapacityDifference:
 def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
     """The purchases within their period whose order no provider reported."""
     listed = {one.id for one in reported}
-    return [one for one in purchases if _held(one, now) and _order(one) not in listed]
+    return [one for one in purchases if _held(one, now) and (one.quote.extends or _order(one)) not in listed]
 
 
 def differences(
@@ -61,11 +66,13 @@ def differences(
     order's id."""
     by_order = {one.order.id: one for one in purchases if one.order is not None}
     by_mark = {one.id: one for one in purchases}
+    extensions = [one for one in purchases if one.quote.extends and one.state in _LASTING]
+    ends = {one.quote.extends: one.quote.ends for one in sorted(extensions, key=lambda one: one.quote.ends)}
     noted = {word for one in recorded for word in re.split(r"[\s,;:()]+", one.holding.note)}
     found = [_missing(one) for one in missing]
     for one in reported:
         bought = by_order.get(one.id)
-        found += _unknown(one, by_mark, noted) if bought is None else _changed(bought, one)
+        found += _unknown(one, by_mark, noted) if bought is None else _changed(bought, one, ends.get(one.id))
     found += _twice(reported, by_mark)
     return sorted(found, key=lambda one: (one.provider, one.region, one.order, one.kind))
 
@@ -85,16 +92,18 @@ def _unknown(one: Reservation, by_mark: Mapping[str, Purchase], noted: Collectio
         yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, "", told)
 
 
-def _changed(purchase: Purchase, listed: Reservation) -> Iterator[CapacityDifference]:
-    quote = purchase.quote
+def _changed(purchase: Purchase, listed: Reservation, extended: datetime | None) -> Iterator[CapacityDifference]:
+    """``extended``: until when it was extended; None if it was not."""
+    quote, ends = purchase.quote, extended or purchase.quote.ends
     told = []
     if purchase.state is PurchaseState.NOT_BOUGHT:
         told.append(f"{purchase.id} ended here as not bought, and the provider lists it; its money was released")
-    if (listed.instance_type, listed.machines) != (quote.instance_type, quote.machines):
+    has_machines = quote.product is not PurchaseProduct.SAVINGS_PLAN
+    if has_machines and (listed.instance_type, listed.machines) != (quote.instance_type, quote.machines):
         bought = f"{quote.machines} × {quote.instance_type}"
         told.append(f"{listed.machines} × {listed.instance_type}, but {bought} was bought")
-    if listed.ends is not None and listed.ends != quote.ends:
-        told.append(f"ends {listed.ends:%Y-%m-%d %H:%M} UTC, but {quote.ends:%Y-%m-%d %H:%M} UTC was bought")
+    if listed.ends is not None and abs(listed.ends - ends) > _SAME_END:
+        told.append(f"ends {listed.ends:%Y-%m-%d %H:%M} UTC, but {ends:%Y-%m-%d %H:%M} UTC was bought")
     if told:
         kind = DifferenceKind.NOT_AS_BOUGHT
         yield CapacityDifference(kind, listed.provider, listed.region, listed.id, purchase.id, "; ".join(told))

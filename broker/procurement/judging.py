@@ -1,7 +1,7 @@
 """Judges a purchase by the policies: the same rules, budgets and ledger as for a launch. Pure.
 
 For rules, a purchase is an action of kind ``reserve``: the machines are its placement, the ceiling is money spent at
-once. Standing grants do not apply: each purchase is approved separately.
+once or, where it recurs, over its period. Standing grants do not apply: each purchase is approved separately.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source,
 from broker.core.ports import PolicySet
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, Undo
-from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.journal import Reading
+from broker.procurement.money import burn_of
 from broker.reconciler.admission.admission import strictest
 from broker.reconciler.admission.facts import facts_of
 
@@ -105,7 +105,8 @@ def decision_of(id: str, judged: PurchaseJudgement, at: datetime) -> Decision:
 
 
 def _action(buying: Buying, now: datetime) -> Action:
-    at_once = Burn.evenly(buying.ceiling, (now, now))
+    quote = buying.quote
+    burn = burn_of(quote, buying.ceiling, now)
     return Action(
         ActionKind.RESERVE,
         Job(
@@ -118,10 +119,10 @@ def _action(buying: Buying, now: datetime) -> Action:
         buying.user,
         placement=_placement(buying.quote),
         hold={MoneyKind.CASH: buying.ceiling - buying.held},
-        window=(now, now),
+        window=(burn.start, burn.end),
         held=buying.held,
-        burns={MoneyKind.CASH: at_once},
-        own={MoneyKind.CASH: Burn.evenly(buying.held, (now, now))} if buying.held else {},
+        burns={MoneyKind.CASH: burn},
+        own={MoneyKind.CASH: burn_of(quote, buying.held, now)} if buying.held else {},
     )
 
 
@@ -139,7 +140,8 @@ def _placement(quote: CapacityQuote) -> Placement:
         as_of=quote.quoted_at,
         source=quote.product.value,
     )
-    paid = CostTerm("purchase", quote.total, "paid when bought")
+    when = "paid over its period" if quote.recurring else "paid when bought"
+    paid = CostTerm("purchase", quote.total, when)
     whole = rate * quote.machines
     return Placement(offer, quote.machines, whole, quote.total, (paid,), quote.length, quote.ends, 1.0, 1.0, 0.0)
 

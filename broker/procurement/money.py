@@ -1,5 +1,5 @@
-"""The ledger entries of a purchase: the ceiling is held from the request on, the price is spent once it is paid, and
-the rest is released. Pure."""
+"""The ledger entries of a purchase: the ceiling is held from the request on; what is paid at once is spent once it is
+paid, what falls due over the period day by day, and the rest is released. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,60 @@ from datetime import datetime
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.purchases.purchases import Purchase
+from broker.core.purchases.quotes import CapacityQuote
+from broker.core.values.burns import Burn, rate_over
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Tags, move
 
 
+def burn_of(quote: CapacityQuote, amount: Money, now: datetime) -> Burn:
+    """How ``amount``, held for the quote, is used up from ``now`` on: what recurs over the whole period, all else at
+    once."""
+    if not quote.recurring:
+        return Burn.evenly(amount, (now, now))
+    return Burn(amount, now, now + quote.length, rate_over(quote.recurring, quote.length))
+
+
 def held_for(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
-    """Hold the ceiling. All of it counts in the current budget period, because it is paid at once."""
-    return _moved(Movement.HOLD, purchase, purchase.ceiling, at)
+    """Hold the ceiling. What is paid at once counts in the current budget period."""
+    burn = burn_of(purchase.quote, purchase.ceiling, at)
+    covers, rate = (burn.start, burn.end), burn.rate if purchase.quote.recurring else None
+    return _moved(Movement.HOLD, purchase, purchase.ceiling, at, covers=covers, rate=rate)
 
 
 def paid_for(purchase: Purchase, charged: Money, at: datetime) -> tuple[Entry, ...]:
-    """Spend the charged amount and release the rest. A charge above the ceiling, which no order allows, is spent in
-    full: it was paid."""
+    """Spend what was charged at once and release what will not fall due. A charge above the ceiling, which no order
+    allows, is spent in full: it was paid."""
     covered = min(charged, purchase.ceiling)
+    rest = max(purchase.ceiling - covered - purchase.quote.recurring, Money.ZERO)
     return (
         *_moved(Movement.SETTLE, purchase, covered, at),
         *_moved(Movement.ADJUST, purchase, charged - covered, at),
-        *_moved(Movement.RELEASE, purchase, purchase.ceiling - covered, at),
+        *_moved(Movement.RELEASE, purchase, rest, at),
     )
+
+
+def fell_due(purchase: Purchase, amount: Money, since: datetime, until: datetime, at: datetime) -> tuple[Entry, ...]:
+    """Spend the part of the recurring price for that time (UTC)."""
+    name = f"{until:%Y%m%dT%H%M%S.%f}"
+    return _moved(Movement.SETTLE, purchase, amount, at, name, covers=(since, until))
+
+
+def undone(purchase: Purchase, charge: Money, refund: Money, at: datetime) -> tuple[Entry, ...]:
+    """Spend the charge for undoing it, give back the refund in the period in which it was paid, release the rest."""
+    covered = min(charge, purchase.held)
+    paid = purchase.paid_at or at
+    return (
+        *_moved(Movement.SETTLE, purchase, covered, at, "undo"),
+        *_moved(Movement.ADJUST, purchase, charge - covered, at, "undo"),
+        *_moved(Movement.RELEASE, purchase, purchase.held - covered, at, "undo"),
+        *_moved(Movement.ADJUST, purchase, -refund, at, "refund", covers=(paid, paid)),
+    )
+
+
+def ended(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
+    """Release what did not fall due."""
+    return _moved(Movement.RELEASE, purchase, purchase.held, at, "end")
 
 
 def released(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
@@ -32,7 +68,16 @@ def released(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
     return _moved(Movement.RELEASE, purchase, purchase.ceiling, at)
 
 
-def _moved(movement: Movement, purchase: Purchase, amount: Money, at: datetime) -> tuple[Entry, ...]:
+def _moved(
+    movement: Movement,
+    purchase: Purchase,
+    amount: Money,
+    at: datetime,
+    name: str = "",
+    *,
+    covers: tuple[datetime, datetime] | None = None,
+    rate: Money | None = None,
+) -> tuple[Entry, ...]:
     quote = purchase.quote
     tags = Tags(
         job_id=purchase.id,
@@ -49,10 +94,11 @@ def _moved(movement: Movement, purchase: Purchase, amount: Money, at: datetime) 
     return move(
         movement,
         amount,
-        movement_id=f"{purchase.id}/{movement}",
+        movement_id=f"{purchase.id}/{movement}{f'/{name}' if name else ''}",
         money=MoneyKind.CASH,
         at=at,
-        covers=(at, at),
+        covers=covers or (at, at),
         tags=tags,
         note=f"{quote.product} {quote.offering}",
+        rate=rate,
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zlib import crc32
+
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.procurement.running import is_late
 
 
 def summary(purchase: Purchase) -> str:
@@ -17,24 +21,42 @@ def summary(purchase: Purchase) -> str:
 
 def notice_of(purchase: Purchase) -> Notice | None:
     """The notice for the state of a purchase; None for a state without one."""
-    what = summary(purchase)
+    what, provider = summary(purchase), purchase.quote.provider
+    # A notice is sent once per key; what repeats itself in a state must not change it.
+    number, name, severity = purchase.seq, purchase.state.value, Severity.INFO
     match purchase.state:
         case PurchaseState.ASKING:
             who = sorted({name for question in purchase.questions for name in question.approvers})
             title = f"{purchase.user} asks to buy capacity for {purchase.ceiling.rounded(2)}"
             body = f"{what}. To be approved by {' or '.join(who)}: gpubroker capacity approve {purchase.id}"
-            severity = Severity.INFO
         case PurchaseState.UNKNOWN:
-            title = f"Nobody knows whether {purchase.quote.provider} took an order of {purchase.ceiling.rounded(2)}"
+            title = f"Nobody knows whether {provider} took an order of {purchase.ceiling.rounded(2)}"
             body = (
-                f"{what}. {purchase.evidence}. It is looked for, and never sent again. Look at the provider's console;"
+                f"{what}. {purchase.evidence}. It is looked for, and never bought twice. See the provider's console;"
                 f" if nothing was bought: gpubroker capacity withdraw {purchase.id} --nothing-bought"
             )
-            severity = Severity.FAILURE
+            severity, number = Severity.FAILURE, _stamp(purchase.first_sent_at)
+        case PurchaseState.HELD if is_late(purchase):
+            title = f"Late: {purchase.id}"
+            body = (
+                f"{what}. It should have begun, and {provider} has not delivered it ({_word(purchase)}). What undoing"
+                f" it costs: gpubroker capacity cancel {purchase.id} --dry-run"
+            )
+            severity, number, name = Severity.WARNING, 0, "late"
+        case PurchaseState.ORDERED | PurchaseState.HELD if purchase.evidence:
+            title = f"Not undone: {purchase.id}"
+            body = f"{what}. {provider}: {purchase.evidence}. It stays as it was"
+            severity, number, name = Severity.WARNING, _sum(purchase.evidence), "not-undone"
         case PurchaseState.HELD:
-            title = f"Bought: {purchase.charged.rounded(2)} of capacity"
-            body = f"{what}. Order {purchase.order.id if purchase.order else ''}"
-            severity = Severity.INFO
+            title = f"Bought: {_paid(purchase)} of capacity"
+            body, number = f"{what}. Order {purchase.order.id if purchase.order else ''}", _stamp(purchase.paid_at)
+        case PurchaseState.UNDONE:
+            title = f"Undone by {purchase.undone_by}: {purchase.id}"
+            body = f"{what}. It cost {purchase.charged.rounded(2)} in all"
+        case PurchaseState.ENDED if purchase.evidence:
+            title = f"Ended early: {purchase.id}"
+            body = f"{what}. {provider} says {purchase.evidence}; {purchase.charged.rounded(2)} was paid"
+            severity = Severity.WARNING
         case PurchaseState.NOT_BOUGHT:
             title = f"Not bought: {purchase.id}"
             body = f"{what}. {purchase.reason.value if purchase.reason else ''} {purchase.evidence}".strip()
@@ -42,4 +64,24 @@ def notice_of(purchase: Purchase) -> Notice | None:
         case _:
             return None
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
-    return Notice(f"{thread}/{purchase.state}/{purchase.seq}", title, body, severity, thread, teams)
+    return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
+
+
+def _paid(purchase: Purchase) -> str:
+    quote = purchase.quote
+    over_time = f"{quote.recurring.rounded(2)} over its period" if quote.recurring else ""
+    return " and ".join(
+        part for part in (quote.paid_upfront.rounded(2) if quote.paid_upfront else "", over_time) if part
+    )
+
+
+def _word(purchase: Purchase) -> str:
+    return "" if purchase.order is None else purchase.order.word
+
+
+def _stamp(at: datetime | None) -> int:
+    return 0 if at is None else int(at.timestamp())
+
+
+def _sum(text: str) -> int:
+    return crc32(text.encode())

@@ -22,7 +22,8 @@ from policies.verdicts import allow, ask, deny, length, out_of_scope
 
 class PurchaseTerms(ApprovalConfig):
     """Purchases in the scope: at most ``max_commitment`` (USD, one purchase), at most ``max_term`` long, from
-    ``providers``, by ``buyers`` (names or patterns; default: everybody in the scope). One of ``approvers`` must approve
+    ``providers``, of kinds ``products`` (such as ``capacity_block``, or patterns; default: all), by ``buyers`` (names
+    or patterns; default: everybody in the scope). One of ``approvers`` must approve
     each purchase, two of them a purchase that cannot be undone; buyers never approve their own. Without a guardrail of
     this kind nobody can buy.
     """
@@ -30,6 +31,7 @@ class PurchaseTerms(ApprovalConfig):
     max_commitment: Limit
     max_term: PositiveDuration | None = None
     providers: Patterns = ()
+    products: Patterns = ()
     buyers: Patterns = ()
 
 
@@ -62,6 +64,11 @@ class Purchases:
             return deny(
                 self, "wrong_provider", f"capacity is bought from {from_whom}, not from {provider}", provider=provider
             )
+        product = placement.offer.source
+        if terms.products and not matches(terms.products, product):
+            allowed = " or ".join(terms.products)
+            message = f"{allowed} may be bought, not {product}"
+            return deny(self, "wrong_product", message, product=product)
         if terms.max_term is not None and placement.duration is not None and placement.duration > terms.max_term:
             message = f"the purchase is for {length(placement.duration)}; at most {length(terms.max_term)} is allowed"
             return deny(self, "too_long", message, term=length(placement.duration), limit=length(terms.max_term))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
@@ -11,9 +11,10 @@ from typing import Any, ClassVar, TypeVar
 from broker.core.errors import MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
-from broker.core.purchases.quotes import CapacityQuote, Order, QuoteRequest
+from broker.core.ports import SellsProduct
+from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.values.clock import Clock
-from providers.aws import holdings, purchases, spot, spot_advisor
+from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
 from providers.aws.charges import read_charges
 from providers.aws.instances import tagged, terminate
@@ -21,6 +22,8 @@ from providers.aws.login import EXTRA, HOW, AwsLogin, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
+from providers.aws.shop import registry as shop
+from providers.aws.shop.counter import AwsCounter
 from providers.failures import Failures
 from providers.http import endpoint, shown
 from providers.rows import Found, distinct
@@ -103,27 +106,10 @@ class Aws:
         yield from self._everywhere(held)
         yield from holdings.savings_plans(self._need_login(), REGIONS[0])
 
-    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
-        """See `SellsCapacity`: capacity blocks."""
-        purchases.check_length(request.length)
-        now = self._clock.now()
-
-        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
-            yield from purchases.block_quotes(login, region, request, spot.zone_ids(login, region), now)
-
-        yield from self._everywhere(sold, None if request.region is None else (request.region,))
-
-    def try_order(self, quote: CapacityQuote, key: str) -> None:
+    @property
+    def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
         """See `SellsCapacity`."""
-        purchases.try_block(self._need_login(), quote, key)
-
-    def order(self, quote: CapacityQuote, key: str) -> Order:
-        """See `SellsCapacity`."""
-        return purchases.buy_block(self._need_login(), quote, key)
-
-    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
-        """See `SellsCapacity`."""
-        return purchases.find_blocks(self._need_login(), quote, key)
+        return shop.products(AwsCounter(self._need_login, self._everywhere, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""

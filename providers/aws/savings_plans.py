@@ -6,11 +6,13 @@ compute plan applies in all regions; an EC2 instance plan to one family in one r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from broker.core.market.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
+from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
@@ -28,6 +30,28 @@ _PER_PAGE = 1000
 def savings_plan_offers(
     login: AwsLogin, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
 ) -> Found:
+    """The rates of these machines in these regions, all plans, terms and payment options. Raises what `AwsLogin.rows`
+    raises."""
+    for rate in plan_rates(login, asked_in, regions, types, now):
+        yield rate if isinstance(rate, SkippedRow) else rate.offer
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRate:
+    """The rate of a machine under a plan. ``id``: AWS's, of the plan on sale; ``plan`` and ``option``: its kind and
+    payment option; ``hourly``: USD per machine and hour; ``length``: its term; ``offer``: the same as an offer."""
+
+    id: str
+    plan: str
+    option: str
+    hourly: Money
+    length: timedelta
+    offer: Offer
+
+
+def plan_rates(
+    login: AwsLogin, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
+) -> Iterator[PlanRate | SkippedRow]:
     """The rates of these machines in these regions, all plans, terms and payment options. Raises what `AwsLogin.rows`
     raises."""
     rows = login.rows(
@@ -48,16 +72,16 @@ def savings_plan_offers(
     )
     for row in rows:
         try:
-            offer = _offer(row, regions, types, now)
+            rate = _rate(row, regions, types, now)
         except Unfit as error:
             yield error.skipped
         else:
-            if offer is not None:
-                yield offer
+            if rate is not None:
+                yield rate
 
 
-def _offer(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ...], now: datetime) -> Offer | None:
-    """The row as an offer; None for anything but a plain running machine."""
+def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ...], now: datetime) -> PlanRate | None:
+    """The row as a rate; None for anything but a plain running machine."""
     about = {one.get("name"): one.get("value") for one in row.get("properties") or ()}
     plan = row.get("savingsPlanOffering") or {}
     if (
@@ -81,7 +105,9 @@ def _offer(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, .
     if row.get("unit") != "Hrs":
         raise Unfit("unknown_unit", f"{what}: per {short(row.get('unit'))}")
     usd(plan.get("currency"))
-    return Offer(
+    hourly = price(decimal_text(row.get("rate")), what)
+    kind, seconds = _PLANS[plan["planType"]], timedelta(seconds=plan["durationSeconds"])
+    offer = Offer(
         provider=NAME,
         region=region,
         zone=None,
@@ -89,9 +115,9 @@ def _offer(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, .
         accelerator=shape.accelerator,
         count=shape.count,
         capacity_type=CapacityType.RESERVED,
-        price=price(decimal_text(row.get("rate")), what),
+        price=hourly,
         as_of=now,
-        source=f"{SOURCE}:{_PLANS[plan['planType']]}-{option}",
+        source=f"{SOURCE}:{kind}-{option}",
         term_months=months,
         cpus=shape.cpus,
         memory_gib=shape.memory_gib,
@@ -99,3 +125,4 @@ def _offer(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, .
         billing=BILLING,
         max_age=LIST_MAX_AGE,
     )
+    return PlanRate(str(plan.get("offeringId") or ""), kind, option, hourly, seconds, offer)

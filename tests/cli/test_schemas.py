@@ -35,12 +35,13 @@ cases:
   - {name: small, expect: deny, offer: {accelerator: L4, price: $0.5}, job: {max_duration: 1h}}
 """
 ELSEWHERE = {
-    "capacity-check",  # this and the next five: tests/cli/capacity/test_buying.py
+    "capacity-check",  # this and the next six: tests/cli/capacity/test_buying.py
     "capacity-quote",
     "capacity-buy-preview",
     "capacity-purchase",
     "capacity-purchases",
     "capacity-show",
+    "capacity-undo",
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py
     "prices-accept",  # tests/cli/prices/test_accept.py

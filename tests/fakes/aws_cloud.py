@@ -30,6 +30,8 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoReque
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
+from tests.fakes.aws_shop import AwsShop
+
 Operation = tuple[str, str]
 _SIGNED_FOR = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/")
 _CALLED = {"servicequotas": "service-quotas"}
@@ -70,6 +72,7 @@ class AwsCloud:
     unsold: AwsFault | None = None
     unlisted: int = 0
     repeat_token: bool = False
+    shop: AwsShop = field(default_factory=AwsShop)
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     url: str = ""
 
@@ -167,10 +170,49 @@ class AwsCloud:
         if self.unlisted > 0:
             self.unlisted -= 1
             rows = [row for row in rows if row.get("ReservationType") != "capacity-block"]
-        return self.paged(rows, asked, "CapacityReservations")
+        return self.paged(self.shop.listed(rows, new="Filters" in asked), asked, "CapacityReservations")
+
+    def ec2_CreateCapacityReservation(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.reserve(asked, self.reservations.setdefault(region, []), AwsFault, self.unsold)
+
+    def ec2_CancelCapacityReservation(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.cancel(asked, self.reservations.get(region, []), AwsFault)
+
+    def ec2_CreateCapacityReservationCancellationQuote(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.cancellation_quote(asked, self.reservations.get(region, []))
+
+    def ec2_DescribeCapacityReservationCancellationQuotes(self, asked: dict[str, Any], region: str) -> Any:
+        ids = asked["CapacityReservationCancellationQuoteIds"]
+        return self.paged([self.shop.quotes[id] for id in ids], asked, "CapacityReservationCancellationQuotes")
+
+    def ec2_DescribeCapacityBlockExtensionOfferings(self, asked: dict[str, Any], region: str) -> Any:
+        hours = asked["CapacityBlockExtensionDurationHours"]
+        rows = [
+            one for one in self.shop.extensions.get(region, []) if one["CapacityBlockExtensionDurationHours"] == hours
+        ]
+        return self.paged(rows, asked, "CapacityBlockExtensionOfferings")
+
+    def ec2_PurchaseCapacityBlockExtension(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.extend(asked, region, AwsFault, self.unsold)
+
+    def ec2_DescribeCapacityBlockExtensionHistory(self, asked: dict[str, Any], region: str) -> Any:
+        ids = asked["CapacityReservationIds"]
+        rows = [one for one in self.shop.extended if one["CapacityReservationId"] in ids]
+        return self.paged(self.shop.listed(rows), asked, "CapacityBlockExtensions")
+
+    def ec2_DescribeReservedInstancesOfferings(self, asked: dict[str, Any], region: str) -> Any:
+        return self.paged(self.shop.reserved_offerings(asked, region), asked, "ReservedInstancesOfferings")
+
+    def ec2_PurchaseReservedInstancesOffering(self, asked: dict[str, Any], region: str) -> Any:
+        known = self.reserved_instances.setdefault(region, [])
+        return self.shop.buy_reserved(asked, region, known, AwsFault, self.unsold)
 
     def ec2_DescribeReservedInstances(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
-        return {"ReservedInstances": self.reserved_instances.get(region, [])}
+        rows = self.reserved_instances.get(region, [])
+        for wanted in asked.get("Filters", []):
+            assert wanted["Name"] == "instance-type", f"the fake does not filter by {wanted['Name']}"
+            rows = [row for row in rows if row["InstanceType"] in wanted["Values"]]
+        return {"ReservedInstances": self.shop.listed(rows, new="Filters" in asked)}
 
     def pricing_GetProducts(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         wanted = {one["Field"]: one["Value"] for one in asked.get("Filters", [])}
@@ -185,7 +227,16 @@ class AwsCloud:
         return self.paged(rows, asked, "Quotas")
 
     def savingsplans_DescribeSavingsPlans(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
-        return self.paged(self.savings_plans, asked, "savingsPlans", "nextToken")
+        return self.paged(self.shop.listed(self.savings_plans), asked, "savingsPlans", "nextToken")
+
+    def savingsplans_CreateSavingsPlan(self, asked: dict[str, Any], region: str) -> Any:
+        return self.unsold or self.shop.plan(asked, self.savings_plans, self.rates, AwsFault)
+
+    def savingsplans_ReturnSavingsPlan(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.undo_plan(asked["savingsPlanId"], self.savings_plans, AwsFault, queued=False)
+
+    def savingsplans_DeleteQueuedSavingsPlan(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.undo_plan(asked["savingsPlanId"], self.savings_plans, AwsFault, queued=True)
 
     def savingsplans_DescribeSavingsPlansOfferingRates(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         return self.paged(self.rates, asked, "searchResults", "nextToken")

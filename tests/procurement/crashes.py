@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from broker.app.capacity.purchases import seller_of
 from broker.app.wiring import Broker
 from broker.core.notices import Notice
 from broker.procurement.buyer import CapacityBuyer
@@ -36,6 +37,9 @@ class _Store:
     def purchase(self, id: str) -> Any:
         return self._store.purchase(id)
 
+    def purchases(self, *, closed: bool = False) -> Any:
+        return self._store.purchases(closed=closed)
+
     @contextmanager
     def writing(self) -> Iterator[Any]:
         self._reaper.moment("before a write")
@@ -49,6 +53,8 @@ class _Seller:
     def __init__(self, seller: Any, reaper: Reaper) -> None:
         self._seller = seller
         self._reaper = reaper
+        self.marked = seller.marked
+        self.repeats_for = seller.repeats_for
 
     def quotes(self, request: Any) -> Any:
         return self._called("quotes", request)
@@ -61,6 +67,12 @@ class _Seller:
 
     def find_orders(self, quote: Any, key: str) -> Any:
         return self._called("find_orders", quote, key)
+
+    def undo_terms(self, quote: Any, order: Any) -> Any:
+        return self._called("undo_terms", quote, order)
+
+    def undo(self, quote: Any, order: Any, terms: Any) -> Any:
+        return self._called("undo", quote, order, terms)
 
     def _called(self, what: str, *arguments: Any) -> Any:
         self._reaper.moment(f"before {what}")
@@ -77,4 +89,6 @@ def mortal(broker: Broker, reaper: Reaper) -> CapacityBuyer:
         broker.store.outbox.add(notice, tuple(broker.settings.notify), broker.clock.now())
 
     store: Any = _Store(broker.store, reaper)
-    return CapacityBuyer(store, lambda name: _Seller(broker.provider(name), reaper), broker.policy, broker.clock, tell)
+    return CapacityBuyer(
+        store, lambda quote: _Seller(seller_of(broker, quote), reaper), broker.policy, broker.clock, tell
+    )

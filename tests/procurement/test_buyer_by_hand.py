@@ -23,6 +23,8 @@ class OnePurchase:
 
     kept: Purchase
     looked: int = 0
+    marked: bool = True
+    repeats_for: timedelta = timedelta(0)
 
     @contextmanager
     def writing(self) -> Iterator[OnePurchase]:
@@ -45,7 +47,7 @@ class OnePurchase:
 
 def advanced(purchase: Purchase, at: datetime) -> tuple[Purchase, int]:
     store: Any = OnePurchase(purchase)
-    buyer = CapacityBuyer(store, lambda name: store, lambda look: store, ManualClock(at), lambda notice: None)
+    buyer = CapacityBuyer(store, lambda quote: store, lambda look: store, ManualClock(at), lambda notice: None)
     return buyer.advance(purchase.id), store.looked
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.capacity.capacity import capacity
+from broker.app.capacity.purchases import seller_of
 from broker.core.errors import BrokerError
-from broker.core.ports import SellsCapacity
 from broker.core.purchases.quotes import OrderState
 from broker.procurement.comparing import CapacityDifference, differences, unseen
 
@@ -38,8 +38,7 @@ def check(broker: Broker) -> CapacityCheck:
         if provider not in inventory.asked:
             continue  # not asked, or failed: reported in ``problems``
         try:  # it may be in a region that was not asked
-            seller = broker.provider(provider)
-            orders = seller.find_orders(one.quote, one.id) if isinstance(seller, SellsCapacity) else ()
+            orders = seller_of(broker, one.quote).find_orders(one.quote, one.id)
         except BrokerError as error:
             problems.append((provider, str(error)))
             continue

@@ -14,7 +14,7 @@ from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin,
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
-from broker.core.ports import SellsCapacity
+from broker.core.ports import SellsCapacity, SellsProduct
 from broker.core.purchases.purchase_events import Approved, Intended, NotBought
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
@@ -72,22 +72,36 @@ def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ())
                 if providers:
                     raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider")
                 continue
-            found += [one for one in provider.quotes(request) if not isinstance(one, SkippedRow)]
-            asked.append(name)
+            sold = [provider.products[one] for one in request.products if one in provider.products]
+            if not sold and providers:
+                raise InvalidInput(_not_sold(name, provider), where="--product")
         except (NoLogin, MissingExtra) as error:
             if providers:
                 raise
             problems.append((name, error))
-        except (InvalidInput, UnknownName):
-            raise
-        except BrokerError as error:
-            problems.append((name, error))
+            continue
+        for seller in sold:
+            try:
+                found += [one for one in seller.quotes(request) if not isinstance(one, SkippedRow)]
+                asked.append(name)
+            except InvalidInput as error:
+                if len(request.products) == 1:
+                    raise
+                problems.append((name, error))
+            except (NoLogin, MissingExtra) as error:
+                if providers:
+                    raise
+                problems.append((name, error))
+            except UnknownName:
+                raise
+            except BrokerError as error:
+                problems.append((name, error))
     if problems and not asked:
         raise problems[0][1]
     found.sort(key=lambda quote: (quote.total, quote.starts, quote.offering))
     numbers = broker.store.keep_quotes(found)
     failed = tuple((name, str(error)) for name, error in problems)
-    return Quoted(tuple(zip(numbers, found, strict=True)), tuple(asked), failed)
+    return Quoted(tuple(zip(numbers, found, strict=True)), tuple(dict.fromkeys(asked)), failed)
 
 
 def preview(
@@ -125,7 +139,7 @@ def buy(
     now = from_micros(to_micros(broker.clock.now()))
     if now - quote.quoted_at > OLD_QUOTE:
         raise InvalidInput(f"the quote is of {quote.quoted_at:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
-    if quote.starts <= now:
+    if quote.starts <= now and not quote.at_once:
         raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
     id = f"{PREFIX}{secrets.token_hex(6)}"
     with broker.store.writing() as tx:
@@ -200,16 +214,25 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
 def buyer(broker: Broker) -> CapacityBuyer:
     """The executor of purchases in this process."""
 
-    def seller(name: str) -> SellsCapacity:
-        provider = broker.provider(name)
-        if not isinstance(provider, SellsCapacity):
-            raise InvalidInput(f"{name} sells no capacity through gpubroker")
-        return provider
+    def seller(quote: CapacityQuote) -> SellsProduct:
+        return seller_of(broker, quote)
 
     def tell(notice: Notice) -> None:
         broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
 
     return CapacityBuyer(broker.store, seller, broker.policy, broker.clock, tell)
+
+
+def seller_of(broker: Broker, quote: CapacityQuote) -> SellsProduct:
+    """What sells the product of the quote. Raises `InvalidInput` if this version knows none."""
+    provider = broker.provider(quote.provider)
+    if not isinstance(provider, SellsCapacity) or quote.product not in provider.products:
+        raise InvalidInput(f"{quote.provider} sells no {quote.product} through gpubroker")
+    return provider.products[quote.product]
+
+
+def _not_sold(name: str, provider: SellsCapacity) -> str:
+    return f"{name} sells through gpubroker: {', '.join(sorted(provider.products))}"
 
 
 def _buying(

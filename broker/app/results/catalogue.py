@@ -58,6 +58,7 @@ from broker.app.results.purchases import (
     PurchasePreviewResult,
     PurchaseResult,
     QuoteList,
+    UndoTermsResult,
 )
 from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.review import ReviewReport
@@ -108,11 +109,12 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "capacity-check": CapacityCheckResult,
     "capacity-list": CapacityList,
     "capacity-plan": CapacityPlanList,
-    "capacity-purchase": PurchaseResult,  # of `capacity buy`, `approve`, `reject`, `withdraw` and `order`
+    "capacity-purchase": PurchaseResult,  # of `capacity buy`, `approve`, `cancel`, …
     "capacity-purchases": PurchaseList,
     "capacity-quote": QuoteList,
     "capacity-record": RecordedCapacity,  # of `capacity add` and `capacity remove`
     "capacity-show": PurchaseHistory,
+    "capacity-undo": UndoTermsResult,  # of `capacity cancel --dry-run`
     "charges": ChargesResult,  # of `report charges fetch` and `report charges import`
     "demo": DemoReport,
     "doctor": DoctorReport,

@@ -13,14 +13,17 @@ from broker.app.results.verdicts import VerdictResult
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.comparing import CapacityDifference, DifferenceKind
 
 
 class QuoteResult(Result):
-    """A provider's quote. ``number``: the number for buying it within an hour; null if unknown.
-    ``undo``: whether a purchase of it can be undone. ``total_usd``: all machines, the whole time."""
+    """What a provider would sell. ``number``: by which it can be bought for an hour; null where it is not known.
+    ``undo``: how a purchase of it can be undone, with ``until``: by ``undo_until``. ``total_usd``: all machines, the
+    whole time; ``upfront_usd`` of it is paid when it is bought, ``recurring_usd`` over its period. ``at_once``: the
+    period begins with the order. ``extends``: the provider's id of the order that it extends; ``terms``: its kind and
+    payment option."""
 
     number: int | None
     product: PurchaseProduct
@@ -36,12 +39,25 @@ class QuoteResult(Result):
     ends: Moment
     total_usd: Money
     machine_hour_usd: Money
+    upfront_usd: Money
+    recurring_usd: Money
     undo: Undo
+    undo_until: Moment | None
+    at_once: bool
+    extends: str
+    terms: str
     quoted_at: Moment
 
     @classmethod
     def of(cls, quote: CapacityQuote, number: int | None = None) -> Self:
-        return cls.from_parts(quote, number=number, total_usd=quote.total, machine_hour_usd=quote.per_machine_hour)
+        return cls.from_parts(
+            quote,
+            number=number,
+            total_usd=quote.total,
+            machine_hour_usd=quote.per_machine_hour,
+            upfront_usd=quote.paid_upfront,
+            recurring_usd=quote.recurring,
+        )
 
 
 class QuoteList(Result):
@@ -91,8 +107,9 @@ class OrderResult(Result):
 
 
 class PurchaseResult(Result):
-    """One purchase. ``held_usd``: its hold; ``charged_usd``: the amount paid; ``approvers``: who may
-    still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought."""
+    """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
+    still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought; ``undone_by``: who
+    cancelled or returned it, or asked the provider to."""
 
     id: str
     state: PurchaseState
@@ -111,6 +128,7 @@ class PurchaseResult(Result):
     order: OrderResult | None
     holding: int | None
     reason: NotBought | None
+    undone_by: str
     evidence: str
     intended_at: Moment
     changed_at: Moment
@@ -127,6 +145,21 @@ class PurchaseResult(Result):
             approvers=sorted({name for question in asked for name in question.approvers} - set(one.approved_by)),
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
         )
+
+
+class UndoTermsResult(Result):
+    """`capacity cancel --dry-run`: ``way``: the provider's word for it; ``charge_usd``: what it charges for that,
+    ``refund_usd``: what it gives back of what was paid upfront; ``until``: when these terms end; null if unknown."""
+
+    purchase: str
+    way: str
+    charge_usd: Money
+    refund_usd: Money
+    until: Moment | None
+
+    @classmethod
+    def of(cls, purchase: str, terms: UndoTerms) -> Self:
+        return cls.from_parts(terms, purchase=purchase, charge_usd=terms.charge, refund_usd=terms.refund)
 
 
 class PurchaseList(Result):

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion
+from broker.cli.capacity import undo
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
+    from broker.core.purchases.quotes import PurchaseProduct
 
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
+
+
+class ProductKind(StrEnum):
+    """The kinds of product, as the command line names them."""
+
+    CAPACITY_BLOCK = "capacity-block"
+    BLOCK_EXTENSION = "block-extension"
+    CAPACITY_RESERVATION = "capacity-reservation"
+    FUTURE_RESERVATION = "future-reservation"
+    RESERVED_INSTANCES = "reserved-instances"
+    SAVINGS_PLAN = "savings-plan"
+    ALL = "all"
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +39,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "gpubroker capacity quote H100:8 --for 2d --provider aws --region us-east-1",
             "gpubroker capacity quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
+            "gpubroker capacity quote H100:8 --for 1y --product savings-plan --product reserved-instances",
         ),
     )(quote)
     app.command(
@@ -43,6 +59,7 @@ def register(app: typer.Typer) -> None:
     )
     app.command("order", epilog=examples("gpubroker capacity order purchase-0123456789ab"))(order)
     app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
+    undo.register(app)
 
 
 def quote(
@@ -69,11 +86,20 @@ def quote(
             "--region", "-r", metavar="REGION", autocompletion=completion.regions, help="Default: every region."
         ),
     ] = None,
+    product: Annotated[
+        list[ProductKind] | None,
+        typer.Option("--product", help="Kind of product; repeatable. Default: capacity-block."),
+    ] = None,
+    extends: Annotated[
+        str, typer.Option("--extends", metavar="ORDER", help="The provider's ID of the block to extend.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
 
-    A quote can be bought by its number within an hour. AWS sells capacity blocks: 1 to 14 days, or 3 to 26 weeks.
+    A quote can be bought by its number within an hour. AWS sells capacity blocks (1 to 14 days, or 3 to 26 weeks) and
+    extensions of them; reservations from now on, and from 5 to 120 days ahead on; savings plans and reserved instances
+    (1 or 3 years).
     """
     from broker.app.capacity import purchases as use_case
     from broker.cli import filters
@@ -94,6 +120,8 @@ def quote(
         region=region,
         earliest=None if start is None else filters.moment_ahead("--since", start, now),
         latest=None if latest is None else filters.moment_ahead("--until", latest, now),
+        products=_products(product or [ProductKind.CAPACITY_BLOCK]),
+        extends=extends,
     )
     quoted = use_case.quotes(broker, request, provider or ())
     if as_json:
@@ -235,6 +263,14 @@ def withdraw(
     terminal = Terminal.of(context)
     taken = use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
     _answer(terminal, taken, as_json=as_json)
+
+
+def _products(named: list[ProductKind]) -> tuple[PurchaseProduct, ...]:
+    from broker.core.purchases.quotes import PurchaseProduct
+
+    if ProductKind.ALL in named:
+        return tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION)
+    return tuple(dict.fromkeys(PurchaseProduct(one.value.replace("-", "_")) for one in named))
 
 
 def _wanted(machine: str) -> tuple[str | None, str | None, int]:

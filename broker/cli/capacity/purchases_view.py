@@ -14,12 +14,24 @@ from broker.cli.render.tables import Column, fitted
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, Undo
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_UNDO = {Undo.NONE: "cannot be undone", Undo.ANY_TIME: "can be ended at any time"}
+_UNDO = {
+    Undo.NONE: "cannot be undone",
+    Undo.QUOTE: "can be cancelled at a price that the provider quotes",
+    Undo.ANY_TIME: "can be cancelled at any time",
+}
+_PRODUCTS = {
+    PurchaseProduct.CAPACITY_BLOCK: "capacity block",
+    PurchaseProduct.BLOCK_EXTENSION: "block extension",
+    PurchaseProduct.CAPACITY_RESERVATION: "reservation",
+    PurchaseProduct.FUTURE_RESERVATION: "future reservation",
+    PurchaseProduct.RESERVED_INSTANCES: "reserved instances",
+    PurchaseProduct.SAVINGS_PLAN: "savings plan",
+}
 _STATES = {
     PurchaseState.ASKING: "waits for approval",
     PurchaseState.APPROVED: "approved, not ordered yet",
@@ -27,7 +39,9 @@ _STATES = {
     PurchaseState.UNKNOWN: "unknown whether the provider accepted the order",
     PurchaseState.ORDERED: "ordered, not paid yet",
     PurchaseState.HELD: "bought",
+    PurchaseState.UNDOING: "the provider was asked to undo it",
     PurchaseState.ENDED: "ended",
+    PurchaseState.UNDONE: "undone",
     PurchaseState.NOT_BOUGHT: "not bought",
 }
 _REASONS = {
@@ -47,6 +61,7 @@ def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
     """The quotes as a table, cheapest first, then the providers that failed."""
     columns = (
         Column("#", align="right"),
+        Column("kind", 5),
         Column("machines"),
         Column("GPUs", 2),
         Column("provider", 4),
@@ -55,20 +70,23 @@ def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
         Column("length"),
         Column("$/machine-h", 3, "right"),
         Column("total", align="right"),
+        Column("upfront", 6, "right"),
         Column("undo", 1),
     )
     rows: list[list[str | Text]] = [
         [
             str(number),
+            f"{_PRODUCTS[one.product]} {one.terms}".strip(),
             f"{one.machines} × {one.instance_type}",
             f"{one.accelerator} × {one.machines * one.count}",
             one.provider,
             one.zone or one.region,
-            formats.moment(one.starts),
+            "at once" if one.at_once else formats.moment(one.starts),
             formats.length(one.length),
             f"{one.per_machine_hour.rounded(2)}",
             one.total.rounded(2),
-            _UNDO[one.undo],
+            one.paid_upfront.rounded(2),
+            undo(one),
         ]
         for number, one in quoted.quotes
     ]
@@ -89,7 +107,7 @@ def preview(seen: PurchasePreview) -> list[RenderableType]:
     answer = {Answer.ALLOW: "allowed", Answer.ASK: "needs approval", Answer.DENY: "denied"}[seen.judgement.answer]
     lines: list[RenderableType] = [
         _what(seen.quote),
-        f"would hold {seen.ceiling.rounded(2)} now, until it is paid or has failed; {_UNDO[seen.quote.undo]}",
+        f"would hold {seen.ceiling.rounded(2)} now, until it is paid or has failed; {undo(seen.quote)}",
         f"{answer}; {formats.plural(seen.approvals, 'approval')} needed; hash of the request: {seen.binding}",
     ]
     lines += [
@@ -140,12 +158,14 @@ def purchase(one: Purchase) -> list[RenderableType]:
         Text(f"{one.id}: {state(one)}", style="bold"),
         _what(one.quote),
         f"held {one.held.rounded(2)}, paid {one.charged.rounded(2)}, at most {one.ceiling.rounded(2)}; "
-        f"{_UNDO[one.quote.undo]}; hash {one.binding}",
+        f"{undo(one.quote)}; hash {one.binding}",
     ]
     if one.approved_by:
         lines.append(f"approved by {', '.join(one.approved_by)}")
     if one.order:
         lines.append(f"order {one.order.id} at {one.quote.provider}: {one.order.word}")
+    if one.undone_by:
+        lines.append(f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}")
     if one.evidence:
         lines.append(Text(one.evidence, style="yellow"))
     if (then := _next(one)) is not None:
@@ -159,6 +179,24 @@ def history(one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> 
     return [*purchase(one), "", *steps]
 
 
+def undo(quote: CapacityQuote) -> str:
+    """How a purchase of it can be undone."""
+    if quote.undo is Undo.UNTIL and quote.undo_until is not None:
+        return f"can be returned until {formats.moment(quote.undo_until)}"
+    return _UNDO[quote.undo]
+
+
+def terms(id: str, found: UndoTerms) -> list[RenderableType]:
+    """What undoing a purchase costs."""
+    until = "" if found.until is None else f"; these terms end {formats.moment(found.until)}"
+    back = f"gives back {found.refund.rounded(2)}, " if found.refund else ""
+    accept = f" --at-most {found.charge}" if found.charge else ""
+    return [
+        f"{id}: {found.way.replace('_', ' ')}; the provider {back}charges {found.charge.rounded(2)} for it{until}",
+        Text(f"to do it: gpubroker capacity cancel {id}{accept}", style="dim"),
+    ]
+
+
 def state(one: Purchase) -> str:
     """The state of a purchase in words."""
     if one.reason is not None:
@@ -167,10 +205,12 @@ def state(one: Purchase) -> str:
 
 
 def _what(quote: CapacityQuote) -> str:
+    kind = f"{_PRODUCTS[quote.product]}{f' ({quote.terms})' if quote.terms else ''}"
+    over_time = f", {quote.paid_upfront.rounded(2)} of it when bought" if quote.recurring else ""
     return (
-        f"{quote.machines} × {quote.instance_type} ({quote.accelerator} × {quote.machines * quote.count}) at "
+        f"{kind}: {quote.machines} × {quote.instance_type} ({quote.accelerator} × {quote.machines * quote.count}) at "
         f"{quote.provider} in {quote.zone or quote.region}, {formats.moment(quote.starts)} to "
-        f"{formats.moment(quote.ends)}, {quote.total.rounded(2)}"
+        f"{formats.moment(quote.ends)}, {quote.total.rounded(2)}{over_time}"
     )
 
 
@@ -187,6 +227,8 @@ def _next(one: Purchase) -> str | None:
                 f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
                 f"gpubroker capacity withdraw {one.id} --nothing-bought"
             )
+        case PurchaseState.UNDOING:
+            return f"confirmed by gpubroker serve, or by: gpubroker capacity order {one.id}"
         case _:
             return None
 

@@ -6,6 +6,7 @@ finds it without an answer searches for the order and never sends it again.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ from pydantic import Field
 
 from broker.core.job.reasons import RuleObjection
 from broker.core.policy.approvals import Question
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
 from broker.core.values.money import Money
 
 
@@ -83,6 +84,12 @@ class OrderUnanswered(PurchaseValue):
     evidence: str
 
 
+class OrderRepeated(PurchaseValue):
+    """The order is about to be sent again under the same key, by which the provider knows it: it buys nothing twice."""
+
+    kind: Literal["order_repeated"] = "order_repeated"
+
+
 class OrderTaken(PurchaseValue):
     """The provider has the order. ``found``: it was found by its tag; the call had no answer."""
 
@@ -92,8 +99,8 @@ class OrderTaken(PurchaseValue):
 
 
 class OrderPaid(PurchaseValue):
-    """The provider charged ``charged`` and the capacity is available. ``holding``: its number among the recorded
-    holdings."""
+    """The provider charged ``charged``, the part of the price that is paid at once, and has confirmed the order.
+    ``holding``: its number among the recorded holdings."""
 
     kind: Literal["order_paid"] = "order_paid"
     order: Order
@@ -101,10 +108,44 @@ class OrderPaid(PurchaseValue):
     holding: int
 
 
+class Accrued(PurchaseValue):
+    """Of the recurring price, ``amount`` (USD) fell due up to ``until`` (UTC). ``order``: its state then."""
+
+    kind: Literal["accrued"] = "accrued"
+    order: Order
+    until: datetime
+    amount: Money
+
+
+class UndoAsked(PurchaseValue):
+    """``by`` asks the provider to undo it on these terms; written before the call."""
+
+    kind: Literal["undo_asked"] = "undo_asked"
+    by: str
+    terms: UndoTerms
+
+
+class UndoRefused(PurchaseValue):
+    """The provider refused to undo it; it stays as it was."""
+
+    kind: Literal["undo_refused"] = "undo_refused"
+    evidence: str
+
+
+class Undone(PurchaseValue):
+    """The provider has undone it. ``charge``: what it charged for that, ``refund``: what it gave back (USD)."""
+
+    kind: Literal["undone"] = "undone"
+    order: Order
+    charge: Money
+    refund: Money
+
+
 class PurchaseEnded(PurchaseValue):
-    """Its period has ended."""
+    """Its period has ended; or ended earlier, for the reason ``evidence``."""
 
     kind: Literal["purchase_ended"] = "purchase_ended"
+    evidence: str = ""
 
 
 class PurchaseFailed(PurchaseValue):
@@ -125,8 +166,13 @@ PurchaseEvent = Annotated[
     | OrderSent
     | OrderNotTaken
     | OrderUnanswered
+    | OrderRepeated
     | OrderTaken
     | OrderPaid
+    | Accrued
+    | UndoAsked
+    | UndoRefused
+    | Undone
     | PurchaseEnded
     | PurchaseFailed,
     Field(discriminator="kind"),

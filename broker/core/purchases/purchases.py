@@ -8,20 +8,25 @@ from enum import StrEnum
 
 from broker.core.policy.approvals import Question
 from broker.core.purchases.purchase_events import (
+    Accrued,
     Approved,
     AskedAgain,
     Intended,
     NotBought,
     OrderNotTaken,
     OrderPaid,
+    OrderRepeated,
     OrderSent,
     OrderTaken,
     OrderUnanswered,
     PurchaseEnded,
     PurchaseEvent,
     PurchaseFailed,
+    UndoAsked,
+    Undone,
+    UndoRefused,
 )
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
 from broker.core.values.money import Money
 
 PREFIX = "purchase-"
@@ -40,14 +45,16 @@ class PurchaseState(StrEnum):
     ORDERING = "ordering"  # the order was sent; no answer yet
     UNKNOWN = "unknown"  # the order was sent; it is unknown whether the provider accepted it
     ORDERED = "ordered"  # the provider has the order but has not charged for it yet
-    HELD = "held"  # paid; the capacity is available for its period
+    HELD = "held"  # paid or promised; the capacity or the lower price is available for its period
+    UNDOING = "undoing"  # the provider was asked to cancel it or take it back
     ENDED = "ended"  # its period has ended
+    UNDONE = "undone"  # cancelled or returned
     NOT_BOUGHT = "not_bought"
 
     @property
     def closed(self) -> bool:
         """Whether the state is final."""
-        return self in (PurchaseState.ENDED, PurchaseState.NOT_BOUGHT)
+        return self in (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.NOT_BOUGHT)
 
     @property
     def before_order(self) -> bool:
@@ -58,7 +65,12 @@ class PurchaseState(StrEnum):
 class Purchase(PurchaseValue):
     """A purchase, folded from its events. Times are UTC, amounts USD. ``quote``: the newest; ``questions``: including
     later ones; ``approved_by``: approvers in order; ``changed_at``: the time of its last event; ``charged``: the amount
-    spent; ``holding``: its number among the recorded holdings."""
+    spent; ``holding``: its number among the recorded holdings.
+
+    ``sent_at``: when the order was sent last, ``first_sent_at`` first, ``repeats``: how often again. ``paid_at``: when
+    it was paid or confirmed. ``accrued``: the part of the recurring price that fell due up to ``accrued_to``.
+    ``undo``: the terms on which it is being or was undone, ``undone_by`` whom, asked
+    at ``undo_at``."""
 
     id: str
     seq: int
@@ -82,11 +94,21 @@ class Purchase(PurchaseValue):
     evidence: str = ""
     reason: NotBought | None = None
     ended_by: str = ""
+    first_sent_at: datetime | None = None
+    repeats: int = 0
+    paid_at: datetime | None = None
+    accrued: Money = Money.ZERO
+    accrued_to: datetime | None = None
+    undo: UndoTerms | None = None
+    undo_at: datetime | None = None
+    undone_by: str = ""
 
     @property
     def held(self) -> Money:
-        """The amount held for it (USD): the ceiling until it is paid or has failed."""
-        return Money.ZERO if self.state.closed or self.state is PurchaseState.HELD else self.ceiling
+        """The amount held for it (USD): the ceiling until it is paid or has failed, then what is still to fall due."""
+        if self.state.closed:
+            return Money.ZERO
+        return self.ceiling if self.paid_at is None else self.quote.recurring - self.accrued
 
     @property
     def open_questions(self) -> tuple[Question, ...]:
@@ -125,10 +147,23 @@ _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     OrderSent: frozenset({PurchaseState.APPROVED}),
     OrderNotTaken: frozenset({PurchaseState.ORDERING}),
     OrderUnanswered: frozenset({PurchaseState.ORDERING}),
+    OrderRepeated: frozenset({PurchaseState.UNKNOWN}),
     OrderTaken: frozenset({PurchaseState.ORDERING, PurchaseState.UNKNOWN, PurchaseState.ORDERED}),
     OrderPaid: frozenset({PurchaseState.ORDERED}),
+    Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING}),
+    UndoAsked: frozenset({PurchaseState.ORDERED, PurchaseState.HELD}),
+    UndoRefused: frozenset({PurchaseState.UNDOING}),
+    Undone: frozenset({PurchaseState.UNDOING}),
     PurchaseEnded: frozenset({PurchaseState.HELD}),
-    PurchaseFailed: frozenset(set(PurchaseState) - {PurchaseState.HELD, PurchaseState.ENDED, PurchaseState.NOT_BOUGHT}),
+    PurchaseFailed: frozenset(
+        {
+            PurchaseState.ASKING,
+            PurchaseState.APPROVED,
+            PurchaseState.ORDERING,
+            PurchaseState.UNKNOWN,
+            PurchaseState.ORDERED,
+        }
+    ),
 }
 
 
@@ -187,7 +222,10 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
                 raise ImpossiblePurchase(f"{event.by} may not approve {purchase.id}")
             return {"approved_by": (*purchase.approved_by, event.by)}
         case OrderSent():
-            return {"state": PurchaseState.ORDERING, "quote": event.quote, "sent_at": at}
+            sent = {"sent_at": at, "first_sent_at": at, "repeats": 0}
+            return {"state": PurchaseState.ORDERING, "quote": event.quote, **sent}
+        case OrderRepeated():
+            return {"state": PurchaseState.ORDERING, "sent_at": at, "repeats": purchase.repeats + 1}
         case OrderNotTaken():
             return {"state": PurchaseState.APPROVED, "sent_at": None, "evidence": event.evidence}
         case OrderUnanswered():
@@ -196,9 +234,21 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
             return {"state": PurchaseState.ORDERED, "order": event.order, "evidence": ""}
         case OrderPaid():
             figures = {"charged": event.charged, "holding": event.holding}
-            return {"state": PurchaseState.HELD, "order": event.order, **figures}
+            return {"state": PurchaseState.HELD, "order": event.order, "paid_at": at, **figures}
+        case Accrued():
+            sums = {"charged": purchase.charged + event.amount, "accrued": purchase.accrued + event.amount}
+            return {"order": event.order, "accrued_to": event.until, **sums}
+        case UndoAsked():
+            asked = {"undo": event.terms, "undo_at": at, "undone_by": event.by, "evidence": ""}
+            return {"state": PurchaseState.UNDOING, **asked}
+        case UndoRefused():
+            before = PurchaseState.ORDERED if purchase.paid_at is None else PurchaseState.HELD
+            return {"state": before, "undo": None, "undo_at": None, "undone_by": "", "evidence": event.evidence}
+        case Undone():
+            charged = purchase.charged + event.charge - event.refund
+            return {"state": PurchaseState.UNDONE, "order": event.order, "charged": charged}
         case PurchaseEnded():
-            return {"state": PurchaseState.ENDED}
+            return {"state": PurchaseState.ENDED, "evidence": event.evidence}
         case PurchaseFailed():
             ended = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
             return {"state": PurchaseState.NOT_BOUGHT, **ended}

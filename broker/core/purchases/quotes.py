@@ -1,4 +1,7 @@
-"""Quotes: capacity that a provider sells for a period at a total price, and whether a purchase of it can be undone."""
+"""Quotes: capacity that a provider sells for a period at a total price, and whether a purchase of it can be undone.
+
+A total has two parts: what is paid when it is bought, and what is charged evenly over the period (`recurring`).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,25 @@ class PurchaseProduct(StrEnum):
     """The kind of product."""
 
     CAPACITY_BLOCK = "capacity_block"  # machines for a future period, paid when bought
+    BLOCK_EXTENSION = "block_extension"  # more time for a block that was bought
+    CAPACITY_RESERVATION = "capacity_reservation"  # machines from now on, paid by the hour, used or not
+    FUTURE_RESERVATION = "future_reservation"  # the same from a later day on
+    RESERVED_INSTANCES = "reserved_instances"  # a lower rate for machines of one type
+    SAVINGS_PLAN = "savings_plan"  # a lower rate for a promised hourly payment
+
+    @property
+    def holds_machines(self) -> bool:
+        """Whether it is capacity, not only a lower price."""
+        return self not in (PurchaseProduct.RESERVED_INSTANCES, PurchaseProduct.SAVINGS_PLAN)
 
 
 class Undo(StrEnum):
-    """Whether a purchase can be undone. With `NONE`, two people must approve it."""
+    """How a purchase can be undone: never (two people must approve it), until a time, at a price that the provider
+    quotes, or at any time without one."""
 
     NONE = "none"
+    UNTIL = "until"
+    QUOTE = "quote"
     ANY_TIME = "any_time"
 
 
@@ -32,7 +48,8 @@ class PurchaseValue(BaseModel):
 
 class QuoteRequest(PurchaseValue):
     """A request for quotes: ``machines`` of one type, or with ``count`` accelerators each, in one region (None: any)
-    for ``length``, starting between ``earliest`` and ``latest`` (UTC; None: as the provider chooses)."""
+    for ``length``, starting between ``earliest`` and ``latest`` (UTC; None: as the provider chooses). ``products``: the
+    kinds wanted. ``extends``: the provider's id of the order to be extended, for `PurchaseProduct.BLOCK_EXTENSION`."""
 
     machines: int
     instance_type: str | None = None
@@ -42,11 +59,18 @@ class QuoteRequest(PurchaseValue):
     region: str | None = None
     earliest: datetime | None = None
     latest: datetime | None = None
+    products: tuple[PurchaseProduct, ...] = (PurchaseProduct.CAPACITY_BLOCK,)
+    extends: str = ""
 
 
 class CapacityQuote(PurchaseValue):
     """A provider's quote. ``offering``: the provider's id of it. ``total``: USD for all machines and the whole period.
-    ``count``: accelerators per machine. Times are UTC; ``quoted_at``: the time of the quote."""
+    ``count``: accelerators per machine. Times are UTC; ``quoted_at``: the time of the quote.
+
+    ``upfront``: the part of the total that is paid when it is bought (USD; None: all of it). ``at_once``: the period
+    begins with the order; ``starts`` and ``ends`` are as if it was ordered at ``quoted_at``. ``undo_until``: with
+    `Undo.UNTIL`, as of the quote. ``extends``: the provider's id of the order that it extends. ``terms``: the
+    provider's name of its payment option and kind."""
 
     product: PurchaseProduct
     provider: str
@@ -62,6 +86,32 @@ class CapacityQuote(PurchaseValue):
     total: Money
     undo: Undo
     quoted_at: datetime
+    upfront: Money | None = None
+    at_once: bool = False
+    undo_until: datetime | None = None
+    extends: str = ""
+    terms: str = ""
+
+    @property
+    def recurring(self) -> Money:
+        """The part of the total that is charged evenly over the period (USD)."""
+        return Money.ZERO if self.upfront is None else self.total - self.upfront
+
+    @property
+    def paid_upfront(self) -> Money:
+        """The part of the total that is paid when it is bought (USD)."""
+        return self.total - self.recurring
+
+    @property
+    def hourly(self) -> Money:
+        """`recurring` per hour, for all machines, rounded half-even (USD)."""
+        hour = in_microseconds(timedelta(hours=1))
+        return Money(divide_half_even(self.recurring.micros * hour, in_microseconds(self.length)))
+
+    def recurred(self, begins: datetime, until: datetime) -> Money:
+        """The part of `recurring` that falls due from ``begins``, the start of billing, to ``until`` (UTC)."""
+        due = min(max(until - begins, timedelta(0)), self.length)
+        return self.recurring.share(in_microseconds(due), in_microseconds(self.length))
 
     @property
     def length(self) -> timedelta:
@@ -81,43 +131,66 @@ class CapacityQuote(PurchaseValue):
             machines=self.machines,
             length=self.length,
             region=self.region,
-            earliest=self.starts,
-            latest=self.starts,
+            earliest=None if self.at_once else self.starts,
+            latest=None if self.at_once else self.starts,
+            products=(self.product,),
+            extends=self.extends,
         )
 
     def same_capacity(self, other: CapacityQuote) -> bool:
-        """Whether the other quote is for the same machines in the same zone for the same period."""
+        """Whether the other quote is for the same machines in the same zone for the same period, on the same terms."""
 
         def what(quote: CapacityQuote) -> tuple[object, ...]:
-            place = (quote.provider, quote.region, quote.zone, quote.undo)
-            return (*place, quote.product, quote.instance_type, quote.machines, quote.starts, quote.ends)
+            period = (quote.length,) if quote.at_once else (quote.starts, quote.ends)
+            place = (quote.provider, quote.region, quote.zone, quote.undo, quote.extends, quote.terms)
+            return (*place, quote.product, quote.instance_type, quote.machines, quote.at_once, *period)
 
         return what(self) == what(other)
 
     def binding(self, ceiling: Money) -> str:
         """A short hash of what an approval covers: product, machines, place, period, undo class and ``ceiling``
-        (USD)."""
+        (USD), and of what it extends and its terms of payment, if it has any."""
+        period = (self.length,) if self.at_once else (self.starts.isoformat(), self.ends.isoformat())
+        more = (self.extends, self.terms) if self.extends or self.terms else ()
         what = (
             self.product, self.provider, self.region, self.zone, self.instance_type, self.machines,
-            self.starts.isoformat(), self.ends.isoformat(), self.undo, ceiling.micros,
+            *period, self.undo, ceiling.micros, *more,
         )  # fmt: skip
         return hashlib.sha256("\n".join(map(str, what)).encode()).hexdigest()[:12]
 
 
 class OrderState(StrEnum):
-    """The state of an order at its provider. ``PENDING``: accepted, not paid yet. ``HELD``: paid; the capacity is
-    available for its period. ``OVER``: its period has ended. ``FAILED``: not paid; there is no capacity."""
+    """The state of an order at its provider. ``PENDING``: accepted, not paid or not confirmed yet. ``HELD``: paid or
+    promised. ``UNDOING``: it is being cancelled or returned. ``OVER``: it has ended or was undone. ``FAILED``: the
+    payment failed, ``REFUSED``: the provider cannot deliver it; nothing was bought."""
 
     PENDING = "pending"
     HELD = "held"
+    UNDOING = "undoing"
     OVER = "over"
     FAILED = "failed"
+    REFUSED = "refused"
 
 
 class Order(PurchaseValue):
     """An order at its provider. ``id``: the provider's; ``word``: the provider's term for its state, such as
-    ``payment-pending``."""
+    ``payment-pending``. ``billed_from``, ``billed_to``: the time for which its recurring price is charged, as the
+    provider says (UTC; None: not yet, or until its end)."""
 
     id: str
     state: OrderState
     word: str
+    billed_from: datetime | None = None
+    billed_to: datetime | None = None
+
+
+class UndoTerms(PurchaseValue):
+    """What undoing an order costs now. ``charge``: what the provider would charge for it (USD), ``refund``: what it
+    would give back of what was paid upfront. ``way``: the provider's word for it, such as ``return``; ``reference``:
+    its id of this quote; ``until``: when the quote, or the right to undo, ends (UTC; None: unknown)."""
+
+    way: str
+    charge: Money = Money.ZERO
+    refund: Money = Money.ZERO
+    reference: str = ""
+    until: datetime | None = None

@@ -102,6 +102,12 @@ class StoreWriting(StoreReading):
 
         return holdings.add(self._connection, holding, by=by, at=at).number
 
+    def remove_holding(self, number: int, *, by: str, at: datetime) -> None:
+        """Remove a holding of capacity. Idempotent: a missing one is no error."""
+        from broker.store.market import holdings  # most commands do without
+
+        holdings.remove_if_there(self._connection, number, by=by, at=at)
+
     def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
         """Store meters by job and number of the attempt; replaces earlier ones."""
         metering.keep(self._connection, meters)

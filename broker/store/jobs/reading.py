@@ -267,6 +267,12 @@ class StoreReading(SpendingReading):
 
         return purchases.read(self._connection, id)
 
+    def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
+        """The open purchases, oldest first; with ``closed``, all."""
+        from broker.store.purchases import purchases  # most commands do without
+
+        return purchases.listed(self._connection, closed=closed)
+
     def policy_number(self) -> int:
         """The number of the policy version in force; 0 if none was ever activated."""
         return policies.number(self._connection)

@@ -56,6 +56,12 @@ def remove(connection: Connection, number: int, *, by: str, at: datetime) -> Rec
     return known[number]
 
 
+def remove_if_there(connection: Connection, number: int, *, by: str, at: datetime) -> None:
+    """Remove a holding, unless it was removed already."""
+    change = HOLDING.update().where(HOLDING.c.number == number, HOLDING.c.removed_at.is_(None))
+    connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
+
+
 def _recorded(row: Any) -> RecordedHolding:
     holding = Holding(
         kind=HoldingKind(row.kind),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from providers import registry
-from tests.actors import ANN, BOB, OLGA
+from tests.actors import ANN, BOB, OLGA, person
 from tests.cli.conftest import Gpubroker
 from tests.cli.documents import check
 
@@ -194,3 +194,44 @@ def test_a_start_lies_ahead(gpubroker: Gpubroker, option: str) -> None:
     done = gpubroker("capacity", "quote", "H100:8", option, "soon")
     assert done.code == 2
     assert "a duration from now, such as 30d" in done.err
+
+
+def test_a_reservation_is_quoted_bought_and_cancelled(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import get_products
+    from tests.fakes.aws_files import on_demand, product
+
+    machine = product("p5.48xlarge", "us-east-1")
+    cloud.products = get_products([(machine, [on_demand(machine, "10")])])
+    command = ("quote", "p5.48xlarge", "--product", "capacity-reservation", "--for", "3d", "--region", "us-east-1")
+    quoted = gpubroker("capacity", *command, "--json")
+    check("capacity-quote", quoted.json)
+    [quote, *_] = quoted.json["quotes"]
+    assert (quote["total_usd"], quote["upfront_usd"], quote["undo"], quote["at_once"]) == (
+        "720.00", "0.00", "any_time", True,
+    )  # fmt: skip
+    assert "can be cancelled at any time" in gpubroker("capacity", *command).out
+    asked = gpubroker("capacity", "buy", str(quote["number"]), "--json", by=ANN).json
+    bought = gpubroker("capacity", "approve", asked["id"], "--json", by=BOB).json
+    assert (bought["state"], bought["held_usd"], bought["charged_usd"]) == ("held", "720.00", "0.00")
+    terms = gpubroker("capacity", "cancel", asked["id"], "--dry-run", "--json")
+    check("capacity-undo", terms.json)
+    assert (terms.json["way"], terms.json["charge_usd"]) == ("cancel", "0.00")
+    assert "charges $0.00 for it" in gpubroker("capacity", "cancel", asked["id"], "--dry-run").out
+    assert gpubroker("capacity", "cancel", asked["id"], by=person("carl")).code == 3
+    gone = gpubroker("capacity", "cancel", asked["id"], "--json", by=ANN)
+    check("capacity-purchase", gone.json)
+    assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
+    again = gpubroker("capacity", "return", asked["id"], by=ANN)
+    assert (again.code, "cannot be undone: it is undone" in again.err) == (2, True)
+    assert "undone by ann" in gpubroker("capacity", "show", asked["id"]).out.lower()
+
+
+def test_a_kind_that_needs_more_says_what(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
+    for product, says in (
+        ("savings-plan", "1 or 3 years"),
+        ("reserved-instances", "1 or 3 years"),
+        ("future-reservation", "5 to 120 days ahead"),
+        ("block-extension", "--extends"),
+    ):
+        done = gpubroker("capacity", "quote", "H100:8", "--for", "2d", "--product", product)
+        assert (done.code, says in done.err) == (2, True), done.err

@@ -8,18 +8,23 @@ import pytest
 
 from broker.core.policy.approvals import Question
 from broker.core.purchases.purchase_events import (
+    Accrued,
     Approved,
     AskedAgain,
     Intended,
     NotBought,
     OrderNotTaken,
     OrderPaid,
+    OrderRepeated,
     OrderSent,
     OrderTaken,
     OrderUnanswered,
     PurchaseEnded,
     PurchaseEvent,
     PurchaseFailed,
+    UndoAsked,
+    Undone,
+    UndoRefused,
 )
 from broker.core.purchases.purchases import (
     ImpossiblePurchase,
@@ -29,7 +34,7 @@ from broker.core.purchases.purchases import (
     folded_purchase,
     is_purchase,
 )
-from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, Undo
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, Undo, UndoTerms
 from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -55,6 +60,11 @@ SENT, NOT_TAKEN = OrderSent(quote=NEWER), OrderNotTaken(evidence="429")
 UNANSWERED, TAKEN = OrderUnanswered(evidence="time-out"), OrderTaken(order=PENDING)
 CHARGED, ENDED = OrderPaid(order=PAID, charged=Money.usd(3800), holding=7), PurchaseEnded()
 AGAIN = AskedAgain(questions=(LATER,))
+REPEATED = OrderRepeated()
+ACCRUED = Accrued(order=PAID, until=NOW + timedelta(days=2), amount=Money.usd(40))
+UNDO_ASKED = UndoAsked(by="ann", terms=UndoTerms(way="cancel", charge=Money.usd(50), refund=Money.usd(1000)))
+NOT_UNDONE = UndoRefused(evidence="too late")
+UNDONE = Undone(order=PAID, charge=Money.usd(50), refund=Money.usd(1000))
 FAILED = PurchaseFailed(reason=NotBought.REJECTED, by="olga", evidence="too dear")
 S = PurchaseState
 
@@ -66,7 +76,9 @@ PATHS: dict[PurchaseState, list[PurchaseEvent]] = {
     S.UNKNOWN: [BOB, OLGA, SENT, UNANSWERED],
     S.ORDERED: [BOB, OLGA, SENT, TAKEN],
     S.HELD: [BOB, OLGA, SENT, TAKEN, CHARGED],
+    S.UNDOING: [BOB, OLGA, SENT, TAKEN, CHARGED, UNDO_ASKED],
     S.ENDED: [BOB, OLGA, SENT, TAKEN, CHARGED, ENDED],
+    S.UNDONE: [BOB, OLGA, SENT, TAKEN, CHARGED, UNDO_ASKED, UNDONE],
     S.NOT_BOUGHT: [FAILED],
 }
 # From which states an event leads to which.
@@ -76,6 +88,10 @@ MAY_FOLLOW: list[tuple[PurchaseEvent, set[PurchaseState], PurchaseState]] = [
     (SENT, {S.APPROVED}, S.ORDERING),
     (NOT_TAKEN, {S.ORDERING}, S.APPROVED),
     (UNANSWERED, {S.ORDERING}, S.UNKNOWN),
+    (REPEATED, {S.UNKNOWN}, S.ORDERING),
+    (UNDO_ASKED, {S.ORDERED, S.HELD}, S.UNDOING),
+    (NOT_UNDONE, {S.UNDOING}, S.HELD),
+    (UNDONE, {S.UNDOING}, S.UNDONE),
     (TAKEN, {S.ORDERING, S.UNKNOWN, S.ORDERED}, S.ORDERED),
     (CHARGED, {S.ORDERED}, S.HELD),
     (ENDED, {S.HELD}, S.ENDED),
@@ -136,9 +152,9 @@ def test_what_is_kept_of_each_step() -> None:
 def test_the_ceiling_is_held_until_it_is_paid_or_has_failed() -> None:
     assert {state: bought(*events).held for state, events in PATHS.items()} == {
         **dict.fromkeys((S.ASKING, S.APPROVED, S.ORDERING, S.UNKNOWN, S.ORDERED), CEILING),
-        **dict.fromkeys((S.HELD, S.ENDED, S.NOT_BOUGHT), Money.ZERO),
+        **dict.fromkeys((S.HELD, S.UNDOING, S.ENDED, S.UNDONE, S.NOT_BOUGHT), Money.ZERO),
     }
-    assert {state for state in S if state.closed} == {S.ENDED, S.NOT_BOUGHT}
+    assert {state for state in S if state.closed} == {S.ENDED, S.UNDONE, S.NOT_BOUGHT}
     assert {state for state in S if state.before_order} == {S.ASKING, S.APPROVED}
 
 
@@ -172,3 +188,35 @@ def test_a_purchase_begins_with_its_request_and_there_is_one() -> None:
         folded_purchase("purchase-1", [(NOW, BOB)])
     with pytest.raises(ImpossiblePurchase):
         bought(INTENT)
+
+
+def test_what_recurs_stays_held_until_it_falls_due() -> None:
+    plan = QUOTE.model_copy(update={"total": Money.usd(3000), "upfront": Money.usd(1000)})
+    held = bought(BOB, OLGA, OrderSent(quote=plan), TAKEN, OrderPaid(order=PAID, charged=Money.usd(1000), holding=7))
+    assert (held.held, held.charged, plan.recurring, plan.paid_upfront) == (
+        Money.usd(2000), Money.usd(1000), Money.usd(2000), Money.usd(1000),
+    )  # fmt: skip
+    later = after(held, ACCRUED, NOW + timedelta(days=2))
+    assert (later.state, later.held, later.charged) == (S.HELD, Money.usd(1960), Money.usd(1040))
+    undone = after(after(later, UNDO_ASKED, NOW), UNDONE, NOW)
+    assert (undone.state, undone.held, undone.charged) == (S.UNDONE, Money.ZERO, Money.usd(90))
+
+
+def test_what_was_not_undone_is_as_it_was_before() -> None:
+    for events, state in (([BOB, OLGA, SENT, TAKEN], S.ORDERED), (PATHS[S.HELD], S.HELD)):
+        back = after(after(bought(*events), UNDO_ASKED, NOW), NOT_UNDONE, NOW)
+        assert (back.state, back.undo, back.evidence) == (state, None, "too late")
+
+
+def test_an_order_that_is_repeated_keeps_the_time_of_the_first_call() -> None:
+    again = bought(*PATHS[S.UNKNOWN], REPEATED)
+    assert again.first_sent_at is not None
+    assert again.sent_at is not None
+    assert (again.repeats, again.sent_at - again.first_sent_at) == (1, 2 * MINUTE)
+
+
+def test_what_recurs_falls_due_evenly_and_never_beyond_its_total() -> None:
+    plan = QUOTE.model_copy(update={"total": Money.usd(48), "upfront": Money.ZERO})  # two days
+    begins = plan.starts + timedelta(hours=3)
+    due = [plan.recurred(begins, begins + timedelta(hours=hours)) for hours in (-5, 0, 1, 24, 48, 500)]
+    assert due == [Money.usd(amount) for amount in (0, 0, 1, 24, 48, 48)]

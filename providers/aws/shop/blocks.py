@@ -1,0 +1,160 @@
+"""Buying capacity blocks (PurchaseCapacityBlock); with a login.
+
+A block is paid when it is bought and cannot be returned. The call takes no retry key, so it is sent once; the purchase
+carries gpubroker's key as a tag, by which it is found again when the answer was lost. The capacity comes as a capacity
+reservation of type ``capacity-block``, in state ``payment-pending`` until AWS has charged for it.
+
+Durations that AWS sells: 1 to 14 days in steps of a day, then to 182 days in steps of a week (EC2 user guide, Capacity
+Blocks for ML, read 2026-11-22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from broker.core.errors import InvalidInput, Malformed
+from broker.core.market.capacity import ReservationOffer
+from broker.core.market.offers import SkippedRow
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    OrderState,
+    PurchaseProduct,
+    QuoteRequest,
+    Undo,
+    UndoTerms,
+)
+from providers.aws import spot
+from providers.aws.capacity_blocks import blocks_for_sale
+from providers.aws.login import AwsLogin
+from providers.aws.settings import NAME, PURCHASE_TAG
+from providers.aws.shop.counter import (
+    LINUX,
+    AwsCounter,
+    cannot_be_undone,
+    carries,
+    dry_run,
+    read_answer,
+    tags_of,
+    wanted_regions,
+    wanted_types,
+)
+
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
+_BOUGHT = "purchase_capacity_block"
+# States of capacity reservations and blocks (EC2 API: CapacityReservation, State).
+STATES = {
+    "payment-pending": OrderState.PENDING,
+    "pending": OrderState.PENDING,
+    "assessing": OrderState.PENDING,
+    "scheduled": OrderState.HELD,
+    "active": OrderState.HELD,
+    "delayed": OrderState.HELD,
+    "cancelling": OrderState.UNDOING,
+    "expired": OrderState.OVER,
+    "cancelled": OrderState.OVER,
+    "payment-failed": OrderState.FAILED,
+    "failed": OrderState.REFUSED,
+    "unsupported": OrderState.REFUSED,
+    "unavailable": OrderState.REFUSED,
+}
+
+
+class CapacityBlocks:
+    """See `SellsProduct`."""
+
+    marked = True
+    repeats_for = timedelta(0)
+
+    def __init__(self, counter: AwsCounter) -> None:
+        self._counter = counter
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """The blocks that the regions would sell now."""
+        check_length(request.length)
+        now = self._counter.clock.now()
+        hours = request.length // timedelta(hours=1)
+
+        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
+            zones = spot.zone_ids(login, region)
+            for name in wanted_types(request):
+                rows = blocks_for_sale(
+                    login, region, name, hours, zones, now, machines=request.machines, starts_from=request.earliest
+                )
+                for row in rows:
+                    if isinstance(row, SkippedRow):
+                        yield row
+                    elif (request.earliest or row.starts) <= row.starts <= (request.latest or row.starts):
+                        yield _quote(row)
+
+        yield from self._counter.everywhere(sold, wanted_regions(request))
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        dry_run(self._counter.login(), quote.region, _BOUGHT, _parameters(quote, key))
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        answer = self._counter.login().call_once("ec2", quote.region, _BOUGHT, **_parameters(quote, key))
+        return read_answer(reservation_order, answer.get("CapacityReservation"))
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        rows = tagged_reservations(self._counter.login(), quote.region, key)
+        return [reservation_order(row) for row in rows]
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        raise cannot_be_undone("a capacity block", "AWS takes none back")
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        raise cannot_be_undone("a capacity block", "AWS takes none back")
+
+
+def check_length(length: timedelta) -> None:
+    """Raises `InvalidInput` for a duration that AWS does not sell."""
+    by_day = _DAY <= length <= 14 * _DAY and length % _DAY == timedelta(0)
+    by_week = 2 * _WEEK < length <= 26 * _WEEK and length % _WEEK == timedelta(0)
+    if not by_day and not by_week:
+        raise InvalidInput(
+            f"AWS sells capacity blocks of 1 to 14 days, or of 3 to 26 whole weeks; got {length}",
+            where="--for",
+            hint="--for 2d, --for 3w",
+        )
+
+
+def tagged_reservations(login: AwsLogin, region: str, key: str) -> list[Mapping[str, Any]]:
+    """The capacity reservations and blocks with the tag of the purchase. Raises what `AwsLogin.rows` raises."""
+    wanted = [{"Name": f"tag:{PURCHASE_TAG}", "Values": [key]}]
+    rows = login.rows("ec2", region, "describe_capacity_reservations", "CapacityReservations", Filters=wanted)
+    return [row for row in rows if carries(row, key)]
+
+
+def reservation_order(row: Any) -> Order:
+    """A capacity reservation as an order. Raises `Malformed`."""
+    if not isinstance(row, dict) or not row.get("CapacityReservationId"):
+        raise Malformed("a purchase without an id", where=f"{NAME}: ec2:CapacityReservation")
+    word = str(row.get("State", ""))
+    return Order(id=str(row["CapacityReservationId"]), state=STATES.get(word, OrderState.PENDING), word=word)
+
+
+def _quote(row: ReservationOffer) -> CapacityQuote:
+    return CapacityQuote(
+        product=PurchaseProduct.CAPACITY_BLOCK,
+        provider=NAME,
+        offering=row.id,
+        region=row.region,
+        zone=row.zone,
+        instance_type=row.instance_type,
+        accelerator=row.accelerator,
+        count=row.count,
+        machines=row.machines,
+        starts=row.starts,
+        ends=row.ends,
+        total=row.total,
+        undo=Undo.NONE,
+        quoted_at=row.as_of,
+    )
+
+
+def _parameters(quote: CapacityQuote, key: str) -> dict[str, Any]:
+    tags = tags_of(key, "capacity-reservation")
+    return {"CapacityBlockOfferingId": quote.offering, "InstancePlatform": LINUX, "TagSpecifications": tags}

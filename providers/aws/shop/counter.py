@@ -1,0 +1,111 @@
+"""What every kind of product needs of the provider: the login, the regions, the time, and reading of orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from broker.core.errors import Malformed, OutcomeUnknown, Refused
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.purchases.quotes import Order, QuoteRequest
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.aws import price_api
+from providers.aws.login import AwsLogin
+from providers.aws.machines import accelerated_types, is_listed, machine
+from providers.aws.settings import NAME, PURCHASE_TAG, AwsSettings
+
+LINUX = "Linux/UNIX"
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class Everywhere(Protocol):
+    """Asks each region with the login; a region that fails does not hold back the others."""
+
+    def __call__(
+        self, look: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
+    ) -> Iterator[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AwsCounter:
+    """``login`` raises `NoLogin` without one; ``everywhere`` asks the regions given, or all of the settings."""
+
+    login: Callable[[], AwsLogin]
+    everywhere: Everywhere
+    settings: AwsSettings
+    clock: Clock
+
+    def now(self) -> datetime:
+        """The time in whole seconds, as AWS keeps it (UTC)."""
+        return self.clock.now().replace(microsecond=0)
+
+
+def wanted_types(request: QuoteRequest) -> Sequence[str]:
+    """The instance types that the request may mean."""
+    if request.instance_type is not None:
+        return (request.instance_type,)
+    wanted = (request.accelerator, request.count)
+    shapes = {name: machine(name) for name in accelerated_types() if is_listed(name)}
+    return [name for name, shape in shapes.items() if (shape.accelerator, shape.count) == wanted]
+
+
+def wanted_regions(request: QuoteRequest) -> tuple[str, ...] | None:
+    """The region asked for, or None for all."""
+    return None if request.region is None else (request.region,)
+
+
+def on_demand_price(counter: AwsCounter, login: AwsLogin, region: str, instance_type: str) -> Money | None:
+    """USD per machine and hour on demand, by the price API; None if AWS lists none. Raises what `AwsLogin.rows`
+    raises."""
+    rows = price_api.product_rows(login, counter.settings.pricing_region, instance_type)
+    found = price_api.read_products(rows, (region,), counter.clock.now())
+    priced = [one for one in found if isinstance(one, Offer) and one.capacity_type is CapacityType.ON_DEMAND]
+    return min((one.price for one in priced if one.price is not None), default=None)
+
+
+def dry_run(login: AwsLogin, region: str, operation: str, parameters: Mapping[str, Any]) -> None:
+    """Let EC2 check the permission and the parameters; nothing happens. Raises what `AwsLogin.call` raises."""
+    try:
+        login.call("ec2", region, operation, **parameters, DryRun=True)
+    except Refused as error:
+        if error.code != "DryRunOperation":
+            raise
+
+
+def read_answer(read: Callable[[Any], Order], row: Any) -> Order:
+    """The order in the answer of a call that bought something. Raises `OutcomeUnknown` if it cannot be read."""
+    try:
+        return read(row)
+    except Malformed as error:
+        raise OutcomeUnknown(error.message, where=error.where) from error
+
+
+def tags_of(key: str, resource: str) -> list[dict[str, Any]]:
+    """EC2's tag of a purchase."""
+    return [{"ResourceType": resource, "Tags": [{"Key": PURCHASE_TAG, "Value": key}]}]
+
+
+def carries(row: Mapping[str, Any], key: str) -> bool:
+    """Whether EC2's row has the tag of the purchase."""
+    return any(tag.get("Key") == PURCHASE_TAG and tag.get("Value") == key for tag in row.get("Tags") or ())
+
+
+def utc(time: object) -> datetime | None:
+    """A time of AWS in UTC: botocore returns datetimes, for savings plans text; None if invalid."""
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            return None
+    if not isinstance(time, datetime):
+        return None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def cannot_be_undone(what: str, why: str) -> Refused:
+    """The refusal to undo an order."""
+    return Refused(f"{what} cannot be undone: {why}", where=NAME, hint="use it, or offer it to other teams")

@@ -1,0 +1,163 @@
+"""On-demand capacity reservations from a later day on (CreateCapacityReservation with StartDate); with a login.
+
+AWS first assesses the request (minutes to days), then schedules it, delivers it, or refuses it (``unsupported``). The
+whole time is committed: it is billed at the on-demand price from delivery on, used or not. Cancelling costs what AWS
+quotes; it is free while the request is assessed, and once the delivery is late (``delayed``).
+
+5 to 120 days ahead; machines of 32 vCPUs and more of the families C, M, R, I, T and G; the reservation is targeted (EC2
+API reference, CreateCapacityReservation and CancelCapacityReservation, as botocore carries it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker.core.errors import InvalidInput, Refused, Unreachable
+from broker.core.market.offers import SkippedRow
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    OrderState,
+    PurchaseProduct,
+    QuoteRequest,
+    Undo,
+    UndoTerms,
+)
+from broker.core.values.money import Money
+from providers.aws.login import AwsLogin
+from providers.aws.machines import machine
+from providers.aws.settings import NAME
+from providers.aws.shop.blocks import tagged_reservations
+from providers.aws.shop.counter import (
+    AwsCounter,
+    dry_run,
+    on_demand_price,
+    read_answer,
+    utc,
+    wanted_regions,
+    wanted_types,
+)
+from providers.aws.shop.reservations import MADE, REPEATS_FOR, billed_order, reservation_parameters, zones_with
+
+_DAY = timedelta(days=1)
+_AHEAD = (5 * _DAY, 120 * _DAY)
+_SHORTEST = 14 * _DAY
+_FAMILIES = tuple("cmritg")
+_VCPUS = 32
+_WIND_DOWN = "commitment-wind-down"
+_FREE = ("assessing", "delayed")
+
+
+class FutureReservations:
+    """See `SellsProduct`."""
+
+    marked = True
+    repeats_for = REPEATS_FOR
+
+    def __init__(self, counter: AwsCounter) -> None:
+        self._counter = counter
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """One quote for each zone that has the machines. AWS says only after the order whether it can deliver."""
+        now = self._counter.now()
+        starts = request.earliest
+        if starts is None or not _AHEAD[0] <= starts - now <= _AHEAD[1]:
+            raise InvalidInput("AWS takes requests 5 to 120 days ahead", where="--from", hint="--from 14d")
+        if request.length < _SHORTEST or request.length % timedelta(hours=1):
+            raise InvalidInput(f"AWS wants 14 days or more; got {request.length}", where="--for", hint="--for 14d")
+
+        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
+            for name in filter(_is_sold, wanted_types(request)):
+                if (price := on_demand_price(self._counter, login, region, name)) is not None:
+                    for zone in zones_with(login, region, name):
+                        yield _quote(request, region, zone, name, price, starts, now)
+
+        yield from self._counter.everywhere(sold, wanted_regions(request))
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        dry_run(self._counter.login(), quote.region, MADE, _parameters(quote, key))
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        answer = self._counter.login().call_once("ec2", quote.region, MADE, **_parameters(quote, key))
+        return read_answer(billed_order, answer.get("CapacityReservation"))
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        return [billed_order(row) for row in tagged_reservations(self._counter.login(), quote.region, key)]
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        """Free, or by a cancellation quote of EC2, which is valid for a day."""
+        if order.word in _FREE or order.state is not OrderState.HELD:
+            return UndoTerms(way="cancel")
+        answer = self._counter.login().call(
+            "ec2", quote.region, "create_capacity_reservation_cancellation_quote", CapacityReservationId=order.id
+        )
+        told = answer.get("CapacityReservationCancellationQuote") or {}
+        if told.get("QuoteState") == "pending":
+            told = self._quoted(quote.region, str(told.get("CapacityReservationCancellationQuoteId")))
+        return UndoTerms(
+            way="cancel",
+            charge=sum((_charge(term, quote) for term in told.get("CancellationTerms") or ()), Money.ZERO),
+            reference=str(told["CapacityReservationCancellationQuoteId"]),
+            until=utc(told.get("ExpirationTime")),
+        )
+
+    def _quoted(self, region: str, id: str) -> Mapping[str, Any]:
+        operation = "describe_capacity_reservation_cancellation_quotes"
+        answer = self._counter.login().call("ec2", region, operation, CapacityReservationCancellationQuoteIds=[id])
+        rows: list[Mapping[str, Any]] = answer.get("CapacityReservationCancellationQuotes") or [{}]
+        if rows[0].get("QuoteState") != "active":
+            raise Unreachable("EC2 has not computed the cancellation quote yet", where=NAME, hint="ask in a minute")
+        return rows[0]
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        quoted = {"QuoteId": terms.reference, "ApplyCancellationCharges": _WIND_DOWN} if terms.reference else {}
+        self._counter.login().call_once(
+            "ec2", quote.region, "cancel_capacity_reservation", CapacityReservationId=order.id, **quoted
+        )
+
+
+def _charge(term: Mapping[str, Any], quote: CapacityQuote) -> Money:
+    machines, hours = term.get("CommittedInstanceCount"), term.get("ChargeCommitmentDurationHours")
+    if not isinstance(machines, int) or not isinstance(hours, int):
+        raise Refused("EC2's cancellation quote does not tell for how many hours it charges", where=NAME)
+    return quote.per_machine_hour * machines * hours
+
+
+def _is_sold(name: str) -> bool:
+    shape = machine(name)
+    return name.startswith(_FAMILIES) and shape.cpus is not None and shape.cpus >= _VCPUS
+
+
+def _quote(
+    request: QuoteRequest, region: str, zone: str, name: str, price: Money, starts: datetime, now: datetime
+) -> CapacityQuote:
+    shape = machine(name)
+    return CapacityQuote(
+        product=PurchaseProduct.FUTURE_RESERVATION,
+        provider=NAME,
+        offering=f"{name}/{zone}",
+        region=region,
+        zone=zone,
+        instance_type=name,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        machines=request.machines,
+        starts=starts,
+        ends=starts + request.length,
+        total=price.for_duration(request.length) * request.machines,
+        undo=Undo.QUOTE,
+        quoted_at=now,
+        upfront=Money.ZERO,
+    )
+
+
+def _parameters(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
+    return {
+        **reservation_parameters(quote, key),
+        "InstanceMatchCriteria": "targeted",
+        "StartDate": quote.starts,
+        "CommitmentDuration": quote.length // timedelta(seconds=1),
+        "DeliveryPreference": "incremental",
+    }

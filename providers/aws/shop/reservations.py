@@ -1,0 +1,158 @@
+"""On-demand capacity reservations from now on (CreateCapacityReservation); with a login.
+
+A reservation is billed at the on-demand price of its machines for every hour until it ends, used or not. It ends by
+itself at its end date, at most an hour late, and can be cancelled at any time. ``ClientToken`` is the purchase's key:
+the same request with the same token creates nothing twice.
+
+It is open: machines of its type in its zone use it without naming it, so that every engine can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import SkippedRow
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    PurchaseProduct,
+    QuoteRequest,
+    Undo,
+    UndoTerms,
+)
+from broker.core.values.money import Money
+from providers.aws.login import AwsLogin
+from providers.aws.machines import machine
+from providers.aws.settings import NAME
+from providers.aws.shop.blocks import reservation_order, tagged_reservations
+from providers.aws.shop.counter import (
+    LINUX,
+    AwsCounter,
+    dry_run,
+    on_demand_price,
+    read_answer,
+    tags_of,
+    utc,
+    wanted_regions,
+    wanted_types,
+)
+
+MADE = "create_capacity_reservation"
+# EC2 keeps a token for a day or longer (EC2 developer guide, "Ensuring idempotency"); this is well within.
+REPEATS_FOR = timedelta(hours=1)
+_LONGEST = timedelta(days=366)
+
+
+class CapacityReservations:
+    """See `SellsProduct`."""
+
+    marked = True
+    repeats_for = REPEATS_FOR
+
+    def __init__(self, counter: AwsCounter) -> None:
+        self._counter = counter
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """One quote for each zone that has the machines, at the on-demand price. That a zone has the type does not
+        mean that it has free machines: EC2 refuses the order if not."""
+        if request.earliest is not None:
+            raise InvalidInput(
+                "a capacity reservation begins with its order",
+                where="--from",
+                hint="leave it out, or ask for --product future_reservation",
+            )
+        if not timedelta(hours=1) <= request.length <= _LONGEST:
+            raise InvalidInput(f"expected 1 hour to 1 year; got {request.length}", where="--for", hint="--for 7d")
+
+        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
+            for name in wanted_types(request):
+                if (price := on_demand_price(self._counter, login, region, name)) is not None:
+                    for zone in zones_with(login, region, name):
+                        yield self._quote(request, region, zone, name, price)
+
+        yield from self._counter.everywhere(sold, wanted_regions(request))
+
+    def _quote(self, request: QuoteRequest, region: str, zone: str, name: str, price: Money) -> CapacityQuote:
+        shape, now = machine(name), self._counter.now()
+        return CapacityQuote(
+            product=PurchaseProduct.CAPACITY_RESERVATION,
+            provider=NAME,
+            offering=f"{name}/{zone}",
+            region=region,
+            zone=zone,
+            instance_type=name,
+            accelerator=shape.accelerator,
+            count=shape.count,
+            machines=request.machines,
+            starts=now,
+            ends=now + request.length,
+            total=price.for_duration(request.length) * request.machines,
+            undo=Undo.ANY_TIME,
+            quoted_at=now,
+            upfront=Money.ZERO,
+            at_once=True,
+        )
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        dry_run(self._counter.login(), quote.region, MADE, _parameters(quote, key))
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        answer = self._counter.login().call_once("ec2", quote.region, MADE, **_parameters(quote, key))
+        return read_answer(billed_order, answer.get("CapacityReservation"))
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        return [billed_order(row) for row in tagged_reservations(self._counter.login(), quote.region, key)]
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        return UndoTerms(way="cancel")
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        self._counter.login().call_once(
+            "ec2", quote.region, "cancel_capacity_reservation", CapacityReservationId=order.id
+        )
+
+
+def zones_with(login: AwsLogin, region: str, instance_type: str) -> list[str]:
+    """The IDs of the zones where machines of the type exist. Raises what `AwsLogin.rows` raises."""
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_instance_type_offerings",
+        "InstanceTypeOfferings",
+        LocationType="availability-zone-id",
+        Filters=[{"Name": "instance-type", "Values": [instance_type]}],
+    )
+    return sorted({str(row["Location"]) for row in rows if row.get("Location")})
+
+
+def billed_order(row: Any) -> Order:
+    """A reservation as an order, with the time for which it is billed. Raises `Malformed`."""
+    order = reservation_order(row)
+    begun = order.word in ("active", "expired", "cancelled", "cancelling")
+    return order.model_copy(
+        update={
+            "billed_from": (utc(row.get("StartDate")) or utc(row.get("CreateDate"))) if begun else None,
+            "billed_to": utc(row.get("EndDate")) if order.word == "expired" else None,
+        }
+    )
+
+
+def reservation_parameters(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
+    """The parameters that reservations from now on and from a later day share."""
+    return {
+        "ClientToken": key,
+        "InstanceType": quote.instance_type,
+        "InstancePlatform": LINUX,
+        "AvailabilityZoneId": quote.zone,
+        "InstanceCount": quote.machines,
+        "EndDateType": "limited",
+        "EndDate": quote.ends,
+        "TagSpecifications": tags_of(key, "capacity-reservation"),
+    }
+
+
+def _parameters(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
+    return {**reservation_parameters(quote, key), "InstanceMatchCriteria": "open"}

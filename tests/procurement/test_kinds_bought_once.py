@@ -1,0 +1,224 @@
+"""Every kind of product, killed before and after every write and call, with answers lost, unreadable and listed late:
+exactly one purchase per intent, the hold right, the ledger balanced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from broker.app.capacity import purchases
+from broker.app.wiring import Broker
+from broker.core.purchases.purchase_events import NotBought
+from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import Undo
+from broker.core.values.money import Money
+from tests.actors import ANN
+from tests.fakes.aws_cloud import AwsFault
+from tests.procurement.conftest import Shop
+from tests.procurement.crashes import BuyerKilled, Reaper, mortal
+from tests.procurement.kinds import EXTENSION, KINDS, LATER, NOW_ON, PLAN, RESERVED, Kind, open_shop
+
+MOMENTS = 24
+AT = [pytest.param(at, marks=() if at % 8 == 4 else pytest.mark.system) for at in range(1, MOMENTS)]
+CRASHES = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+
+
+def well(shop: Shop, kind: Kind) -> None:
+    """AWS does what it should."""
+
+
+def charged_then_reset(shop: Shop, kind: Kind) -> None:
+    shop.cloud.late_faults[kind.call] = [AwsFault("InternalError", 500)]
+
+
+def charged_then_reset_and_listed_late(shop: Shop, kind: Kind) -> None:
+    charged_then_reset(shop, kind)
+    shop.cloud.shop.unlisted = 3
+
+
+def unreadable(shop: Shop, kind: Kind) -> None:
+    shop.cloud.mangle[kind.call] = lambda body: b"<html>bad gateway</html>"
+
+
+def refused_by_a_server_error(shop: Shop, kind: Kind) -> None:
+    """The dry run passes; the order itself meets an error of the server, and buys nothing."""
+    shop.cloud.unsold = AwsFault("InternalError", 500)
+
+
+WORLDS = [
+    charged_then_reset_and_listed_late,
+    *(pytest.param(one, marks=pytest.mark.system) for one in (well, charged_then_reset, unreadable)),
+    pytest.param(refused_by_a_server_error, marks=pytest.mark.system),
+]
+
+
+def carry_on(shop: Shop, kind: Kind, purchase: Purchase, times: int = 12) -> Purchase:
+    """Somebody looks after it every half a minute; AWS charges for what was bought."""
+    found = purchase
+    for _ in range(times):
+        shop.clock.advance(timedelta(seconds=30))
+        found = shop.advance(purchase)
+        kind.paid(shop)
+    return found
+
+
+@CRASHES
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("at", AT)
+def test_the_buyer_is_killed_everywhere(shop: Shop, kind: Kind, world: Callable[[Shop, Kind], None], at: int) -> None:
+    open_shop(shop)
+    kind.stock(shop)
+    asked, reaper = kind.approved(shop), Reaper(at)
+    world(shop, kind)
+    try:
+        mortal(shop.broker, reaper).advance(asked.id)
+    except BuyerKilled:
+        pass
+    else:
+        assert len(reaper.moments) < at, "the reaper missed its moment"
+    ended = carry_on(shop, kind, asked)
+
+    assert len(kind.bought(shop)) <= 1
+    if kind in (RESERVED, EXTENSION):
+        assert kind.sent(shop) <= 1, "AWS would have sold it twice"
+    if kind.bought(shop):
+        assert ended.state is PurchaseState.HELD
+        assert shop.money(asked) == (ended.quote.recurring, kind.upfront)
+        assert len(shop.broker.store.holdings()) == 1
+        return
+    # The order was written down, and then was not sent or was refused without an answer: only a person may say so.
+    assert (ended.state, shop.money(asked)) == (PurchaseState.UNKNOWN, (asked.ceiling, Money.ZERO))
+    assert shop.notices().count(f"purchase/{asked.id}/unknown") == 1
+    over = purchases.withdraw(shop.broker, asked.id, by=ANN, nothing_bought=True)
+    assert (over.state, shop.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_moments_are_all_there(shop: Shop, kind: Kind) -> None:
+    open_shop(shop)
+    kind.stock(shop)
+    reaper = Reaper()
+    mortal(shop.broker, reaper).advance(kind.approved(shop).id)
+    assert {"before order", "after order", "before a commit", "after a write"} <= {*reaper.moments}
+    assert len(reaper.moments) < MOMENTS
+
+
+@CRASHES
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("at", AT)
+def test_two_brokers_buy_once(shop: Shop, new_broker: Callable[[], Broker], kind: Kind, at: int) -> None:
+    """One is stopped at a moment, another looks after the purchase meanwhile, and the first one goes on."""
+    open_shop(shop)
+    kind.stock(shop)
+    asked = kind.approved(shop)
+    other = new_broker()
+
+    class Pausing(Reaper):
+        def moment(self, name: str) -> None:
+            self.moments.append(name)
+            if len(self.moments) == at and name != "before a commit":  # the other one would wait for the store
+                purchases.buyer(other).advance(asked.id)
+
+    mortal(shop.broker, Pausing()).advance(asked.id)
+    ended = carry_on(shop, kind, asked)
+    assert len(kind.bought(shop)) == 1
+    assert shop.money(asked) == (ended.quote.recurring, kind.upfront)
+
+
+@pytest.mark.parametrize("kind", [NOW_ON, PLAN], ids=str)
+def test_an_order_that_aws_knows_by_its_key_is_sent_again(shop: Shop, kind: Kind) -> None:
+    open_shop(shop)
+    kind.stock(shop)
+    asked = kind.approved(shop)
+    refused_by_a_server_error(shop, kind)
+    assert shop.advance(asked).state is PurchaseState.UNKNOWN
+    shop.cloud.unsold = None
+    assert shop.advance(asked).state is PurchaseState.UNKNOWN, "the first call may still be on its way"
+    shop.clock.advance(timedelta(seconds=20))
+    assert shop.advance(asked).order is not None
+    tokens = {call.get("ClientToken") or call.get("clientToken") for _, call in shop.cloud.calls(kind.call)}
+    assert (len(kind.bought(shop)), tokens - {None}) == (1, {asked.id})
+
+
+def test_an_order_is_not_repeated_for_ever(shop: Shop) -> None:
+    open_shop(shop)
+    asked = NOW_ON.approved(shop)
+    refused_by_a_server_error(shop, NOW_ON)
+    ended = carry_on(shop, NOW_ON, asked, times=40)
+    assert (ended.state, ended.repeats, NOW_ON.sent(shop)) == (PurchaseState.UNKNOWN, 3, 4)
+    assert shop.notices().count(f"purchase/{asked.id}/unknown") == 1
+
+
+def test_two_orders_without_a_mark_are_not_in_flight_together(shop: Shop) -> None:
+    """Two of the same, both without an answer, could not be told apart."""
+    open_shop(shop)
+    RESERVED.stock(shop)
+    first, second = RESERVED.approved(shop), RESERVED.approved(shop)
+    charged_then_reset_and_listed_late(shop, RESERVED)
+    assert shop.advance(first).state is PurchaseState.UNKNOWN
+    assert shop.advance(second).state is PurchaseState.APPROVED
+    assert len(RESERVED.bought(shop)) == 1
+    shop.cloud.shop.unlisted, shop.cloud.late_faults = 0, {}
+    one = carry_on(shop, RESERVED, first, times=3)
+    other = carry_on(shop, RESERVED, second, times=3)
+    assert one.order is not None
+    assert other.order is not None
+    assert (len(RESERVED.bought(shop)), one.order.id, other.order.id) == (2, "ri-0", "ri-1")
+
+
+def test_several_orders_that_could_be_it_are_left_to_a_person(shop: Shop) -> None:
+    open_shop(shop)
+    RESERVED.stock(shop)
+    asked = RESERVED.approved(shop)
+    charged_then_reset_and_listed_late(shop, RESERVED)
+    assert shop.advance(asked).state is PurchaseState.UNKNOWN
+    [row] = RESERVED.bought(shop)
+    shop.cloud.reserved_instances["us-east-1"].append({**row, "ReservedInstancesId": "ri-of-the-console"})
+    shop.cloud.shop.unlisted = 0
+    assert shop.advance(asked).state is PurchaseState.UNKNOWN
+    row["Start"] = shop.clock.now() - timedelta(hours=1)  # not this one, then
+    found = shop.advance(asked)
+    assert found.order is not None
+    assert found.order.id == "ri-of-the-console"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_price_that_rises_between_quote_and_order_is_not_paid(shop: Shop, kind: Kind) -> None:
+    open_shop(shop)
+    kind.stock(shop)
+    asked = kind.approved(shop)
+    raise_prices(shop)
+    ended = shop.advance(asked)
+    assert (ended.state, ended.reason) == (PurchaseState.NOT_BOUGHT, NotBought.DEARER)
+    assert (kind.bought(shop), shop.money(asked)) == ([], (Money.ZERO, Money.ZERO))
+
+
+def raise_prices(shop: Shop) -> None:
+    shop.cloud.products = [text.replace('"USD": "10"', '"USD": "10.01"') for text in shop.cloud.products]
+    for rate in shop.cloud.rates:
+        rate["rate"] = "6.00001"
+    for rows in shop.cloud.shop.offerings.values():
+        rows[0]["FixedPrice"] = 20000.01
+    for rows in shop.cloud.shop.extensions.values():
+        rows[0]["UpfrontFee"] = "1500.01"
+
+
+@pytest.mark.parametrize(
+    ("kind", "undo", "approvals"),
+    [
+        (NOW_ON, Undo.ANY_TIME, 1),
+        (LATER, Undo.QUOTE, 1),
+        (PLAN, Undo.UNTIL, 1),
+        (RESERVED, Undo.NONE, 2),
+        (EXTENSION, Undo.NONE, 2),
+    ],
+    ids=str,
+)
+def test_how_it_can_be_undone_decides_how_many_approve(shop: Shop, kind: Kind, undo: Undo, approvals: int) -> None:
+    open_shop(shop)
+    kind.stock(shop)
+    asked = shop.buy(kind.quote(shop))
+    assert (asked.quote.undo, asked.approvals_missing) == (undo, approvals)
