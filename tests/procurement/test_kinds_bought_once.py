@@ -116,13 +116,13 @@ def test_two_brokers_buy_once(shop: Shop, new_broker: Callable[[], Broker], kind
     asked = kind.approved(shop)
     other = new_broker()
 
-    class Pausing(Reaper):
+    class LettingAnotherIn(Reaper):
         def moment(self, name: str) -> None:
             self.moments.append(name)
             if len(self.moments) == at and name != "before a commit":  # the other one would wait for the store
                 purchases.buyer(other).advance(asked.id)
 
-    mortal(shop.broker, Pausing()).advance(asked.id)
+    mortal(shop.broker, LettingAnotherIn()).advance(asked.id)
     ended = carry_on(shop, kind, asked)
     assert len(kind.bought(shop)) == 1
     assert shop.money(asked) == (ended.quote.recurring, kind.upfront)

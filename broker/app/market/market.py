@@ -146,6 +146,11 @@ def market_for(
     query = query_for(job)
     known = risks(broker, query)
     offers = without_others(broker, look.offers(query))
+    wanted = query.accelerators
+    if bought := [one for one in look.purchases() if not wanted or one.quote.accelerator in wanted]:
+        from broker.procurement.using import with_bought  # most stores have no purchases
+
+        offers = with_bought(offers, bought, look.live_attempts(), broker.clock.now())
     named = {offer.engine for offer in offers if offer.engine}
     chosen = policy or broker.policy(look)
     seen = conditions(broker, named, chosen, by_carbon=by_carbon)

@@ -151,6 +151,8 @@ def _moves(reason: why.MovesElsewhere) -> str:
             return f"moves to {where}: waiting on in the queue would miss the deadline"
         case why.MoveAdvantage.BETTER_VALUE:
             return f"moves to {where}: so much better for the money and the time that moving pays"
+        case why.MoveAdvantage.CAPACITY_ENDS:
+            return f"moves elsewhere: {reason.because}"
 
 
 def _behind(reason: why.BehindOthers) -> str:

@@ -21,11 +21,13 @@ from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
+from broker.procurement.using import leave_at
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.arrays import RunningArrays
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.going_on import GoingOn
+from broker.reconciler.controllers.leaving_capacity import LeavingCapacity
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.controllers.stopping_early import StoppingEarly
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
@@ -97,6 +99,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
     what_runs = (
         enforcement,
+        LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(), now())),
         StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
         GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),

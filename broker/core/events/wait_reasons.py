@@ -185,11 +185,13 @@ class RulesDeny(_Reason):
 
 
 class MoveAdvantage(StrEnum):
-    """Why another place is better: the strategy decides so, the queue would miss the deadline, or it is worth it."""
+    """Why another place is better: the strategy decides so, the queue would miss the deadline, it is worth it, or the
+    capacity here ends."""
 
     STRATEGY = "strategy"
     QUEUE_TOO_LONG = "queue_too_long"
     BETTER_VALUE = "better_value"
+    CAPACITY_ENDS = "capacity_ends"
 
 
 class MovesElsewhere(_Reason):

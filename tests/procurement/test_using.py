@@ -1,0 +1,86 @@
+"""Bought capacity as offers, and when work leaves it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.policy.policy import LiveAttempt
+from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTaken
+from broker.core.purchases.purchases import Purchase
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct
+from broker.core.values.money import Money
+from broker.procurement.using import LEAVES, in_use, leave_at, with_bought
+from tests.core.purchases.test_purchase_steps import BOB, OLGA, PAID, QUOTE, bought
+
+DURING = QUOTE.starts + timedelta(hours=1)
+RESERVED = {"product": PurchaseProduct.CAPACITY_RESERVATION}
+
+
+def held(quote: CapacityQuote = QUOTE) -> Purchase:
+    paid = OrderPaid(order=PAID, charged=quote.paid_upfront, holding=7)
+    return bought(BOB, OLGA, OrderSent(quote=quote), OrderTaken(order=PAID), paid)
+
+
+def live(pool: str, nodes: int = 1) -> LiveAttempt:
+    return LiveAttempt(
+        "j", "ann", None, None, "training", None, 8, "H100", "aws", MoneyKind.AMORTISED, pool=pool, nodes=nodes
+    )
+
+
+def only(purchase: Purchase, at: object = DURING, *running: LiveAttempt) -> Offer:
+    [offer] = with_bought([], [purchase], running, at)  # type: ignore[arg-type]
+    return offer
+
+
+def test_a_bought_machine_costs_nothing_more_and_has_the_value_of_its_hours() -> None:
+    offer = only(held())
+    assert (offer.price, offer.amortised, offer.money) == (Money.ZERO, QUOTE.per_machine_hour, MoneyKind.AMORTISED)
+    assert (offer.capacity_type, offer.slots, offer.availability) == (
+        CapacityType.RESERVED,
+        2,
+        Availability.AVAILABLE,
+    )
+    assert offer.engine is None, "no engine names a block yet"
+    assert only(held(QUOTE.model_copy(update=RESERVED))).engine == "skypilot"
+
+
+def test_it_is_there_for_its_period_alone() -> None:
+    purchase = held()
+    times = (QUOTE.starts - timedelta(seconds=1), QUOTE.starts, QUOTE.ends)
+    assert [len(in_use([purchase], at)) for at in times] == [0, 1, 0]
+    plan = held(QUOTE.model_copy(update={"product": PurchaseProduct.SAVINGS_PLAN}))
+    assert in_use([plan], DURING) == []
+
+
+def test_machines_in_use_are_not_free() -> None:
+    pool = only(held()).pool
+    assert [only(held(), DURING, live(pool, nodes)).slots for nodes in (0, 1, 2, 3)] == [2, 1, 0, 0]
+
+
+def test_work_leaves_35_minutes_before_the_end() -> None:
+    purchase, leaves = held(), QUOTE.ends - timedelta(minutes=35)
+    assert leave_at(only(purchase), [purchase], DURING) == leaves == QUOTE.ends - LEAVES
+    assert only(purchase, leaves - timedelta(seconds=1)).availability is Availability.AVAILABLE
+    late = only(purchase, leaves)
+    assert (late.availability, "before it ends" in late.unavailable_because) == (Availability.UNAVAILABLE, True)
+
+
+def test_an_extension_lets_work_stay() -> None:
+    longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.ends, "extends": PAID.id}
+    more = held(QUOTE.model_copy(update={**longer, "ends": QUOTE.ends + timedelta(days=1)}))
+    assert leave_at(only(held()), [held(), more], DURING) == more.quote.ends - LEAVES
+
+
+def test_what_the_provider_lists_is_not_offered_twice() -> None:
+    listed = replace(only(held()), source="aws-capacity-reservations", amortised=None, slots=1, engine="skypilot")
+    [offer] = with_bought([listed], [held()], (), DURING)
+    assert (offer.source, offer.amortised, offer.slots) == (listed.source, QUOTE.per_machine_hour, 1)
+
+
+def test_other_offers_stay_as_they_are() -> None:
+    other = replace(only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH, price=Money.usd(90))
+    assert with_bought([other], [held()], (), DURING)[0] == other
+    assert leave_at(other, [held()], DURING) is None
+    assert with_bought([other], [], (), DURING) == [other]
