@@ -69,8 +69,8 @@ def with_bought(
         return list(offers)
     listed = [_valued(offer, bought, purchases, now) for offer in offers]
     used = Counter[str]()
-    for one in live:
-        used[one.pool] += one.nodes
+    for attempt in live:
+        used[attempt.pool] += attempt.nodes
     seen = {offer.pool for offer in listed if any(is_of(offer, one) for one in bought)}
     own: dict[str, Offer] = {}
     for one in bought:

@@ -131,18 +131,22 @@ def buy(
     project: str | None,
     environment: str | None,
     by: Actor,
+    id: str | None = None,
 ) -> Purchase:
     """Start a purchase: hold its ceiling (USD; default: the quote's total) and notify its approvers. Nothing is ordered
     before they approve. Raises `NotAllowed` if a rule or budget denies it, and `InvalidInput` for a quote that is too
-    old or a ceiling below its total. Not idempotent: each call is a purchase."""
+    old or a ceiling below its total. Not idempotent, unless it has an ``id``:
+    then it is the purchase with that id, if there is one."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     now = from_micros(to_micros(broker.clock.now()))
     if now - quote.quoted_at > OLD_QUOTE:
         raise InvalidInput(f"the quote is of {quote.quoted_at:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
     if quote.starts <= now and not quote.at_once:
         raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
-    id = f"{PREFIX}{secrets.token_hex(6)}"
+    id = id or f"{PREFIX}{secrets.token_hex(6)}"
     with broker.store.writing() as tx:
+        if (known := tx.purchase(id)) is not None:
+            return known
         judged = judge_purchase(buying, broker.policy(tx), tx, now)
         tx.record(decision_of(id, judged, now))
         if judged.answer is not Answer.DENY:

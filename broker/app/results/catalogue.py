@@ -50,6 +50,7 @@ from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExpl
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import ImportedPrices, PastOfferList, PriceHistoryList, PrunedPriceHistory
 from broker.app.results.prices import AcceptedPrices, PollReport, PriceStatus
+from broker.app.results.proposal import ProposalResult
 from broker.app.results.pruned import PrunedCheckpoints
 from broker.app.results.purchases import (
     CapacityCheckResult,
@@ -109,6 +110,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "capacity-check": CapacityCheckResult,
     "capacity-list": CapacityList,
     "capacity-plan": CapacityPlanList,
+    "capacity-proposal": ProposalResult,
     "capacity-purchase": PurchaseResult,  # of `capacity buy`, `approve`, `cancel`, …
     "capacity-purchases": PurchaseList,
     "capacity-quote": QuoteList,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion
-from broker.cli.capacity import undo
+from broker.cli.capacity import propose, undo
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
@@ -47,6 +49,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "gpubroker capacity buy 3 --team nlp --dry-run",
             "gpubroker capacity buy 3 --team nlp --project llm --ceiling 4500",
+            "gpubroker capacity buy --from-plan proposal.json --line 2 --team nlp",
         ),
     )(buy)
     app.command("purchases", epilog=examples("gpubroker capacity purchases", "gpubroker capacity purchases --all"))(
@@ -60,6 +63,7 @@ def register(app: typer.Typer) -> None:
     app.command("order", epilog=examples("gpubroker capacity order purchase-0123456789ab"))(order)
     app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
     undo.register(app)
+    propose.register(app)
 
 
 def quote(
@@ -110,7 +114,7 @@ def quote(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    instance_type, accelerator, count = _wanted(machine)
+    instance_type, accelerator, count = wanted_machine(machine)
     request = QuoteRequest(
         machines=machines,
         instance_type=instance_type,
@@ -134,7 +138,15 @@ def quote(
 
 def buy(
     context: typer.Context,
-    number: Annotated[int, typer.Argument(metavar="QUOTE", min=1, help="Number in `gpubroker capacity quote`.")],
+    number: Annotated[
+        int | None, typer.Argument(metavar="QUOTE", min=1, help="Number in `gpubroker capacity quote`.")
+    ] = None,
+    from_plan: Annotated[
+        Path | None, typer.Option("--from-plan", metavar="FILE", help="Document of `capacity propose --json`.")
+    ] = None,
+    line: Annotated[
+        list[int] | None, typer.Option("--line", min=1, help="With --from-plan: its lines. Default: the best one.")
+    ] = None,
     ceiling: Annotated[
         str | None,
         typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price."),
@@ -159,6 +171,17 @@ def buy(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
+    if (number is None) == (from_plan is None):
+        hint = "gpubroker capacity quote --help"
+        raise InvalidInput("give a quote's number or --from-plan", where="QUOTE", hint=hint)
+    if from_plan is not None:
+        if dry_run or ceiling is not None:
+            given = "--dry-run" if dry_run else "--ceiling"
+            raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
+        whose_plan = {"team": team, "project": project, "environment": environment}
+        _answers(terminal, propose.buy_from(terminal, from_plan, line or [], **whose_plan), as_json=as_json)
+        return
+    assert number is not None
     wanted = broker.store.quote(number)
     most = None if ceiling is None else filters.price("--ceiling", ceiling)
     whose = {"team": team, "project": project, "environment": environment}
@@ -273,8 +296,8 @@ def _products(named: list[ProductKind]) -> tuple[PurchaseProduct, ...]:
     return tuple(dict.fromkeys(PurchaseProduct(one.value.replace("-", "_")) for one in named))
 
 
-def _wanted(machine: str) -> tuple[str | None, str | None, int]:
-    """Instance type, or accelerator and count."""
+def wanted_machine(machine: str) -> tuple[str | None, str | None, int]:
+    """Instance type, or accelerator and count. Raises `InvalidInput`."""
     from broker.core.values.accelerators import canonical
     from broker.core.values.units import split_machine
 
@@ -299,6 +322,18 @@ def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
         hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {purchase.id}` with a login"
         terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
         return terminal.broker().store.purchase(purchase.id)
+
+
+def _answers(terminal: Terminal, found: Sequence[Purchase], *, as_json: bool) -> None:
+    from broker.cli.capacity import purchases_view
+
+    if as_json:
+        from broker.app.results.purchases import PurchaseList
+
+        terminal.answer(PurchaseList.of(found))
+        return
+    for one in found:
+        terminal.show(*purchases_view.purchase(one))
 
 
 def _answer(terminal: Terminal, purchase: Purchase, *, as_json: bool) -> None:

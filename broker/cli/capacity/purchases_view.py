@@ -76,7 +76,7 @@ def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
     rows: list[list[str | Text]] = [
         [
             str(number),
-            f"{_PRODUCTS[one.product]} {one.terms}".strip(),
+            product(one),
             f"{one.machines} × {one.instance_type}",
             f"{one.accelerator} × {one.machines * one.count}",
             one.provider,
@@ -177,6 +177,11 @@ def history(one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> 
     """One purchase and its events."""
     steps = [Text(f"  {formats.moment(at)}  {event.kind.replace('_', ' ')}{_by(event)}") for at, event in events]
     return [*purchase(one), "", *steps]
+
+
+def product(quote: CapacityQuote) -> str:
+    """The kind of product, with its payment option."""
+    return f"{_PRODUCTS[quote.product]} {quote.terms}".strip()
 
 
 def undo(quote: CapacityQuote) -> str:

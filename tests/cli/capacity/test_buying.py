@@ -235,3 +235,54 @@ def test_a_kind_that_needs_more_says_what(gpubroker: Gpubroker, cloud: AwsCloud)
     ):
         done = gpubroker("capacity", "quote", "H100:8", "--for", "2d", "--product", product)
         assert (done.code, says in done.err) == (2, True), done.err
+
+
+PROPOSE = ("propose", "H100:8", "--machines", "2", "--for", "2d", "--region", "us-east-1", "--provider", "aws")
+
+
+def test_what_was_proposed_is_bought_once(
+    gpubroker: Gpubroker, cloud: AwsCloud, write: Callable[[str, str], Path]
+) -> None:
+    demand = write("hours.csv", "\n".join(["16"] * 300 + ["0"] * 100) + "\n")
+    known = ("--demand", f"H100={demand}", "--on-demand-price", "12", "--spot-price", "4")
+    proposed = gpubroker("capacity", *PROPOSE, *known, "--json")
+    assert proposed.code == 0, proposed.err
+    check("capacity-proposal", proposed.json)
+    [line] = proposed.json["lines"]
+    # $4,000 for 768 GPU-hours; 300 of 400 hours used 16 GPUs, which would cost $12 each on demand and $4 on spot
+    assert (line["use"], round(line["usd_per_gpu_hour"], 4), round(line["break_even"], 3)) == (0.75, 5.2083, 0.434)
+    assert (line["saves_usd"], line["saves_spot_usd"], line["regret_usd"]) == ("2912.00", "-1696.00", "4000.00")
+    assert (line["regret_at_half_usd"], proposed.json["best"]) == ("544.00", 1)
+    assert "43%" in gpubroker("capacity", *PROPOSE, *known).out
+
+    file = write("proposal.json", proposed.out)
+    first = gpubroker("capacity", "buy", "--from-plan", file, "--json", by=ANN)
+    check("capacity-purchases", first.json)
+    [asked] = first.json["purchases"]
+    assert (asked["state"], asked["ceiling_usd"], asked["quote"]["undo"]) == ("asking", "4000.00", "none")
+    [again] = gpubroker("capacity", "buy", "--from-plan", file, "--json", by=ANN).json["purchases"]
+    assert again["id"] == asked["id"]
+    assert len(gpubroker("capacity", "purchases", "--json").json["purchases"]) == 1
+
+    for text, says in (
+        (proposed.out.replace('"machines": 2', '"machines": 4'), "not those that were proposed"),
+        ("{}", "it is no proposal"),
+    ):
+        refused = gpubroker("capacity", "buy", "--from-plan", write("changed.json", text), by=ANN)
+        assert (refused.code, says in refused.err) == (2, True), refused.err
+    assert gpubroker("capacity", "buy", "--from-plan", file, "--line", "7", by=ANN).code == 2
+    assert gpubroker("capacity", "buy", by=ANN).code == 2
+
+
+def test_a_proposal_that_became_dearer_is_not_bought(
+    gpubroker: Gpubroker, cloud: AwsCloud, write: Callable[[str, str], Path]
+) -> None:
+    demand = write("hours.csv", "16\n" * 400)
+    known = ("--demand", f"H100={demand}", "--on-demand-price", "12", "--json")
+    file = write("proposal.json", gpubroker("capacity", *PROPOSE, *known).out)
+    cloud.blocks[0]["UpfrontFee"] = "4000.01"
+    dearer = gpubroker("capacity", "buy", "--from-plan", file, by=ANN)
+    assert (dearer.code, "make a new proposal" in dearer.err) == (2, True), dearer.err
+    cloud.blocks.clear()
+    gone = gpubroker("capacity", "buy", "--from-plan", file, by=ANN)
+    assert (gone.code, "does not offer line 1 any more" in gone.err) == (2, True), gone.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from broker.core.errors import LoginMissing, Malformed, Refused, Unreachable
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, OfferQuery, SkippedRow
 from broker.core.ports import HasCharges, HasReservations, RunsInstances, SellsCapacity
-from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, QuoteRequest
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 RESERVED = OfferQuery(capacity_types=(CapacityType.RESERVED,), accelerators=("H100", "A10G"))
 BLOCK = QuoteRequest(machines=1, accelerator="H100", count=8, length=timedelta(days=1))
 DAY = timedelta(days=1)
+
+
+def blocks(aws: Aws) -> Iterator[CapacityQuote | SkippedRow]:
+    """The quotes for `BLOCK`."""
+    return aws.products[PurchaseProduct.CAPACITY_BLOCK].quotes(BLOCK)
 
 
 @pytest.fixture
@@ -141,7 +146,7 @@ def test_everything_held_is_told_with_its_kind(aws: Aws, cloud: AwsCloud) -> Non
 
 def test_a_capacity_block_costs_its_fee(aws: Aws, cloud: AwsCloud) -> None:
     cloud.blocks = [block(number, fee) for number, fee in enumerate(("755.52", "1000.0", "2000", "999.999999"))]
-    offers = [row for row in aws.quotes(BLOCK) if isinstance(row, CapacityQuote)]
+    offers = [row for row in blocks(aws) if isinstance(row, CapacityQuote)]
     assert [(one.offering, one.total) for one in offers] == [
         ("cbo-0", Money.usd("755.52")),
         ("cbo-1", Money.usd("1000")),
@@ -169,7 +174,7 @@ def test_a_block_that_makes_no_sense_is_skipped(aws: Aws, cloud: AwsCloud, odd: 
     cloud.blocks = [block(1, "1000", **(asked if "InstanceType" in odd else odd)), block(2, "500")]
     if "InstanceType" in odd:
         cloud.mangle["DescribeCapacityBlockOfferings"] = lambda body: body.replace(b"p5.48xlarge", b"p99.large", 1)
-    rows = list(aws.quotes(BLOCK))
+    rows = list(blocks(aws))
     assert [row.offering for row in rows if isinstance(row, CapacityQuote)] == ["cbo-2"]
     assert len([row for row in rows if isinstance(row, SkippedRow)]) == 1
 
@@ -178,10 +183,10 @@ def test_a_machine_that_is_not_sold_by_the_block_is_no_error(aws: Aws, cloud: Aw
     from tests.fakes.aws_cloud import AwsFault
 
     cloud.faults["DescribeCapacityBlockOfferings"] = [AwsFault("Unsupported", 400)]
-    assert list(aws.quotes(BLOCK)) == []
+    assert list(blocks(aws)) == []
     cloud.faults["DescribeCapacityBlockOfferings"] = [AwsFault("InvalidParameterValue", 400)]
     with pytest.raises(Refused):
-        list(aws.quotes(BLOCK))
+        list(blocks(aws))
 
 
 def rate(usd: str, **other: Any) -> dict[str, Any]:
@@ -345,4 +350,4 @@ def test_without_a_login_each_ability_says_what_is_missing(make: Callable[..., A
     with pytest.raises(LoginMissing):
         list(nobody.charges(NOW))
     with pytest.raises(LoginMissing):
-        list(nobody.quotes(BLOCK))
+        list(blocks(nobody))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from broker.app.results.reasons import stops
-from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock
@@ -46,7 +46,7 @@ def test_it_leaves_at_that_time_and_goes_on_elsewhere(stage: Stage) -> None:
     assert "the capacity that was bought here ends soon" in stops(stage.attempt(1).stop_reason)
 
     stage.offers = [replace(one, slots=0) if one.zone == "block" else one for one in stage.offers]
-    stage.mailbox.says(key, ev.CheckpointSaved(checkpoint="c1", step=7, size=1))
+    stage.mailbox.says(key, CheckpointSaved(checkpoint="c1", step=7, size=1))
     finish(stage, key, Cause.MOVED)
     stage.pass_time(MINUTE)
     assert stage.attempt(2).placement.offer.zone == "od"

@@ -1,0 +1,96 @@
+"""From the use of the past to purchases: a proposal of quotes with their arithmetic, and buying from it, each line
+once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from broker.app.capacity import purchases
+from broker.app.capacity.plan import CapacityPlans
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import SkippedRow
+from broker.core.purchases.purchases import PREFIX, Purchase
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
+from broker.procurement.proposing import ProposedLine, ladder, proposal_id, purchase_of, worth_of
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityProposal:
+    """Quotes from the least to the most committed, with what each is worth. ``source``: where the demand is from;
+    ``on_demand``, ``spot``: USD per GPU-hour that they are compared with (None: no price); ``held``: GPUs that serve
+    the demand already; ``problems``: what sellers that failed said, by name."""
+
+    id: str
+    at: datetime
+    source: str
+    accelerator: str
+    held: int
+    on_demand: float
+    spot: float | None
+    lines: tuple[ProposedLine, ...]
+    problems: tuple[tuple[str, str], ...]
+
+    @property
+    def best(self) -> ProposedLine | None:
+        """The line that saves most against on demand; None if none saves anything."""
+        saving = [line for line in self.lines if line.worth.saves.micros > 0]
+        return max(saving, key=lambda line: line.worth.saves, default=None)
+
+
+def propose(
+    broker: Broker, planned: CapacityPlans, accelerator: str, request: QuoteRequest, providers: Sequence[str] = ()
+) -> CapacityProposal:
+    """Ask for quotes and compute what each is worth by the demand and the prices of the plan. Buys nothing. Raises as
+    `purchases.quotes`, and `InvalidInput` if the plan has no such accelerator."""
+    plan = next((one for one in planned.plans if one.accelerator == accelerator), None)
+    if plan is None:
+        raise InvalidInput(f"no demand for {accelerator} is known", hint="--demand H100=FILE")
+    quoted = purchases.quotes(broker, request, providers)
+    demand = planned.demand[accelerator]
+    lines = ladder([(quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quoted.quotes])
+    id = proposal_id([line.quote for line in lines])
+    market = plan.market
+    return CapacityProposal(
+        id, planned.now, planned.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
+        quoted.problems,
+    )  # fmt: skip
+
+
+def buy_line(
+    broker: Broker,
+    proposal: str,
+    line: int,
+    quote: CapacityQuote,
+    *,
+    team: str | None,
+    project: str | None,
+    environment: str | None,
+    by: Actor,
+) -> Purchase:
+    """Request the purchase of a line of a proposal for at most what it was quoted at, at the provider's newest price.
+    Idempotent: a line is bought once. Raises as `purchases.buy`, and `InvalidInput` if the provider does not offer it
+    any more or for more."""
+    id = f"{PREFIX}{purchase_of(proposal, line)}"
+    with broker.store.reading() as look:
+        if (known := look.purchase(id)) is not None:
+            return known
+    seller = purchases.seller_of(broker, quote)
+    offered = [one for one in seller.quotes(quote.request) if not isinstance(one, SkippedRow)]
+    same = [one for one in offered if one.same_capacity(quote)]
+    again = "make a new proposal: gpubroker capacity propose"
+    if not same:
+        raise InvalidInput(f"{quote.provider} does not offer line {line} any more", hint=again)
+    newest = min(same, key=lambda one: one.total)
+    if newest.total > quote.total:
+        told = f"line {line} costs {newest.total.rounded(2)} now; {quote.total.rounded(2)} was proposed"
+        raise InvalidInput(told, hint=again)
+    return purchases.buy(
+        broker, newest, ceiling=quote.total, team=team, project=project, environment=environment, by=by, id=id
+    )

@@ -1,0 +1,97 @@
+"""A proposal of purchases as a result, and as the file from which they are bought. Money in USD."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from broker.app.capacity.proposal import CapacityProposal
+from broker.app.results.purchases import QuoteResult
+from broker.app.results.values import Figure, Moment, Result
+from broker.core.errors import InvalidInput
+from broker.core.purchases.quotes import CapacityQuote
+from broker.core.values.money import Money
+from broker.procurement.proposing import ProposedLine, proposal_id
+
+
+class ProposalLineResult(Result):
+    """One line. ``use``: the share of its GPU-hours that the past would have used; ``break_even``: the use from which
+    on it is cheaper than on demand, ``break_even_spot`` than spot; null without a price. ``saves_usd``: against on
+    demand at that use, over its period; negative: it costs more. ``regret_usd``: the most it can lose;
+    ``regret_at_half_usd``: at half that use. ``order``: what is bought, as `capacity buy --from-plan` reads it."""
+
+    line: int
+    quote: QuoteResult
+    usd_per_gpu_hour: Figure
+    use: Figure
+    break_even: Figure
+    break_even_spot: Figure | None
+    saves_usd: Money
+    saves_spot_usd: Money | None
+    regret_usd: Money
+    regret_at_half_usd: Money
+    order: dict[str, Any]
+
+    @classmethod
+    def of(cls, one: ProposedLine) -> Self:
+        worth = one.worth
+        return cls(
+            line=one.number,
+            quote=QuoteResult.of(one.quote),
+            usd_per_gpu_hour=worth.usd_per_gpu_hour,
+            use=worth.use,
+            break_even=worth.break_even,
+            break_even_spot=worth.break_even_spot,
+            saves_usd=worth.saves,
+            saves_spot_usd=worth.saves_spot,
+            regret_usd=worth.regret,
+            regret_at_half_usd=worth.regret_at_half,
+            order=one.quote.model_dump(mode="json"),
+        )
+
+
+class ProposalResult(Result):
+    """`capacity propose`: from the least to the most committed. ``id``: of exactly these lines; ``best``: the line that
+    saves most, or null. ``on_demand_usd``, ``spot_usd``: per GPU-hour. ``problems``: what sellers that failed said."""
+
+    id: str
+    as_of: Moment
+    demand_from: str
+    accelerator: str
+    held_gpus: int
+    on_demand_usd: Figure
+    spot_usd: Figure | None
+    best: int | None
+    lines: list[ProposalLineResult]
+    problems: dict[str, str]
+
+    @classmethod
+    def of(cls, found: CapacityProposal) -> Self:
+        return cls(
+            id=found.id,
+            as_of=found.at,
+            demand_from=found.source,
+            accelerator=found.accelerator,
+            held_gpus=found.held,
+            on_demand_usd=found.on_demand,
+            spot_usd=found.spot,
+            best=None if found.best is None else found.best.number,
+            lines=[ProposalLineResult.of(line) for line in found.lines],
+            problems=dict(found.problems),
+        )
+
+
+def read_proposal(text: str, where: str) -> tuple[ProposalResult, dict[int, CapacityQuote]]:
+    """A proposal's file, and the quotes by line. Raises `InvalidInput` for a file that is none or was changed."""
+    hint = "gpubroker capacity propose … --json > FILE"
+    try:
+        found = ProposalResult.model_validate_json(text)
+        quotes = {line.line: CapacityQuote.model_validate(line.order) for line in found.lines}
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise InvalidInput(f"it is no proposal: {key}: {first['msg']}", where=where, hint=hint) from error
+    if proposal_id(list(quotes.values())) != found.id:
+        raise InvalidInput("its lines are not those that were proposed", where=where, hint=hint)
+    return found, quotes

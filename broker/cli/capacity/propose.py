@@ -1,0 +1,146 @@
+"""`gpubroker capacity propose`, and `capacity buy --from-plan`: from the use of the past to purchases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli import completion
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.capacity.plan import CapacityPlans
+    from broker.app.wiring import Broker
+    from broker.core.purchases.purchases import Purchase
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `gpubroker capacity`."""
+    app.command(
+        "propose",
+        epilog=examples(
+            "gpubroker capacity propose H100:8 --machines 2 --for 7d --region us-east-1",
+            "gpubroker capacity propose H100:8 --for 14d --demand H100=hours.csv --json > proposal.json",
+        ),
+    )(propose)
+
+
+def propose(
+    context: typer.Context,
+    machine: Annotated[str, typer.Argument(metavar="GPU:COUNT", help="Accelerators per machine, such as H100:8.")],
+    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1,
+    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 1y.")] = "7d",
+    start: Annotated[
+        str | None, typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d.")
+    ] = None,
+    demand: Annotated[
+        str | None, typer.Option("--demand", metavar="[GPU=]FILE", help="GPUs needed per hour. Default: as recorded.")
+    ] = None,
+    last: Annotated[str, typer.Option("--last", metavar="TIME", help="How much of the record counts.")] = "90d",
+    on_demand_price: Annotated[
+        str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
+    ] = None,
+    spot_price: Annotated[
+        str | None, typer.Option("--spot-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", "-r", metavar="REGION", help="Default: every region.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose purchases: quotes of every kind for that time, from the least to the most committed. Buys nothing.
+
+    Each line has its break-even, what it would have saved with the use of the past, and what it can lose. The printed
+    document is bought with `capacity buy --from-plan FILE`, each line once, after the usual approvals.
+    """
+    from broker.app.capacity import proposal as use_case
+    from broker.cli.capacity import propose_view
+    from broker.cli.capacity.purchases import wanted_machine
+    from broker.cli.capacity.terms import length
+    from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    instance_type, accelerator, count = wanted_machine(machine)
+    if accelerator is None:
+        raise InvalidInput("expected accelerators, such as H100:8", where="GPU:COUNT")
+    from broker.cli import filters
+
+    planned = _planned(broker, accelerator, demand, length("--last", last), on_demand_price, spot_price)
+    request = QuoteRequest(
+        machines=machines,
+        instance_type=instance_type,
+        accelerator=accelerator,
+        count=count,
+        length=length("--for", term),
+        region=region,
+        earliest=None if start is None else filters.moment_ahead("--since", start, broker.clock.now()),
+        products=tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION),
+    )
+    found = use_case.propose(broker, planned, accelerator, request, provider or ())
+    if as_json:
+        from broker.app.results.proposal import ProposalResult
+
+        terminal.answer(ProposalResult.of(found))
+    else:
+        terminal.show(*propose_view.table(terminal.out, found))
+
+
+def buy_from(
+    terminal: Terminal, file: Path, lines: list[int], *, team: str | None, project: str | None, environment: str | None
+) -> list[Purchase]:
+    """Request the purchases of these lines of a proposal's file; without any, of its best line."""
+    from broker.app.capacity.proposal import buy_line
+    from broker.app.results.proposal import read_proposal
+
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=str(file)) from error
+    found, quotes = read_proposal(text, str(file))
+    wanted = lines or ([found.best] if found.best is not None else [])
+    if not wanted:
+        raise InvalidInput("no line of it saves anything", where=str(file), hint="name lines: --line 1")
+    for line in wanted:
+        if line not in quotes:
+            raise InvalidInput(f"it has no line {line}", where="--line", hint=f"1 to {len(quotes)}")
+    whose = {"team": team, "project": project, "environment": environment}
+    return [
+        buy_line(terminal.broker(), found.id, line, quotes[line], by=terminal.actor, **whose)
+        for line in dict.fromkeys(wanted)
+    ]
+
+
+def _planned(
+    broker: Broker, accelerator: str, demand: str | None, last: timedelta, on_demand: str | None, spot: str | None
+) -> CapacityPlans:
+    from broker.app.capacity import plan
+    from broker.cli import filters
+
+    def price(option: str, text: str | None) -> dict[str, float]:
+        return {} if text is None else {plan.ALL: float(filters.price(option, text).dollars)}
+
+    stated = plan.checked(
+        plan.Stated(on_demand=price("--on-demand-price", on_demand), spot=price("--spot-price", spot))
+    )
+    if demand is None:
+        history = plan.demand_of_history(broker, broker.clock.now() - last)
+        found, source, share = history.demand, f"{history.attempts} attempts on record here", history.spot_share
+    else:
+        name, equals, path = demand.partition("=")
+        files = [(name, Path(path)) if equals else ("", Path(demand))]
+        found, _ = plan.demand_of_files(files)
+        source, share = demand, {}
+    wanted = {accelerator: found[accelerator]} if accelerator in found else {}
+    if not wanted:
+        raise InvalidInput(f"no demand for {accelerator} is known", hint=f"--demand {accelerator}=FILE")
+    return plan.plan(broker, wanted, source, stated, spot_share=share)

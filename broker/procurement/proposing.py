@@ -1,0 +1,93 @@
+"""What buying a quote would be worth, from the use of the past: break-even, saving and regret. Pure.
+
+Prices are USD per GPU and hour. The use is that of GPUs beyond those already held, over the hours of ``demand``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from broker.core.purchases.quotes import CapacityQuote, Undo
+from broker.core.values.money import Money
+from broker.economics.reserve.costs import BurstPrices
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteWorth:
+    """What a quote is worth. ``usd_per_gpu_hour``: its price, used or not; ``use``: the share of its GPU-hours that the
+    past would have used. ``break_even``: the use from which on it is cheaper than on demand, ``break_even_spot``: than
+    spot; None without a price. ``saves``: USD against on demand at that use, ``saves_spot`` against spot; negative: it
+    costs more. ``regret``: the most it can lose, if nothing is used (USD), ``regret_at_half``: at half that use."""
+
+    usd_per_gpu_hour: float
+    use: float
+    break_even: float
+    break_even_spot: float | None
+    saves: Money
+    saves_spot: Money | None
+    regret: Money
+    regret_at_half: Money
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedLine:
+    """One line of a proposal: a quote and its worth. ``number``: from 1 on."""
+
+    number: int
+    quote: CapacityQuote
+    worth: QuoteWorth
+
+    @property
+    def ceiling(self) -> Money:
+        """The most that may be paid for it: what was quoted."""
+        return self.quote.total
+
+
+def worth_of(quote: CapacityQuote, demand: Sequence[int], held: int, prices: BurstPrices) -> QuoteWorth:
+    """``demand``: GPUs wanted in each hour; ``held``: GPUs that serve it already."""
+    gpus = quote.count * quote.machines
+    hours = quote.length / _HOUR
+    price = float(quote.total.dollars) / (gpus * hours)
+    used = sum(min(max(wanted - held, 0), gpus) for wanted in demand) / (len(demand) * gpus) if demand else 0.0
+    bought = gpus * hours
+
+    def saved(rate: float, use: float) -> Money:
+        return Money.usd(f"{use * bought * rate:.6f}") - quote.total
+
+    def lost(use: float) -> Money:
+        return max(-saved(prices.on_demand, use), Money.ZERO)
+
+    spot = prices.spot
+    return QuoteWorth(
+        usd_per_gpu_hour=price,
+        use=used,
+        break_even=price / prices.on_demand,
+        break_even_spot=None if not spot else price / spot,
+        saves=saved(prices.on_demand, used),
+        saves_spot=None if not spot else saved(spot, used),
+        regret=quote.per_machine_hour * quote.machines if quote.undo is Undo.ANY_TIME else lost(0.0),
+        regret_at_half=lost(used / 2),
+    )
+
+
+def ladder(lines: Sequence[tuple[CapacityQuote, QuoteWorth]]) -> list[ProposedLine]:
+    """The lines, from the least to the most committed: those that can be undone at any time first, then by price."""
+    order = list(reversed(list(Undo)))
+    ranked = sorted(lines, key=lambda line: (order.index(line[0].undo), line[0].length, line[0].total))
+    return [ProposedLine(number, quote, worth) for number, (quote, worth) in enumerate(ranked, start=1)]
+
+
+def proposal_id(quotes: Sequence[CapacityQuote]) -> str:
+    """The identity of a proposal: a short hash of its quotes, with their times."""
+    what = [quote.model_dump_json() for quote in quotes]
+    return hashlib.sha256("\n".join(what).encode()).hexdigest()[:12]
+
+
+def purchase_of(proposal: str, line: int) -> str:
+    """The part of a purchase's id that belongs to a line of a proposal, so that it is bought once."""
+    return hashlib.sha256(f"{proposal}/{line}".encode()).hexdigest()[:12]
