@@ -42,6 +42,7 @@ ELSEWHERE = {
     "capacity-purchases",
     "capacity-show",
     "capacity-undo",
+    "capacity-review",
     "capacity-proposal",
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py

@@ -58,6 +58,7 @@ from broker.app.results.purchases import (
     PurchaseList,
     PurchasePreviewResult,
     PurchaseResult,
+    PurchaseReviewResult,
     QuoteList,
     UndoTermsResult,
 )
@@ -115,6 +116,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "capacity-purchases": PurchaseList,
     "capacity-quote": QuoteList,
     "capacity-record": RecordedCapacity,  # of `capacity add` and `capacity remove`
+    "capacity-review": PurchaseReviewResult,
     "capacity-show": PurchaseHistory,
     "capacity-undo": UndoTermsResult,  # of `capacity cancel --dry-run`
     "charges": ChargesResult,  # of `report charges fetch` and `report charges import`

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from broker.app.capacity.check import CapacityCheck
 from broker.app.capacity.purchases import PurchasePreview, Quoted
-from broker.app.results.values import Moment, Result
+from broker.app.results.values import Figure, Moment, Result
 from broker.app.results.verdicts import VerdictResult
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
@@ -16,6 +16,7 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.comparing import CapacityDifference, DifferenceKind
+from broker.procurement.reviewing import PurchaseReview
 
 
 class QuoteResult(Result):
@@ -160,6 +161,43 @@ class UndoTermsResult(Result):
     @classmethod
     def of(cls, purchase: str, terms: UndoTerms) -> Self:
         return cls.from_parts(terms, purchase=purchase, charge_usd=terms.charge, refund_usd=terms.refund)
+
+
+class PurchaseReviewResult(Result):
+    """`capacity review`: GPU-hours bought and used up to ``until``, ``by_team`` (empty name: without a team).
+    ``cost_usd``: of the bought hours, used or not; ``idle_usd``: of those not used, which ``owner`` bears.
+    ``on_demand_usd``, ``spot_usd``: what the same use would have cost; ``saved_usd``, ``saved_spot_usd``: that less the
+    cost; null without a price."""
+
+    purchase: str
+    until: Moment
+    bought_gpu_hours: Figure
+    used_gpu_hours: Figure
+    by_team: dict[str, Figure]
+    owner: str
+    cost_usd: Money
+    idle_usd: Money
+    on_demand_usd: Money | None
+    saved_usd: Money | None
+    spot_usd: Money | None
+    saved_spot_usd: Money | None
+
+    @classmethod
+    def of(cls, found: PurchaseReview) -> Self:
+        return cls(
+            purchase=found.purchase,
+            until=found.until,
+            bought_gpu_hours=found.bought_hours,
+            used_gpu_hours=found.used_hours,
+            by_team=dict(found.by_team),
+            owner=found.owner,
+            cost_usd=found.cost,
+            idle_usd=found.idle_cost,
+            on_demand_usd=found.on_demand,
+            saved_usd=found.saved,
+            spot_usd=found.spot,
+            saved_spot_usd=found.saved_spot,
+        )
 
 
 class PurchaseList(Result):

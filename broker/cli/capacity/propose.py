@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         "propose",
         epilog=examples(
             "gpubroker capacity propose H100:8 --machines 2 --for 7d --region us-east-1",
-            "gpubroker capacity propose H100:8 --for 14d --demand H100=hours.csv --json > proposal.json",
+            "gpubroker capacity propose H100:8 --for 14d --demand H100=hours.csv --json",
         ),
     )(propose)
 

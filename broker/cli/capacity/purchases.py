@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion
-from broker.cli.capacity import propose, undo
+from broker.cli.capacity import propose, review, undo
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
@@ -64,6 +64,7 @@ def register(app: typer.Typer) -> None:
     app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
     undo.register(app)
     propose.register(app)
+    review.register(app)
 
 
 def quote(
