@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from broker.core.market.capacity import Reservation
+from broker.core.market.capacity import Charge, Reservation
 from broker.core.notices import Notice, Severity
-from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.purchases import Purchase, PurchaseState, is_purchase
 from broker.core.purchases.quotes import PurchaseProduct
+from broker.core.values.money import Money
 from broker.economics.reserve.holdings import RecordedHolding
 
 _LASTING = (PurchaseState.HELD, PurchaseState.ENDED)
 # A period that begins with the order may begin this much later than the quote says.
 _SAME_END = timedelta(minutes=5)
+# Until a provider's charges for a time are complete.
+_CHARGED_WITHIN = timedelta(days=3)
+_ROUNDING = Money.usd("0.01")
 
 
 class DifferenceKind(StrEnum):
@@ -28,6 +32,8 @@ class DifferenceKind(StrEnum):
     NOT_LISTED = "not_listed"  # bought here, within its period, and not listed by the provider
     NOT_AS_BOUGHT = "not_as_bought"  # other machines, or another end, than bought
     TWICE = "twice"  # the provider lists more than one order of one purchase
+    CHARGED_OTHERWISE = "charged_otherwise"  # the provider charged another amount than the ledger has
+    CHARGE_UNKNOWN = "charge_unknown"  # it charged for a purchase that this store does not know, or did not buy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,35 @@ class CapacityDifference:
         """The notice about it, sent once."""
         what = f"{self.provider}/{self.region}: {self.order}"
         return Notice(f"capacity/{self.kind}/{self.provider}/{self.order}", what, self.told, Severity.WARNING)
+
+
+def charge_differences(
+    purchases: Sequence[Purchase], charges: Iterable[Charge], now: datetime
+) -> list[CapacityDifference]:
+    """Where charges that carry a purchase's id differ from what was booked for it, in both directions. Charges may come
+    days late, so a purchase is compared `_CHARGED_WITHIN` after its last booking, with final charges alone."""
+    told: dict[str, list[Charge]] = {}
+    for charge in charges:
+        if is_purchase(charge.key):
+            told.setdefault(charge.key, []).append(charge)
+    known = {one.id: one for one in purchases}
+    found = []
+    for id, mine in told.items():
+        purchase, billed = known.get(id), sum((one.amount for one in mine), Money.ZERO)
+        provider, region, order = mine[0].provider, "*", ""
+        if purchase is not None:
+            region, order = purchase.quote.region, _order(purchase)
+        if purchase is None or (purchase.state is PurchaseState.NOT_BOUGHT and billed):
+            why = "this store does not know it" if purchase is None else "it ended here as not bought"
+            say = f"{billed.rounded(2)} was charged for {id}; {why}: ask the provider what it is for"
+            found.append(CapacityDifference(DifferenceKind.CHARGE_UNKNOWN, provider, region, order or id, id, say))
+            continue
+        booked = purchase.accrued_to or purchase.paid_at
+        early = booked is None or now < booked + _CHARGED_WITHIN or any(one.estimated for one in mine)
+        if not early and abs(billed.micros - purchase.charged.micros) > _ROUNDING.micros:
+            say = f"{billed.rounded(2)} was charged, and {purchase.charged.rounded(2)} was booked; check the invoice"
+            found.append(CapacityDifference(DifferenceKind.CHARGED_OTHERWISE, provider, region, order, id, say))
+    return sorted(found, key=lambda one: (one.provider, one.purchase))
 
 
 def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:

@@ -10,7 +10,7 @@ from broker.app.capacity.capacity import capacity
 from broker.app.capacity.purchases import seller_of
 from broker.core.errors import BrokerError
 from broker.core.purchases.quotes import OrderState
-from broker.procurement.comparing import CapacityDifference, differences, unseen
+from broker.procurement.comparing import CapacityDifference, charge_differences, differences, unseen
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -45,4 +45,6 @@ def check(broker: Broker) -> CapacityCheck:
         if not any(order.state is OrderState.HELD for order in orders):
             missing.append(one)
     found = differences(bought, inventory.recorded, inventory.reported, missing)
+    with broker.store.reading() as look:
+        found += charge_differences(bought, look.charges(), inventory.now)
     return CapacityCheck(inventory.now, tuple(found), len(inventory.reported), inventory.asked, tuple(problems))
