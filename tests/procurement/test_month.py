@@ -41,7 +41,7 @@ HOUR = timedelta(hours=1)
 JOB = "name: {id}\nteam: nlp\nrun: train\nresources: {{accelerators: 'H100:8'}}\nwork: {hours}h on H100:8\n"
 
 
-class Fleet(Stage):
+class MonthOfJobs(Stage):
     """The rehearsal's broker over the shop's store: bought machines, and the same on demand at $90 an hour."""
 
     def __init__(self, shop: Shop) -> None:
@@ -125,7 +125,7 @@ def test_a_month(shop: Shop) -> None:
     assert (held.state, len(shop.bought), shop.money(held)) == (PurchaseState.HELD, 1, (Money.ZERO, TOTAL))
 
     # four jobs: two end within the block, two still run when it ends
-    fleet, quote = Fleet(shop), held.quote
+    fleet, quote = MonthOfJobs(shop), held.quote
     shop.clock.time = quote.starts
     for id in ("m-1", "m-2"):
         fleet.start(id, 20)
