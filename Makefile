@@ -8,7 +8,7 @@ EXTRAS ?= dev
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-system test-cloud focus-judge chaos property mutants lint bench wheel clean
+.PHONY: help install demo test test-system test-cloud test-kubernetes focus-judge chaos property mutants lint bench wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -32,11 +32,15 @@ test: install  ## the quick complete run: types, style, architecture, every test
 	$(BIN)/pytest -n auto --dist loadgroup -m 'not system'
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
-	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m '(system or hypothesis) and not cloud'
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m '(system or hypothesis) and not cloud and not kubernetes'
 
 test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'
 	$(BIN)/pytest -m cloud -n 0 --durations 0
+
+test-kubernetes: install  ## SkyPilot's real provisioner on a real Kubernetes with pretended GPUs (needs root)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'
+	$(BIN)/python -m tests.kubernetes
 
 SEED ?= 1
 MINUTES ?= 15

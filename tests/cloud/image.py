@@ -25,7 +25,13 @@ from tests.skypilot_server import package_index
 USER = "ubuntu"  # whom SkyPilot logs in as on AWS
 _SCRIPT = Path(__file__).with_name("image.sh")
 # As SkyPilot 0.14 installs them on a node, in its order: sky/skylet/constants.py and the extras of its wheel.
-_RUNTIME = ("setuptools<70", "click<8.3.0", "ray[default]==2.9.3", "pydantic-core==2.41.1", "skypilot[aws,remote]=={}")
+_RUNTIME = (
+    "setuptools<70",
+    "click<8.3.0",
+    "ray[default]==2.9.3",
+    "pydantic-core==2.41.1",
+    "skypilot[aws,kubernetes,remote]=={}",
+)
 _CHROOT = """
 set -eu
 mount --make-rprivate /
@@ -44,7 +50,7 @@ def mounted_image(place: Path, number: int) -> Iterator[None]:
     has a folder in the layer for the kernel. Building it needs root, a package index and a minute the first time;
     raises `AssertionError` with the output where that fails. (Not given to nodes as two layers: the kernel refuses
     layers of which one lies in the other. Several runs mount the same layer; nobody writes to it.)"""
-    layer = _layer()
+    layer = machine_layer()
     work = layer / f"work-{number}"
     place.mkdir()
     work.mkdir(exist_ok=True)
@@ -56,7 +62,8 @@ def mounted_image(place: Path, number: int) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def _layer() -> Path:
+def machine_layer() -> Path:
+    """The kept layer; built if it is not there."""
     runtime = [word.format(version("skypilot")) for word in _RUNTIME]
     python = _system_python()
     agent = next(pin for least, pin in OBSTORE if python >= least)

@@ -36,6 +36,7 @@ from broker.engines.skypilot.aws_ends import aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import WordOf
+from broker.engines.skypilot.kubernetes_ends import kubernetes_word
 from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
@@ -47,7 +48,10 @@ _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the com
 # Time after which the end of a cluster is requested again: without effect, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
 _REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
-_WORDS: Mapping[str, WordOf] = {"aws": aws_word}  # by SkyPilot's cloud; of others no word is to be had
+_WORDS: Mapping[str, WordOf] = {
+    "aws": aws_word,
+    "kubernetes": kubernetes_word,
+}  # by SkyPilot's cloud; of others no word is to be had
 
 
 def _words(value: object) -> object:

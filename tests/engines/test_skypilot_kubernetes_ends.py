@@ -1,0 +1,126 @@
+"""Who ended a pod, by what kubectl lists. On a real cluster: `tests/kubernetes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.errors import LoginMissing, Unreachable
+from broker.engines.skypilot.evidence import CloudSays
+from broker.engines.skypilot.kubernetes_ends import _on_cloud, kubernetes_word
+
+KEY = "count-rdpu9v-1"
+POD = "count-rdpu9v-1-fcd1e5cf-head"
+
+
+def pod(phase: str = "Running", ending: bool = False, reason: str = "", disrupted: str = "") -> dict[str, Any]:
+    return {
+        "metadata": {"name": POD, **({"deletionTimestamp": "2026-11-25T16:00:00Z"} if ending else {})},
+        "spec": {"nodeName": "node-a"},
+        "status": {
+            "phase": phase,
+            "reason": reason,
+            "conditions": [{"type": "DisruptionTarget", "reason": disrupted}] if disrupted else [],
+        },
+    }
+
+
+def event(reason: str, message: str = "", about: str = POD) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "involvedObject": {"kind": "Pod", "name": about}}
+
+
+ASSIGNED = event("Scheduled", f"Successfully assigned default/{POD} to node-a")
+
+
+def node(name: str = "node-a", cordoned: bool = False) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"unschedulable": True} if cordoned else {}}
+
+
+def said(
+    pods: Sequence[Mapping[str, Any]] = (),
+    events: Sequence[Mapping[str, Any]] = (),
+    nodes: Sequence[Mapping[str, Any]] = (),
+    key: str = KEY,
+) -> CloudSays:
+    def listed(context: str, words: Sequence[str]) -> list[Any]:
+        assert context == "lab"
+        if words[0] == "pods":
+            assert f"--selector=gpubroker={key}" in words
+        return list({"pods": pods, "events": events, "nodes": nodes}[words[0]])
+
+    return kubernetes_word(key, "lab", listed).says
+
+
+@pytest.mark.parametrize(
+    ("pods", "events", "nodes", "says"),
+    [
+        ([pod()], [], [], CloudSays.RUNS),
+        ([pod("Pending")], [], [], CloudSays.RUNS),
+        ([], [ASSIGNED, event("Preempted", "by default/rival on node node-a")], [node()], CloudSays.TAKEN),
+        ([pod(ending=True)], [event("Preempted")], [node()], CloudSays.TAKEN),
+        ([pod(ending=True, disrupted="PreemptionByScheduler")], [], [node()], CloudSays.TAKEN),
+        ([pod(ending=True, disrupted="EvictionByEvictionAPI")], [], [node()], CloudSays.TAKEN),
+        ([pod("Failed", disrupted="TerminationByKubelet")], [], [node()], CloudSays.BROKE),
+        ([pod("Failed", reason="NodeLost")], [], [node()], CloudSays.BROKE),
+        ([], [ASSIGNED, event("TaintManagerEviction")], [node()], CloudSays.BROKE),
+        ([], [ASSIGNED, event("Killing")], [node(cordoned=True)], CloudSays.TAKEN),
+        ([], [ASSIGNED], [node("node-b")], CloudSays.TAKEN),
+        ([], [ASSIGNED, event("Killing")], [node(), node("node-b", cordoned=True)], CloudSays.ASKED_FOR),
+        # The job itself used too much: the limit of its container, or of its scratch space.
+        ([pod("Failed", reason="Evicted")], [ASSIGNED, event("Evicted")], [node()], CloudSays.ASKED_FOR),
+        ([], [], [node(cordoned=True)], CloudSays.UNKNOWN),
+        ([], [event("Preempted", about="count-rdpu9v-11-fcd1e5cf-head")], [node()], CloudSays.UNKNOWN),
+        ([], [event("Preempted", about="xcount-rdpu9v-1-fcd1e5cf-head")], [node()], CloudSays.UNKNOWN),
+    ],
+)
+def test_the_words_of_a_cluster(pods: Any, events: Any, nodes: Any, says: CloudSays) -> None:
+    assert said(pods, events, nodes) is says
+
+
+def test_a_key_that_begins_with_a_digit_and_one_that_skypilot_shortens() -> None:
+    assert said(events=[event("Preempted", about="gpubroker-7b-x1y2z3-1-fcd1e5cf-head")], key="7b-x1y2z3-1") is (
+        CloudSays.TAKEN
+    )
+    long = "a-name-of-a-job-that-is-long-ab12cd-12"
+    assert said(events=[event("Preempted", about=f"{_on_cloud(long)}-fcd1e5cf-worker1")], key=long) is CloudSays.TAKEN
+    assert _on_cloud(long) != _on_cloud(long.replace("-12", "-13")), "attempts are told apart"
+
+
+@pytest.mark.system
+@pytest.mark.skipif(find_spec("sky") is None, reason="SkyPilot is not installed (extra skypilot)")
+@pytest.mark.parametrize(
+    "cluster", [KEY, "gpubroker-7b-1", "a-name-of-a-job-that-is-long-ab12cd-12", "x" * 33, "x" * 40]
+)
+def test_names_of_clusters_are_those_of_skypilot(cluster: str) -> None:
+    from sky.utils import common_utils
+
+    assert _on_cloud(cluster) == common_utils.make_cluster_name_on_cloud(cluster, 42).rpartition("-")[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("echo 'Error from server (Forbidden): events is forbidden' >&2; exit 1", LoginMissing),
+        ("echo 'error: context \"lab\" does not exist' >&2; exit 1", LoginMissing),
+        ("echo 'connection refused' >&2; exit 1", Unreachable),
+        ("echo nonsense", Unreachable),
+        ("echo '{}'", Unreachable),
+    ],
+)
+def test_a_cluster_that_does_not_answer_or_refuses(
+    script: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(error) as caught:
+        kubernetes_word(KEY, "lab")
+    assert type(caught.value) is error
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(LoginMissing, match="kubectl cannot be run"):
+        kubernetes_word(KEY, "lab")
