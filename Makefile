@@ -36,7 +36,7 @@ test-system: install  ## full counts, PostgreSQL, real processes killed at every
 
 test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'
-	$(BIN)/pytest -m cloud -n 0 --durations 0
+	$(BIN)/pytest -m cloud -n 2 --dist load --durations 0
 
 test-kubernetes: install  ## SkyPilot's real provisioner on a real Kubernetes with pretended GPUs (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'

@@ -462,10 +462,22 @@ def test_a_cloud_that_has_no_machine_to_give_bills_none(
 ) -> None:
     handle = slow_launch(bench, sky, monkeypatch)
     eventually(lambda: bench.look(handle).since, "it seems to start")
+    sky.never.add(handle.rpartition(":")[2])
     fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
     gone = bench.until(handle, EngineState.GONE)
     assert gone.no_capacity
     assert gone.since == gone.gone_at
+
+
+def test_a_machine_that_its_cloud_knows_of_is_billed_whatever_skypilot_says(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that nothing was to be had also of a machine that came, and whose tags came late."""
+    handle = slow_launch(bench, sky, monkeypatch)
+    starting = eventually(lambda: bench.look(handle).since, "it starts")
+    fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert (gone.no_capacity, gone.since) == (False, starting)
 
 
 def test_one_machine_of_several_may_have_been_there(

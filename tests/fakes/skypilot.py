@@ -137,6 +137,7 @@ class Sky:
         self._ended: dict[str, tuple[int, int]] = {}
         self._taken: set[str] = set()
         self.announced: set[str] = set()
+        self.never: set[str] = set()
         self.words_trouble: Exception | None = None
         self.refuse: Exception | None = None
         self.tasks: list[Mapping[str, Any]] = []
@@ -201,6 +202,8 @@ class Sky:
             return CloudWord(CloudSays.TAKEN, "the cloud: taken back")
         if cluster_name in self._clusters:
             return CloudWord(CloudSays.ANNOUNCED if cluster_name in self.announced else CloudSays.RUNS)
+        if cluster_name in self.never or cluster_name not in self._ended:
+            return CloudWord(CloudSays.UNKNOWN, "the cloud: no such machine")
         return CloudWord(CloudSays.ASKED_FOR, "the cloud: on request")
 
     def forget_requests(self) -> None:

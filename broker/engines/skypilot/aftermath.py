@@ -37,6 +37,10 @@ def folder_of(slot: Slot) -> AttemptFolder | None:
     return runs.read_state(attempt)
 
 
+class StillThere(RetryLater):
+    """The cloud says that the machine runs, though SkyPilot no longer lists it."""
+
+
 class CloudWitness:
     """Asks clouds who ended machines, and keeps what they said beside the attempt."""
 
@@ -67,7 +71,7 @@ class CloudWitness:
         if now is None:
             return {**found, "now": NO_WORD}
         if now.says in (CloudSays.RUNS, CloudSays.ANNOUNCED):
-            raise RetryLater(f"its cloud does not know that yet ({now.words})")
+            raise StillThere(f"its cloud does not know that yet ({now.words})")
         return {**found, "now": now}
 
     def _ask(self, slot: Slot, key: str) -> CloudWord | None:
@@ -104,18 +108,21 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
     if since is None and not cancelled and not outcome.get("failure"):
         return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
     asked_for = now - datetime.fromisoformat(at)
-    if since is not None and not refused:
+    if since is not None or refused:
         try:
             told = witness.after_end(slot, key)
         except RetryLater as error:
             if asked_for < _ASK_AGAIN:
                 return _not_settled(since, error)
-            told = {"now": CloudWord(CloudSays.UNKNOWN, str(error))}
+            says = CloudSays.RUNS if isinstance(error, StillThere) else CloudSays.UNKNOWN
+            told = {"now": CloudWord(says, str(error))}
+        # SkyPilot also says that nothing was to be had of a machine that came, and that it could not use.
+        refused = refused and told["now"].says is CloudSays.UNKNOWN
         try:
             # Whether the job ended first is written there; unless we ended it, nothing follows before it can be read.
             folder = folder_of(slot)
         except BrokerError as error:
-            if not cancelled or asked_for < _ASK_AGAIN:
+            if not (cancelled or refused) or asked_for < _ASK_AGAIN:
                 return _not_settled(since, error)
             folder = None
         how = how_gone(folder, told, ended_by_us=cancelled)
@@ -130,7 +137,8 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
             if asked_for < _ASK_AGAIN:
                 return _not_settled(since, error)
             ended = None
-        if ended is not None and since is None and not launch.get("queued"):
+        existed = ended is not None or bool(outcome.get("refused"))
+        if existed and since is None and not launch.get("queued"):
             since = launched_at  # it existed only between two queries
         if since is not None:
             at = max(min(at, ended.isoformat() if ended else at), since)
