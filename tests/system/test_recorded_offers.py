@@ -56,7 +56,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
 ZONES = {"use1-az6": "us-east-1a", "use1-az1": "us-east-1b", "use2-az1": "us-east-2a", "usw2-az1": "us-west-2a",
          "euw1-az1": "eu-west-1a", "eun1-az1": "eu-north-1a"}  # fmt: skip
 # Accelerators that SkyPilot calls otherwise.
-GOOGLES = {"a3-megagpu-8g": "H100-MEGA"}
+OTHERWISE = {"a3-megagpu-8g": "H100-MEGA", "Standard_NC40ads_H100_v5": "H100", "Standard_NC80adis_H100_v5": "H100"}
 
 # Prints, for each request on standard input, what SkyPilot would launch, or why it refuses.
 PROGRAM = """
@@ -87,7 +87,7 @@ def seed(home: Path, offers: list[Offer]) -> None:
         rows: dict[tuple[object, ...], None] = {}
         for region, zone in ((region, zone) for region, zones in places.items() for zone in zones or (None,)):
             for (name, _, _), one in machines.items():
-                card = GOOGLES.get(name, one.accelerator) or ""
+                card = OTHERWISE.get(name, one.accelerator) or ""
                 about = skypilot_catalogue.gpu_info(card, one.count)
                 size = (one.cpus or 8, one.memory_gib or 64)
                 where = (2.0, region, about, 1.0, *([zone] if zone else []))
