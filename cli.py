@@ -66,9 +66,9 @@ def _open_catalogue(file: Path, *, provider: str, dated: datetime, now: datetime
 
 def main() -> NoReturn:
     """The `gpubroker` command."""
-    # A short command is mostly imports, which create objects but no garbage. Collecting garbage meanwhile takes a tenth
-    # of the time, and a last collection at exit another sixth.
-    gc.set_threshold(100_000, 20, 20)
+    # A short command is mostly imports, which create some 200,000 objects but no garbage. Collecting garbage meanwhile
+    # takes a tenth of the time, and a last collection at exit another sixth.
+    gc.set_threshold(300_000, 20, 20)
     try:
         from broker.cli.program import run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.app.jobs import jobs
+from broker.app.jobs.runs_root import run_folders
 from broker.app.results.reasons import waits
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
@@ -19,11 +20,10 @@ IDLE = "idle_shutdown: {below: 5%, for: 1s}"
 
 
 @pytest.mark.system
-@pytest.mark.timeout(600)
 def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_paused_when_one_is_back(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders = reconciler_setup.run_folders(site)
+    folders = run_folders(site)
     monkeypatch.setattr(folders, "usage", lambda view, attempt: [])  # whoever reconciles sees nothing
     activate(site)
     running = RunningJobs(site)

@@ -12,6 +12,7 @@ from unittest import mock
 
 import cli
 from broker.agent.formats import Intervals
+from broker.app.jobs.runs_root import attempt_keys
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
 from broker.core.events import folding
@@ -66,8 +67,8 @@ def among_liars(control: Control) -> None:
 
     Broker.engine = engine  # type: ignore[method-assign,assignment]  # a fault is put in
     Broker.clock = JumpyClock(control)  # type: ignore[assignment]  # a fault is put in
-    reconciler_setup.run_folders = lambda broker: RunFolders(
-        broker.settings.runs_url, broker.clock, BRISK, reconciler_setup.attempt_keys(broker)
+    vars(reconciler_setup)["run_folders"] = lambda broker: RunFolders(
+        broker.settings.runs_url, broker.clock, BRISK, attempt_keys(broker)
     )
     vars(reconciler_setup)["Timing"] = lambda **given: timing  # a fault is put in
     SHORT_REST.start()

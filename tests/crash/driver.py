@@ -33,6 +33,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from broker.agent.formats import Intervals
 from broker.app.jobs.job_input import read_job
+from broker.app.jobs.runs_root import attempt_keys
 from broker.app.jobs.submit import submit
 from broker.app.service import background, reconciler_setup
 from broker.app.wiring import Broker
@@ -169,11 +170,11 @@ def live(life: BrokerLife) -> None:
     fuse = Fuse(life.dies_at, Path(life.trace))
     broker = FusedBroker(settings_in(Path(life.home)), fuse)
     folders: Callable[[Broker], Any] = lambda made_for: Fused(  # noqa: E731  # one expression, used once
-        RunFolders(made_for.settings.runs_url, made_for.clock, BRISK, reconciler_setup.attempt_keys(made_for)),
+        RunFolders(made_for.settings.runs_url, made_for.clock, BRISK, attempt_keys(made_for)),
         "folders",
         fuse,
     )
-    reconciler_setup.run_folders = folders  # type: ignore[assignment]  # a fault is put in
+    vars(reconciler_setup)["run_folders"] = folders  # a fault is put in
     assert broker.store is not None  # opened and up to date: only what the job causes is to be hit
     fuse_databases(fuse)
     if life.pace != 1.0 and broker.store.setting("clock") is None:

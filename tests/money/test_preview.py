@@ -14,11 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.app.billing import budgets
-from broker.app.policy import policies
+from broker.app.policy import policies, rehearsal
 from broker.app.policy.preview import changed_outcomes, preview
 from broker.app.policy.rehearsal import Effect, rehearse
 from broker.app.policy.warned import warned
-from broker.app.service import reconciler_setup
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
@@ -38,7 +37,7 @@ UNTOLD = {Effect.STOPS_LATER, Effect.WARNS}
 
 @contextmanager
 def stage_folders(world: MoneyWorld) -> Iterator[None]:
-    with mock.patch.object(reconciler_setup, "run_folders", return_value=world.folders):
+    with mock.patch.object(rehearsal, "run_folders", return_value=world.folders):
         yield
 
 

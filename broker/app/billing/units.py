@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
-from broker.app.service.reconciler_setup import run_folders
+from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.events.outcomes import JobState

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
@@ -118,8 +119,6 @@ def logs(broker: Broker, view: JobView, attempt: int | None = None, node: int | 
         if attempt not in (None, candidate.number):
             continue
         if node is not None:
-            from broker.app.service.reconciler_setup import run_folders  # needs the object store
-
             yield from run_folders(broker).of(view.id).logs(candidate.number, node)
         elif candidate.handle is not None:
             yield from broker.engine(candidate.engine).logs(candidate.handle)
@@ -159,8 +158,6 @@ class Progress:
 
 def progress(broker: Broker, view: JobView) -> Progress | None:
     """The progress of the job; None if nothing runs, or its run folder cannot be read at the moment."""
-    from broker.app.service.reconciler_setup import run_folders  # needs the object store, which most commands do not
-
     attempt = view.latest
     if attempt is None or attempt.state.final or attempt.handle is None:
         return None

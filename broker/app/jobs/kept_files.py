@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from broker.agent.checkpoints import Manifest
-from broker.app.service.reconciler_setup import run_folders
+from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import GiveUp, InvalidInput, RetryLater, UnknownName
 from broker.core.events.views import JobView

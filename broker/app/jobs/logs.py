@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker.app.jobs import jobs
+from broker.app.jobs.runs_root import run_folders
 from broker.app.service import background
-from broker.app.service.reconciler_setup import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import RetryLater
 from broker.core.events.views import AttemptView, JobView

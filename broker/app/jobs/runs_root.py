@@ -4,14 +4,19 @@ their run folders there."""
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from broker.app.store_identity import signing_key
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from broker.runfolder.node_access import AccessGiver
+    from broker.runfolder.runfolder import RunFolders
+    from broker.runfolder.signing import AttemptKeys
     from broker.store.jobs.reading import StoreReading
 
 _KEY = "runs"  # the setting of the store with the URL
@@ -68,6 +73,31 @@ def root(broker: Broker) -> str:
 def chosen(broker: Broker) -> str:
     """The URL that this process's settings name; if they name none, `root`: where run folders are looked for."""
     return broker.settings.runs or root(broker)
+
+
+def run_folders(broker: Broker) -> RunFolders:
+    """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
+    from broker.runfolder.runfolder import RunFolders  # needs the object store, which most commands do not
+
+    url = chosen(broker)
+    return RunFolders(url, broker.clock, keys=attempt_keys(broker), access=node_access(broker, url))
+
+
+def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
+    """What gives nodes credentials for their folders; None: they use their own."""
+    role = broker.settings.runs_role
+    if role is None or urlsplit(runs_url).scheme not in ("s3", "s3a"):
+        return None
+    from broker.runfolder.node_access import RoleSessions  # only for buckets with a role
+
+    return RoleSessions(runs_url, role, broker.settings.runs_role_seconds)
+
+
+def attempt_keys(broker: Broker) -> AttemptKeys:
+    """What this broker's specs and leases are signed with."""
+    from broker.runfolder.signing import AttemptKeys
+
+    return AttemptKeys(partial(signing_key, broker.store))
 
 
 def _same(one: str, other: str) -> bool:

@@ -23,7 +23,7 @@ from typing import IO
 
 from broker.agent.store import make_private
 from broker.app.jobs.entering import entrance, record, start
-from broker.app.service.reconciler_setup import run_folders
+from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, RetryLater

@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import islice
 
 from broker.app.billing import budgets
+from broker.app.jobs.runs_root import run_folders
 from broker.app.market.market import freshen, wants_sandbox
 from broker.app.service import reconciler_setup
 from broker.app.service.reconciler_setup import Judging
@@ -113,7 +114,7 @@ def rehearse(broker: Broker, files: Mapping[str, str] | None = None, longest: fl
 
 def _look(broker: Broker, store: Store, longest: float) -> Rehearsed:
     now, ends = broker.clock.now(), time.monotonic() + longest
-    judging = reconciler_setup.judging(broker, reconciler_setup.run_folders(broker), rest=0.0)
+    judging = reconciler_setup.judging(broker, run_folders(broker), rest=0.0)
     with store.reading() as look:
         views = in_turn(look.unclosed(), now)
     waiting = {view.id for view in islice((view for view in views if waits(view)), MOST_WAITING)}

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from urllib.parse import urlsplit
 
 from broker.app.billing.anomalies import UnusualJobs
 from broker.app.billing.budgets import OverBudgets
-from broker.app.jobs import runs_root
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.queue import QueueLots
+from broker.app.jobs.runs_root import run_folders
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
 from broker.app.market.strategy_history import record
-from broker.app.store_identity import signing_key, store_id
+from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
@@ -35,31 +34,10 @@ from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
-from broker.runfolder.node_access import AccessGiver, RoleSessions
 from broker.runfolder.runfolder import RunFolders
-from broker.runfolder.signing import AttemptKeys
 
 _REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
 _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of a running job
-
-
-def run_folders(broker: Broker) -> RunFolders:
-    """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
-    url = runs_root.chosen(broker)
-    return RunFolders(url, broker.clock, keys=attempt_keys(broker), access=node_access(broker, url))
-
-
-def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
-    """What gives nodes credentials for their folders; None: they use their own."""
-    role = broker.settings.runs_role
-    if role is None or urlsplit(runs_url).scheme not in ("s3", "s3a"):
-        return None
-    return RoleSessions(runs_url, role, broker.settings.runs_role_seconds)
-
-
-def attempt_keys(broker: Broker) -> AttemptKeys:
-    """What this broker's specs and leases are signed with."""
-    return AttemptKeys(partial(signing_key, broker.store))
 
 
 @dataclass(frozen=True, slots=True)

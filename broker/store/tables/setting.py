@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from sqlalchemy import Column, String, Table
 
-from sqlmodel import Field
+from broker.store.tables.rows import METADATA
 
-from broker.store.tables.rows import Row, table_of
-
-
-class SettingRow(Row, table=True):
-    """Settings of this store."""
-
-    __tablename__: ClassVar[str] = "setting"
-
-    key: str = Field(primary_key=True)
-    value: str
-
-
-SETTING = table_of(SettingRow)
+# Settings of this store.
+SETTING = Table(
+    "setting",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("value", String, nullable=False),
+)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.app.billing.units import units
-from broker.app.service.reconciler_setup import run_folders
+from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev

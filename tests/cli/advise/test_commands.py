@@ -271,7 +271,7 @@ def test_hours_and_utilisation(gpubroker: Any, line: str, hours: float) -> None:
     assert found["hours"] == pytest.approx(hours * 365)
 
 
-HEAVY = {"sqlalchemy", "sqlmodel", "numpy", "scipy", "matplotlib", "boto3", "alembic"}
+HEAVY = {"sqlalchemy", "numpy", "scipy", "matplotlib", "boto3", "alembic"}
 
 
 @pytest.mark.parametrize(

@@ -373,4 +373,4 @@ def test_reading_is_quick() -> None:
 def test_importing_is_light() -> None:
     code = "import sys, broker.core.job.file; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"sqlalchemy", "sqlmodel", "numpy", "httpx", "rich", "typer", "obstore", "sky", "asyncio"} & set(loaded)
+    assert not {"sqlalchemy", "numpy", "httpx", "rich", "typer", "obstore", "sky", "asyncio"} & set(loaded)
