@@ -4,7 +4,7 @@ or not at all."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -55,6 +55,9 @@ class Folders:
 
     def usage(self, view: JobView, attempt: AttemptView) -> Sequence[Usage]:
         return ()
+
+    def variables(self, attempt: AttemptView) -> Mapping[str, str]:
+        return {}  # as where nothing is signed
 
     # --- as nodes see them ------------------------------------------------------------------------------------------
 

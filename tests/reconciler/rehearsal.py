@@ -164,6 +164,9 @@ class StageMailbox:
         node = self.nodes.get(attempt.key, NodeState())
         return replace(node, journal=node.journal[attempt.agent_events :])
 
+    def variables(self, attempt: AttemptView) -> Mapping[str, str]:
+        return {}  # as where nothing is signed
+
     def says(self, key: str, *bodies: ev.EventBody) -> None:
         """Append to the journal of an attempt, and beat its heart."""
         node, now = self.nodes.get(key, NodeState()), self.clock.now()
