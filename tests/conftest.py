@@ -29,7 +29,7 @@ settings.register_profile("full", deadline=None, max_examples=200)
 settings.load_profile("full" if FULL else "quick")
 
 
-# These run real processes against the wall clock: one after the other, so that they do not starve each other.
+# These run real processes and mostly wait for them.
 _BY_THE_WALL = (
     "tests/engines/",
     "tests/simulation/test_engine.py",
@@ -69,18 +69,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """In the quick run one more than there are processors: the one that has the tests by the wall mostly waits."""
+    """In the quick run one more than there are processors: tests of real processes mostly wait."""
     return (os.cpu_count() or 1) + (not FULL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    first = set()
-    for item in items:
-        if item.nodeid.startswith(_BY_THE_WALL) and item.get_closest_marker("system") is None:
-            item.add_marker(pytest.mark.xdist_group("by the wall"))
-            first.add(item)
-    # First what one worker does alone, so that the others do not wait for it at the end.
-    items.sort(key=lambda item: item not in first)
+    """What mostly waits comes first, so that no worker waits alone at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_BY_THE_WALL) or bool(item.get_closest_marker("system")))
 
 
 def pytest_collection_finish() -> None:

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,6 +14,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psutil
+
+from tests.waiting import LONGEST, looks
 
 ROOT = Path(__file__).parents[1]
 # As its users start it, but for the script, which is tried with the wheel.
@@ -50,7 +51,7 @@ def run(
     *arguments: str,
     home: Path,
     cwd: Path | None = None,
-    timeout: float = 60.0,
+    timeout: float = LONGEST,
     env: Mapping[str, str] = NOTHING,
     **more: str,
 ) -> subprocess.CompletedProcess[str]:
@@ -96,14 +97,9 @@ def kill(victims: list[psutil.Process]) -> int:
     return len(victims)
 
 
-def eventually(look: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
+def eventually(look: Callable[[], T | None], what: str, seconds: float = LONGEST) -> T:
     """What ``look`` finds, once it finds something."""
-    deadline = time.monotonic() + seconds
-    while True:
-        if found := look():
-            return found
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain until {what}"
-        time.sleep(0.02)
+    return next(found for _ in looks(what, seconds) if (found := look()))
 
 
 def counted(home: Path, kind: str, at_least: int = 1) -> Callable[[], bool]:

@@ -124,7 +124,7 @@ class SkyServer:
         done = subprocess.run(
             [Path(sys.executable).with_name("sky"), *command],
             env={**os.environ, **self.environment, "NO_COLOR": "1", "COLUMNS": "200"},
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0, f"sky {command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
@@ -157,7 +157,7 @@ def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
         (folder / "shims" / shim).write_text(text.format(**words))
         (folder / "shims" / shim).chmod(0o755)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder / "uv"), "uv"]
-    subprocess.run(install, check=True, timeout=120)
+    subprocess.run(install, check=True, timeout=240)
     for key in ("host", "login"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "ssh" / key], check=True)
     (folder / "ssh" / "sshd_config").write_text(_SSHD.format(**words))
@@ -225,7 +225,7 @@ def _kill_all(daemon: subprocess.Popen[bytes]) -> None:
                 child.kill()
     with suppress(ProcessLookupError):
         daemon.send_signal(signal.SIGKILL)
-    daemon.wait(30)
+    daemon.wait(240)
 
 
 def _eventually(look: Callable[[], bool], what: str, server: SkyServer) -> None:

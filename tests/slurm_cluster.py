@@ -90,7 +90,7 @@ class SlurmCluster:
     def run(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
         done = subprocess.run(
-            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=60
+            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
@@ -98,7 +98,7 @@ class SlurmCluster:
     def stop(self, name: str) -> None:
         """End a daemon."""
         self.daemons[name].terminate()
-        self.daemons.pop(name).wait(30)
+        self.daemons.pop(name).wait(240)
 
     def start(self, name: str, *command: str) -> None:
         """Start a daemon (again): ``slurmctld``, or ``slurmd-NODE``."""
@@ -177,7 +177,7 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Slur
                 _cancel_all(cluster)
         for daemon in reversed(list(cluster.daemons.values())):
             daemon.kill()
-            daemon.wait(30)
+            daemon.wait(240)
         _end_steps(folder)
 
 
@@ -186,7 +186,7 @@ def _cancel_all(cluster: SlurmCluster) -> None:
     variables = {**os.environ, **cluster.environment}
 
     def said(*command: str) -> str:
-        done = subprocess.run(command, env=variables, check=False, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, env=variables, check=False, capture_output=True, text=True, timeout=240)
         return done.stdout
 
     deadline = time.monotonic() + 15

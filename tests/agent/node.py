@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.events import EventBody
 from broker.runfolder.node_state import ExitRecord
 from broker.runfolder.runfolder import RunFolder
+from tests.waiting import LONGEST, looks
 
 _Answer = TypeVar("_Answer")
 AGENT = (sys.executable, "-P", "-m", "broker.agent")
@@ -29,15 +29,9 @@ SLEEP = "echo up; exec sleep 300"
 SAVES_WHEN_TOLD = SAVE + "trap 'save step_9; exit 0' TERM; echo up; while :; do sleep 0.02; done"
 
 
-def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = 60.0) -> _Answer:
+def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = LONGEST) -> _Answer:
     """The first answer that is not None, False or empty."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{what}: not within {seconds:.0f} s")
+    return next(found for _ in looks(what, seconds) if (found := look()))
 
 
 class Node:
@@ -90,7 +84,7 @@ class Node:
     def run(self, command: str, attempt: int = 1, **given: Any) -> int:
         """From spec to the agent's exit status."""
         self.spec(command, attempt, **given)
-        return self.start(attempt).wait(60)
+        return self.start(attempt).wait(240)
 
     def said(self, number: int = 0) -> str:
         return (self.folder / f"agent-{number}.log").read_text()

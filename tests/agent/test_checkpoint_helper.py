@@ -25,7 +25,7 @@ def start(code: str, folder: Path) -> subprocess.Popen[str]:
 
 def said(code: str, folder: Path) -> str:
     with start(code, folder) as program:
-        out, _ = program.communicate(timeout=60)
+        out, _ = program.communicate(timeout=240)
     assert program.returncode == 0
     return out.strip()
 
@@ -45,7 +45,7 @@ print(should_stop(), should_checkpoint(), should_checkpoint(every=3600))
         assert program.stdout is not None
         assert program.stdout.readline() == "False False\n"
         program.send_signal(signal.SIGTERM)
-        out, _ = program.communicate("go\n", timeout=60)
+        out, _ = program.communicate("go\n", timeout=240)
     assert (out, program.returncode) == ("True True True\n", 0)
 
 
@@ -65,7 +65,7 @@ def test_a_program_that_never_asks_ends_as_usual(folder: Path) -> None:
         assert program.stdout is not None
         program.stdout.readline()
         program.send_signal(signal.SIGTERM)
-        program.wait(60)
+        program.wait(240)
     assert program.returncode == -signal.SIGTERM
 
 

@@ -20,7 +20,7 @@ def follower(node: Node) -> None:
 def test_it_finds_the_newest_version_of_what_it_named(node: Node) -> None:
     assert node.run("cd $GPUBROKER_OUTPUT_DIR; mkdir a; echo old > a/x.txt; echo y > y.json; echo z > z.log") == 0
     node.spec("cd $GPUBROKER_OUTPUT_DIR; mkdir a; echo new > a/x.txt", 2)
-    assert node.start(2).wait(60) == 0
+    assert node.start(2).wait(240) == 0
     follower(node)
     assert node.run(LIST, inputs=(WantedInput("j", "first", ("a", "*.json")),)) == 0
     assert node.output() == ["./first/a/x.txt", "./first/y.json", "new"]

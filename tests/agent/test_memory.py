@@ -37,10 +37,10 @@ def test_a_large_checkpoint_goes_up_in_little_memory_while_the_command_runs(
         try:
             node.spec(SAVE + SAVES, intervals={"patience": 60.0})
             agent = node.start()
-            eventually(lambda: node.output() == ["up"], "the command runs", 60)
+            eventually(lambda: node.output() == ["up"], "the command runs")
             before = resident(agent.pid, "VmRSS")
             (node.scratch() / "checkpoints" / ".go").touch()
-            eventually(lambda: node.saved() == [1], "it is saved", 60)
+            eventually(lambda: node.saved() == [1], "it is saved")
             assert resident(agent.pid, "VmHWM") - before < AT_MOST
         finally:
             node.close()

@@ -49,7 +49,7 @@ def test_from_notice_to_checkpoint_within_the_time_that_is_left(cloud: str, node
         node.until_said("up")
         told_at = now()
         service.taken = told_at + timedelta(seconds=30)
-        assert agent.wait(60) == INTERRUPTED
+        assert agent.wait(240) == INTERRUPTED
     (notice,) = [body for body in node.events() if isinstance(body, NoticeReceived)]
     assert notice.source == cloud
     assert notice.terminates_at is not None
@@ -66,7 +66,7 @@ def test_a_rebalance_recommendation_is_passed_on_and_ends_nothing(node: Node) ->
     service.rebalance = True
     node.spec(f"{SAVE} echo up; sleep 0.5; save step_1")
     with FakeServer(service) as server:
-        assert node.start(env=variables("AWS", server)).wait(60) == 0
+        assert node.start(env=variables("AWS", server)).wait(240) == 0
     (notice,) = [body for body in node.events() if isinstance(body, NoticeReceived)]
     assert (notice.source, notice.terminates_at) == ("AWS rebalance recommendation", None)
     assert node.ending().cause is Cause.COMPLETED

@@ -94,7 +94,7 @@ def test_taken_back_before_it_is_uploaded_it_falls_back_to_the_one_before(node: 
     attic = _in_the_way(node)
     at = datetime.now(UTC) + timedelta(seconds=12)
     notice.write_text(json.dumps({"source": "the cloud", "terminates_at": to_text(at)}))
-    assert agent.wait(60) == INTERRUPTED
+    assert agent.wait(240) == INTERRUPTED
     ending = node.ending()
     assert ending.cause is Cause.PREEMPTED
     assert "not saved: step_2" in ending.evidence

@@ -66,7 +66,7 @@ def test_a_stop_keeps_results_too(node: Node) -> None:
     agent = node.start()
     node.until_said("up")
     agent.terminate()
-    agent.wait(60)
+    agent.wait(240)
     assert node.ending().cause is Cause.PREEMPTED
     assert results(node) == {"r": b"up\n"}
 
@@ -74,7 +74,7 @@ def test_a_stop_keeps_results_too(node: Node) -> None:
 def test_each_attempt_has_its_own(node: Node) -> None:
     for attempt in (1, 2):
         node.spec(f"echo {attempt} > r", attempt, outputs=("r",))
-        assert node.start(attempt).wait(60) == 0
+        assert node.start(attempt).wait(240) == 0
     assert [results(node, attempt) for attempt in (1, 2)] == [{"r": b"1\n"}, {"r": b"2\n"}]
 
 
@@ -88,7 +88,7 @@ def test_links_that_lead_out_are_no_results(node: Node, tmp_path: Path) -> None:
 def test_the_ranks_of_a_gang_keep_their_own(node: Node) -> None:
     node.spec("echo $GPUBROKER_RANK > r", nodes=2, outputs=("r",))
     agents = [node.start(rank=rank, gang="g") for rank in (0, 1)]
-    assert [agent.wait(60) for agent in agents] == [0, 0]
+    assert [agent.wait(240) for agent in agents] == [0, 0]
     assert [(one.rank, one.file.path) for one in node.runs.outputs(1)] == [(0, "r"), (1, "r")]
     assert [b"".join(node.runs.output_content(1, one.file)) for one in node.runs.outputs(1)] == [b"0\n", b"1\n"]
 
@@ -98,7 +98,7 @@ def test_a_result_that_cannot_be_read_is_told_and_delays_no_end(node: Node) -> N
     blocked = node.job / "attempts" / "1" / "outputs"
     blocked.parent.mkdir(parents=True, exist_ok=True)
     blocked.write_text("a file where a folder should be")
-    assert node.start().wait(60) == 0
+    assert node.start().wait(240) == 0
     (trouble, *_) = [body for body in node.events() if isinstance(body, OutputTrouble)]
     assert trouble.because
     assert node.ending().cause is Cause.COMPLETED

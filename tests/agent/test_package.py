@@ -52,7 +52,7 @@ def test_it_runs_out_of_one_file(node: Node, tmp_path: Path) -> None:
     node.spec(SAVE + "save step_1; python3 -c 'import gpubroker_checkpoint'")
     arguments = ["--folder", node.runs.attempt_url(1), "--scratch", str(tmp_path / "scratch")]
     program = [sys.executable, "-P", str(archive), *arguments]
-    done = subprocess.run(program, cwd="/", env={"PATH": os.environ["PATH"]}, check=False, timeout=30)
+    done = subprocess.run(program, cwd="/", env={"PATH": os.environ["PATH"]}, check=False, timeout=240)
     assert done.returncode == 0
     assert node.ending().cause is Cause.COMPLETED
     assert node.saved() == [1]

@@ -21,7 +21,7 @@ def test_it_is_said_while_the_job_runs_once_and_with_what_lies_there(node: Node)
     assert (told.every, told.ended, told.unfinished) == (0.05, False, ("half.tmp",))
     assert told.seconds >= 0.15
     agent.terminate()
-    agent.wait(60)
+    agent.wait(240)
     assert len(missing(node)) == 1
 
 
@@ -35,9 +35,9 @@ def test_a_program_that_saves_or_promises_nothing_or_is_quick_hears_nothing(node
     assert node.run(SAVE + "save step_1; sleep 0.5", every=0.05, intervals=HURRY) == 0
     assert missing(node) == []
     node.spec("sleep 0.3", 2, intervals=HURRY)
-    assert node.start(2).wait(60) == 0
+    assert node.start(2).wait(240) == 0
     node.spec("true", 3, every=60.0)
-    assert node.start(3).wait(60) == 0
+    assert node.start(3).wait(240) == 0
     assert [body.kind for n in (2, 3) for body in node.events(n) if isinstance(body, CheckpointsMissing)] == []
 
 

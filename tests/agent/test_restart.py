@@ -32,7 +32,7 @@ def test_what_died_is_told_at_once_and_the_job_goes_on(node: Node) -> None:
     pids = [int(line) for line in node.output()]
     agent.kill()
     agent.wait()
-    assert node.start(scratch=0).wait(60) == CLAIM_LOST
+    assert node.start(scratch=0).wait(240) == CLAIM_LOST
     assert not [pid for pid in pids if alive(pid)], "said only when nothing of it is left"
     ending = node.ending()
     assert ending.cause is Cause.AGENT_DIED
@@ -47,15 +47,15 @@ def test_while_the_first_one_lives_nothing_is_told(node: Node) -> None:
     node.spec("echo up; exec sleep 300")
     first = node.start()
     node.until_said("up")
-    assert node.start(scratch=0).wait(60) == CLAIM_LOST
-    assert node.start().wait(60) == CLAIM_LOST, "nor from another folder"
+    assert node.start(scratch=0).wait(240) == CLAIM_LOST
+    assert node.start().wait(240) == CLAIM_LOST, "nor from another folder"
     assert node.runs.read_state(1).exit is None
     assert first.poll() is None
 
 
 def test_its_own_last_word_stays(node: Node) -> None:
     assert node.run("exit 3") == 3
-    assert node.start(scratch=0).wait(60) == CLAIM_LOST
+    assert node.start(scratch=0).wait(240) == CLAIM_LOST
     assert node.ending().cause is Cause.EXIT_STATUS
 
 

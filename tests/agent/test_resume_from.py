@@ -31,7 +31,7 @@ def test_it_gets_the_newest_or_the_one_that_is_named(node: Node) -> None:
     assert node.run(LIST, resume_from=("j", None)) == 0
     assert (node.output(), restored(node)) == (["step_2"], [(2, 0)])
     node.spec(LIST, 2, resume_from=("j", first))
-    assert node.start(2).wait(60) == 0
+    assert node.start(2).wait(240) == 0
     assert (node.output(2), restored(node, 2)) == (["step_1"], [(1, 0)])
 
 
@@ -40,7 +40,7 @@ def test_its_own_checkpoints_come_first(node: Node) -> None:
     other_job(node)
     assert node.run(SAVE + "save step_3", resume_from=("j", None)) == 0
     node.spec("true", 2, resume_from=("j", None))
-    assert node.start(2).wait(60) == 0
+    assert node.start(2).wait(240) == 0
     assert [step for step, _ in restored(node, 2)] == [3]
 
 

@@ -15,17 +15,17 @@ def test_a_second_machine_loses_the_claim_and_goes_away(node: Node) -> None:
     node.spec("echo up; sleep 0.5")
     first = node.start()
     node.until_said("up")
-    assert node.start().wait(60) == CLAIM_LOST
+    assert node.start().wait(240) == CLAIM_LOST
     assert "nothing to do here" in node.said(1)
-    assert first.wait(60) == 0
+    assert first.wait(240) == 0
     assert node.output() == ["up"]
-    assert node.start().wait(60) == CLAIM_LOST, "not even after it has ended"
+    assert node.start().wait(240) == CLAIM_LOST, "not even after it has ended"
 
 
 def test_of_many_at_once_one_runs(node: Node) -> None:
     node.spec("echo up; sleep 0.5")
     agents = [node.start() for _ in range(4)]
-    assert sorted(agent.wait(60) for agent in agents) == [0, CLAIM_LOST, CLAIM_LOST, CLAIM_LOST]
+    assert sorted(agent.wait(240) for agent in agents) == [0, CLAIM_LOST, CLAIM_LOST, CLAIM_LOST]
     assert node.output() == ["up"]
 
 
@@ -35,11 +35,11 @@ def test_a_newer_attempt_fences_the_older_one_off(node: Node) -> None:
     eventually(lambda: node.saved() == [1] and len(node.output()) == 2, "a checkpoint, and the log")
     pid = int(node.output()[1])
     node.spec("true", attempt=2)
-    assert agent.wait(60) == FENCED
+    assert agent.wait(240) == FENCED
     assert not alive(pid)
     assert node.runs.read_state(1).exit is None, "writes nothing more"
-    assert node.start(attempt=1).wait(60) != 0
-    assert node.start(attempt=2).wait(60) == 0
+    assert node.start(attempt=1).wait(240) != 0
+    assert node.start(attempt=2).wait(240) == 0
     restored = node.events(2)[1]
     assert isinstance(restored, Restored)
     assert restored.step == 1
@@ -51,8 +51,8 @@ def test_an_attempt_that_left_no_trace_is_no_hole_in_the_fence(node: Node) -> No
     agent = node.start()
     node.until_said("up")
     node.spec("true", attempt=3)
-    assert agent.wait(60) == FENCED
-    assert node.start(attempt=1).wait(60) == FENCED
+    assert agent.wait(240) == FENCED
+    assert node.start(attempt=1).wait(240) == FENCED
 
 
 def test_the_agent_killed_kills_its_command_and_grandchildren(node: Node) -> None:
@@ -68,6 +68,6 @@ def test_the_guard_killed_is_not_a_way_out(node: Node) -> None:
     agent = node.start()
     pid, guard = (int(x) for x in eventually(lambda: node.output() if len(node.output()) == 2 else None, "it runs"))
     os.kill(guard, signal.SIGKILL)
-    assert agent.wait(60) == 137
+    assert agent.wait(240) == 137
     assert not alive(pid)
     assert node.ending().cause is Cause.KILLED_BY_SIGNAL

@@ -39,7 +39,7 @@ def test_a_life_from_claim_to_exit(node: Node) -> None:
 @pytest.mark.parametrize("instead", ["", "; touch $GPUBROKER_CHECKPOINT_DIR"])
 def test_a_command_that_takes_its_checkpoint_folder_away_ends_as_it_ends(node: Node, instead: str) -> None:
     node.spec(f"cd /; rm -r $GPUBROKER_CHECKPOINT_DIR{instead}; exit 3", intervals={"patience": 600})
-    assert node.start().wait(60) == 3
+    assert node.start().wait(240) == 3
     assert (node.ending().cause, node.ending().exit_status) == (Cause.EXIT_STATUS, 3)
 
 
@@ -60,7 +60,7 @@ def test_the_command_finds_its_environment(node: Node) -> None:
     node.spec(script, envs={"COLOUR": "red"}, gpus=4)
     old = os.umask(0o022)
     try:
-        assert node.start(env={"GPUBROKER_STORE": "postgresql://user:password@host"}).wait(60) == 0
+        assert node.start(env={"GPUBROKER_STORE": "postgresql://user:password@host"}).wait(240) == 0
     finally:
         os.umask(old)
     said = dict(line.split("=") for line in node.output()[:7])

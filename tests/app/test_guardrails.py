@@ -96,14 +96,12 @@ def test_while_running_a_few(site: Broker) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("half", [0, 1], ids=["one half", "the other"])  # so that a small machine is not flooded
 def test_while_running_all(site: Broker, half: int) -> None:
     stopped_while_running(site, [name for name, pair in PAIRS.items() if pair.running][half::2])
 
 
 @pytest.mark.system
-@pytest.mark.timeout(600)
 def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +121,6 @@ def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
 
 
 @pytest.mark.system
-@pytest.mark.timeout(600)
 def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(site: Broker) -> None:
     running = RunningJobs(site)
     attempts = "runaway: {max_attempts: %d}"

@@ -26,7 +26,6 @@ LIMIT = Money.usd(124)
 
 
 @pytest.mark.system
-@pytest.mark.timeout(600)
 @pytest.mark.skipif(os.name != "posix", reason="processes and signals")
 def test_at_its_cost_limit_it_is_stopped_and_goes_on_once_more_is_approved(
     site: Broker, monkeypatch: pytest.MonkeyPatch

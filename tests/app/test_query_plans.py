@@ -319,7 +319,6 @@ def recorded(site: QuerySite, use_case: Callable[[QuerySite], None]) -> list[tup
     return list({text: (text, values) for text, values in asked.statements if text.startswith(words)}.values())
 
 
-@pytest.mark.timeout(120)
 def test_no_statement_reads_a_table_that_grows_from_end_to_end(
     new_site: Callable[[int], QuerySite], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +358,6 @@ def steps(site: QuerySite, use_case: Callable[[QuerySite], None]) -> int:
     return taken
 
 
-@pytest.mark.timeout(120)
 def test_no_use_case_takes_more_steps_the_more_jobs_are_closed(new_site: Callable[[int], QuerySite]) -> None:
     little, much = new_site(1000), new_site(8000)
     if not little.database.is_sqlite:

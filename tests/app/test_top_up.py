@@ -32,7 +32,6 @@ from tests.policies.guardrail_twins import MACHINE, PRICE, RunningJobs, activate
 __all__ = ["machine", "site"]
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(os.name != "posix", reason="processes and signals"),
 ]
 COMMAND = """\

@@ -110,10 +110,10 @@ class ChaosStage:
             postmaster = psutil.Process(self.postgres.get_pid())
             postmaster.send_signal(signal.SIGQUIT if rudely else signal.SIGINT)
             try:
-                postmaster.wait(30)
+                postmaster.wait(240)
             except psutil.TimeoutExpired:
                 postmaster.send_signal(signal.SIGQUIT)
-                postmaster.wait(30)
+                postmaster.wait(240)
 
     def start_store(self) -> None:
         self.postgres.ensure_postgres_running()

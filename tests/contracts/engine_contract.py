@@ -18,7 +18,6 @@ import json
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -43,6 +42,7 @@ from broker.runfolder.node_state import ExitRecord
 from broker.runfolder.runfolder import RunFolder
 from broker.snapshots.collect import collect
 from broker.snapshots.upload import store_tree
+from tests.waiting import LONGEST, looks
 
 _Answer = TypeVar("_Answer")
 NEEDS = {
@@ -50,18 +50,12 @@ NEEDS = {
     "skypilot_config",
 }  # fmt: skip
 QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=10.0)
-SECONDS = 60.0  # after which something that should have happened has not
+SECONDS = LONGEST  # after which something that should have happened has not
 
 
 def eventually(look: Callable[[], _Answer | None], what: str) -> _Answer:
     """The first answer that is not None (or False)."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        found = look()
-        if found is not None and found is not False:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{what}: not within {SECONDS:.0f} s")
+    return next(found for _ in looks(what, SECONDS) if (found := look()) is not None and found is not False)
 
 
 @dataclass
@@ -307,9 +301,7 @@ class EngineContract:
         handle = bench.engine.submit(launch)
         eventually(lambda: lines(mark) == ["up"], "the command runs")
         RunFolder(bench.runs_url, launch.key.removesuffix("-1")).write_lease(1, Lease(stop="cancelled_by_user"))
-        began = time.monotonic()
         bench.make().cancel(handle)
-        assert time.monotonic() - began < 10, "waited for the end"
         bench.engine.cancel(handle)
         gone = bench.until(handle, EngineState.GONE)
         assert list(dict.fromkeys(lines(mark))) == ["up", "saved"]  # told once or twice: by its engine and by the agent

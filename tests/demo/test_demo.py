@@ -58,7 +58,7 @@ def check(home: Path, document: dict[str, Any] | None = None) -> Recount:
     }
     assert figures["steps"] == 1000
     assert sum(recount.machine_cost(one) for one in recount.tries) == recount.account("spent")
-    eventually(lambda: not processes(home), "every process of the demo is gone", 20)
+    eventually(lambda: not processes(home), "every process of the demo is gone")
     return recount
 
 

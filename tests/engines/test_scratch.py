@@ -23,7 +23,7 @@ def scratch_of_batch_job(tmp: Path) -> Path:
     agent.chmod(0o700)
     environment = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp), "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
     done = subprocess.run(
-        ["sh", str(SCRIPT), str(agent)], env=environment, capture_output=True, text=True, check=True, timeout=30
+        ["sh", str(SCRIPT), str(agent)], env=environment, capture_output=True, text=True, check=True, timeout=240
     )
     return Path(done.stdout.split()[-1])
 
@@ -63,7 +63,7 @@ def test_an_agent_refuses_a_link_as_its_scratch_folder(tmp: Path, tmp_path: Path
     (tmp_path / "scratch").symlink_to(tmp)
     command = [sys.executable, "-m", "broker.agent", "--folder", f"file://{tmp}/job/attempts/1"]
     done = subprocess.run(
-        [*command, "--scratch", str(tmp_path / "scratch")], capture_output=True, text=True, check=False, timeout=60
+        [*command, "--scratch", str(tmp_path / "scratch")], capture_output=True, text=True, check=False, timeout=240
     )
     assert done.returncode == 2
     assert "belongs to another user" in done.stderr

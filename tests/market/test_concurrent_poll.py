@@ -43,7 +43,7 @@ class ScriptedProvider:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         for step in self._script:
             if isinstance(step, threading.Event):
-                step.wait(30)
+                step.wait(240)
             elif isinstance(step, BaseException):
                 raise step
             elif isinstance(step, str):

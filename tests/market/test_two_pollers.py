@@ -56,7 +56,7 @@ def test_no_row_twice_and_no_change_lost(url: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in processes:
-        process.communicate("\n", timeout=60)
+        process.communicate("\n", timeout=240)
         assert process.returncode == 0
     store = open_store(url, clock=SystemClock())
     runs = store.market.poll_runs("truth")

@@ -62,7 +62,7 @@ for number in range(5):
     assert [line(process) for process in processes] == ["ready"] * 3
     for process in processes:
         go(process)
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert [process.wait(240) for process in processes] == [0, 0, 0]
     store = open_store(url, clock=clock)
     with store.reading() as journal:
         assert len(journal.jobs()) == 3 * 5 + 1
@@ -87,7 +87,7 @@ with store.writing() as journal:
     with store.reading() as journal:
         assert journal.jobs() == []  # not committed, not seen
     process.kill()
-    process.wait(10)
+    process.wait(240)
     with store.writing() as journal:
         assert journal.jobs() == []
         assert journal.entries() == []

@@ -66,7 +66,7 @@ def show(home: Path) -> dict[str, Any]:
 
 def finished(home: Path, counted: Callable[[], bool]) -> EndedJob:
     """The job, ended right: it succeeded, its checkpoints verify, its bill is the time it ran, nothing is left."""
-    eventually(counted, "the job is closed", 100)
+    eventually(counted, "the job is closed")
     document = show(home)
     assert document["state"] == "succeeded"
     store = home / "gpubroker.db"
@@ -75,7 +75,7 @@ def finished(home: Path, counted: Callable[[], bool]) -> EndedJob:
     ended = EndedJob(document, events, home)
     verify_checkpoints(home)
     verify_bill(ended)
-    eventually(lambda: not processes(home), "every process of the job is gone", 30)
+    eventually(lambda: not processes(home), "every process of the job is gone")
     return ended
 
 

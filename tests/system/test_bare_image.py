@@ -20,7 +20,7 @@ from tests.agent.node import SAVE, Node, eventually
 from tests.bare_images import LIBRARIES, VERSIONS, library, python
 from tests.system.object_stores import ObjectStore, s3
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 PATIENCE = 60.0
 # Drops every privilege for good; the user stays who it is, and that user's files readable.

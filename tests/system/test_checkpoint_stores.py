@@ -24,7 +24,7 @@ from tests.fakes.metadata_services import GcpMetadata
 from tests.fakes.server import FakeServer
 from tests.system.object_stores import ObjectStore, StallingLine, azure, google, s3
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 PATIENCE = 60.0
 PATIENT = {"patience": PATIENCE}

@@ -14,8 +14,7 @@ import yaml
 
 from tests.program import counted, eventually, processes, run, start
 
-pytestmark = pytest.mark.timeout(200)
-
+pytestmark = pytest.mark.system
 NASTY = {
     "QUOTES": """it's "quoted" and `ticked` \\ back\\\\slashed""",
     "SHELL": "$(touch $HOME/executed) `touch executed` ; touch executed & $PATH ${IFS}",
@@ -77,7 +76,7 @@ def test_a_secret_is_seen_by_the_command_and_by_nobody_else(tmp_path: Path) -> N
     assert processes(home, "command")
     assert leaks() == []
     go.touch()
-    out, err = cli.communicate(timeout=60)
+    out, err = cli.communicate(timeout=240)
     assert cli.returncode == 0, err
     assert eventually(counted(home, "job_closed"), "the job is closed")
     shown = run("jobs", "show", "probe", "--json", home=home).stdout + run("jobs", "logs", "probe", home=home).stdout

@@ -12,7 +12,7 @@ import pytest
 from tests.program import eventually, run, start
 from tests.slurm_cluster import missing, own_cluster
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 PATIENCE = 120.0
 SCENARIO = """

@@ -11,7 +11,7 @@ import pytest
 from tests.program import eventually, kill, processes, run, start
 from tests.system.conftest import STEPS, WEAR, saved, verify_checkpoints
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 
 def test_the_local_job_on_postgresql(tmp_path: Path, job_file: Path, new_postgres: Callable[[], str]) -> None:
@@ -21,7 +21,7 @@ def test_the_local_job_on_postgresql(tmp_path: Path, job_file: Path, new_postgre
     eventually(lambda: saved(home), "a checkpoint is saved")
     kill(processes(home, "command"))
     kill(processes(home, "reconciler"))
-    out, err = cli.communicate(timeout=200)
+    out, err = cli.communicate(timeout=240)
     assert cli.returncode == 0, err
     assert json.loads(out)["state"] == "succeeded"
     shown = run("jobs", "show", "character-model", "--json", home=home, env=store)

@@ -17,7 +17,7 @@ import yaml
 from tests.program import ROOT, counted, eventually, processes, start
 from tests.system.conftest import WEAR, EndedJob
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.system
 
 NEEDS = {"pytorch": ("torch",), "torchrun": ("torch",), "transformers": ("torch", "transformers", "accelerate")}
 STEPS, EVERY = 40, 2
@@ -38,10 +38,10 @@ def test_taken_away_and_resumed_it_learns_the_same(recipe: str, tmp_path: Path) 
     straight = undisturbed(program, folder, tmp_path / "straight")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     cli = start("submit", str(shortened(folder, program)), "--yes", home=home, PATH=path, env=WEAR)
-    eventually(lambda: any(home.glob("runs/*/checkpoints/*/manifest.json")), "a checkpoint is saved", 120)
+    eventually(lambda: any(home.glob("runs/*/checkpoints/*/manifest.json")), "a checkpoint is saved")
     # The oldest: for a moment between fork and exec there may be another that looks like it.
     min(processes(home, "agent"), key=lambda process: process.create_time()).terminate()
-    _, err = cli.communicate(timeout=200)
+    _, err = cli.communicate(timeout=240)
     assert cli.returncode == 0, err + said(home)
     eventually(counted(home, "job_closed"), "the job is closed")
     ended = events(home)
@@ -50,7 +50,7 @@ def test_taken_away_and_resumed_it_learns_the_same(recipe: str, tmp_path: Path) 
     restored = ended.of("restored")[-1]["step"]
     assert EVERY <= restored < STEPS
     assert restored == causes[0][1], "it went on from where it was when it was told"
-    out, _ = straight.communicate(timeout=200)
+    out, _ = straight.communicate(timeout=240)
     assert weights(said(home)) == weights(out)
 
 

@@ -27,7 +27,6 @@ from tests.system.recorded_offers import recorded
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(find_spec("sky") is None, reason="SkyPilot is not installed (the extra `skypilot`)"),
 ]
 

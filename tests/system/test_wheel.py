@@ -16,7 +16,7 @@ import pytest
 
 from tests.program import ROOT, environment
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 HEAVY = ("boto3", "botocore", "google.cloud", "azure", "pandas", "numpy", "torch", "sky", "psycopg")
 DECOY = 'raise SystemExit("imported from the working directory")\n'

@@ -138,7 +138,6 @@ def test_a_disk_that_fills_up_while_it_is_written(broker: Broker) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)
 def test_the_command_line_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     """A real process that may write no file larger than 900 kB."""
     home, file = tmp_path / "home", tmp_path / "job.yaml"

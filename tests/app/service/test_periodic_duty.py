@@ -35,7 +35,7 @@ def test_what_goes_wrong_is_said_once_and_tried_again(store: Store) -> None:
     said: list[str] = []
     stop = threading.Event()
     work = FailingWork(stop, failures=3)
-    going(Rounds(said.append, 60, 0.001), store, work, stop).join(30)
+    going(Rounds(said.append, 60, 0.001), store, work, stop).join(240)
     assert work.done == 4
     assert said == ["the store is away"]
 
@@ -66,8 +66,8 @@ def test_nobody_makes_a_round_that_another_one_makes(store: Store) -> None:
     with store.lead(LeaderRole.SWEEP) as leading:
         assert leading is not None
         thread = going(Rounds(lambda _: None, 0, 0.001), store, work, Counted())
-        assert waited.wait(60), "it came round"
+        assert waited.wait(240), "it came round"
         assert work.done == 0
     eventually(lambda: work.done > 0, "and does it once nobody else does")
-    thread.join(30)
+    thread.join(240)
     assert not thread.is_alive()

@@ -265,7 +265,7 @@ def test_one_of_several_services_sweeps(broker: Broker) -> None:
         assert not said
     eventually(lambda: bool(said), "it sweeps once nobody else does")
     stop.set()
-    worker.join(30)
+    worker.join(240)
     assert not worker.is_alive()
 
 

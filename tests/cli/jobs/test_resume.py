@@ -195,11 +195,15 @@ def test_what_cannot_be_resumed_is_refused_before_money_is_held(
     assert none.code == 2
     assert "has no checkpoint" in none.err
     assert gpubroker("jobs", "retry", "plain", "--yes").code == 7, "without one it starts from the beginning"
+    may_end = project / "may_end"
+    waits = f"timeout 300 sh -c 'until [ -e {may_end} ]; do sleep 0.05; done'"
+    job.write_text(f'name: long\nresources: {{cpus: 1}}\nrun: "{waits}"\n')
     running = gpubroker("submit", job, "--yes", "--detach", "--json").json["id"]
     for command in ("resume", "retry"):
         refused = gpubroker("jobs", command, running, "--yes")
         assert refused.code == 3
         assert "has not ended" in refused.err
+    may_end.touch()
     other = gpubroker("jobs", "retry", failed, "--yes", by=ANN)
     assert other.code == 3
     assert gpubroker("jobs", "resume", failed, "--env", "RATE", "--yes").code == 2

@@ -28,7 +28,7 @@ from tests.fakes.mutate import HIGHEST, LOWEST, DamagedBody, Hijacked, mutate
 from tests.fakes.server import FakeServer, HttpRequest
 
 SEED = 20261121
-_SYSTEM = (pytest.mark.system, pytest.mark.timeout(600))
+_SYSTEM = pytest.mark.system
 REGIONS = ("us-central1", "us-east4", "europe-west4", "asia-east1", "asia-south1")
 SKUS = "/v1/services/6F81-5844-456A/skus"
 MACHINES = "/compute/v1/projects/team-ml/aggregated/machineTypes"
