@@ -56,7 +56,7 @@ class Folders:
     def usage(self, view: JobView, attempt: AttemptView) -> Sequence[Usage]:
         return ()
 
-    def variables(self, attempt: AttemptView) -> Mapping[str, str]:
+    def variables(self, view: JobView, attempt: AttemptView) -> Mapping[str, str]:
         return {}  # as where nothing is signed
 
     # --- as nodes see them ------------------------------------------------------------------------------------------

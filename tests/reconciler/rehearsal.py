@@ -164,7 +164,7 @@ class StageMailbox:
         node = self.nodes.get(attempt.key, NodeState())
         return replace(node, journal=node.journal[attempt.agent_events :])
 
-    def variables(self, attempt: AttemptView) -> Mapping[str, str]:
+    def variables(self, view: JobView, attempt: AttemptView) -> Mapping[str, str]:
         return {}  # as where nothing is signed
 
     def says(self, key: str, *bodies: ev.EventBody) -> None:
