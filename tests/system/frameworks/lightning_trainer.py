@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 folder = Path(os.environ["GPUBROKER_CHECKPOINT_DIR"])
 
 
-class LineModel(lightning.LightningModule):
+class LineModel(lightning.LightningModule):  # type: ignore[misc, unused-ignore]  # untyped without Lightning
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(512, 512)
