@@ -12,7 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 
-from sqlalchemy import BigInteger, Connection, MetaData, String, Table
+from sqlalchemy import BigInteger, Connection, MetaData, Table
+from sqlmodel import AutoString, SQLModel
 
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted, Restored
@@ -38,7 +39,6 @@ from broker.store import Store, tables
 from broker.store.engine.times import to_micros
 from broker.store.tables.jobs import STILL_THERE
 from broker.store.tables.ledger import SUM
-from broker.store.tables.rows import METADATA
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
 
@@ -116,7 +116,7 @@ def every_table() -> MetaData:
     """All tables that the code knows, also of groups that this process has not needed."""
     for group in pkgutil.iter_modules(tables.__path__):
         import_module(f"{tables.__name__}.{group.name}")
-    return METADATA
+    return SQLModel.metadata
 
 
 def multiply(store: Store, job_ids: Sequence[str], copies: int, days: int = BY_DAY) -> None:
@@ -146,7 +146,7 @@ def _copy(connection: Connection, table: Table, job_id: str, copies: int, days: 
     values = []
     for name in names:
         kind = table.c[name].type
-        if isinstance(kind, String):
+        if isinstance(kind, AutoString):
             values.append(f"replace({name}, '{job_id}', '{job_id}-' || ({_FIRST} + n))")
         elif isinstance(kind, BigInteger):
             values.append(

@@ -21,7 +21,7 @@ from broker.cli import program
 from broker.cli.program import app, run
 
 # Typer itself brings pydantic for a command that has options.
-HEAVY = ("sqlalchemy", "alembic", "boto3", "httpx", "obstore", "broker.store", "broker.app")
+HEAVY = ("sqlalchemy", "sqlmodel", "alembic", "boto3", "httpx", "obstore", "broker.store", "broker.app")
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -386,7 +386,7 @@ def _set_hypothesis() -> None:
 
 def _import_what_is_not_ours() -> None:
     """What takes long to import, once for all children."""
-    for name in ("alembic.command", "httpx", "hypothesis", "pydantic_settings", "rich.console", "sqlalchemy", "typer"):
+    for name in ("alembic.command", "httpx", "hypothesis", "pydantic_settings", "rich.console", "sqlmodel", "typer"):
         import_module(name)
     ours = [name for name in sys.modules if name.partition(".")[0] in ("broker", "policies", "providers", "cli")]
     assert not ours, f"imported too early: {ours}"

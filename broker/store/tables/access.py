@@ -2,121 +2,143 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table
+from typing import ClassVar
 
-from broker.store.tables.rows import METADATA
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
 
-# A person who may sign in. ``roles`` and ``teams`` (team → role) as JSON.
-PERSON = Table(
-    "person",
-    METADATA,
-    Column("name", String, primary_key=True),
-    Column("service", Boolean, nullable=False),
-    Column("roles", String, nullable=False),
-    Column("teams", String, nullable=False),
-    Column("added_at", BigInteger, nullable=False),
-    Column("disabled_at", BigInteger),
-)
+from broker.store.tables.rows import Row, table_of
 
-# An API token, without its text. ``scopes`` as JSON.
-API_TOKEN = Table(
-    "api_token",
-    METADATA,
-    Column("id", String, primary_key=True),
-    Column("person", String, nullable=False),
-    Column("label", String, nullable=False),
-    Column("scopes", String, nullable=False),
-    Column("digest", String, nullable=False),
-    Column("made_at", BigInteger, nullable=False),
-    Column("made_by", String, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
-    Column("revoked_at", BigInteger),
-    Column("revoked_by", String, nullable=False),
-    Column("used_at", BigInteger),
-    Index("api_token_person", "person", "made_at"),
-)
 
-# A change requested over the network. ``status``: None until it is answered; ``body``: the answer.
-API_REQUEST = Table(
-    "api_request",
-    METADATA,
-    Column("person", String, primary_key=True),
-    Column("key", String, primary_key=True),
-    Column("digest", String, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("status", Integer),
-    Column("body", String, nullable=False),
-    Index("api_request_at", "at"),
-)
+class PersonRow(Row, table=True):
+    """A person who may sign in. ``roles`` and ``teams`` (team → role) as JSON."""
 
-# A session of the page, without its id. ``token``: the API token that started it.
-PAGE_SESSION = Table(
-    "page_session",
-    METADATA,
-    Column("digest", String, primary_key=True),
-    Column("person", String, nullable=False),
-    Column("token", String, nullable=False),
-    Column("made_at", BigInteger, nullable=False),
-    Column("seen_at", BigInteger, nullable=False),
-    Column("ends_at", BigInteger, nullable=False),
-    Index("page_session_person", "person"),
-    Index("page_session_ends", "ends_at"),
-)
+    __tablename__: ClassVar[str] = "person"
 
-# A login of a program, without its own code. ``granted``: None until somebody decides; ``scopes`` as JSON.
-DEVICE_LOGIN = Table(
-    "device_login",
-    METADATA,
-    Column("digest", String, primary_key=True),
-    Column("user_code", String, nullable=False),
-    Column("client", String, nullable=False),
-    Column("address", String, nullable=False),
-    Column("scopes", String, nullable=False),
-    Column("made_at", BigInteger, nullable=False),
-    Column("ends_at", BigInteger, nullable=False),
-    Column("asked_at", BigInteger),
-    Column("person", String, nullable=False),
-    Column("granted", Boolean),
-    Index("device_login_user_code", "user_code", unique=True),
-)
+    name: str = Field(primary_key=True)
+    service: bool
+    roles: str
+    teams: str
+    added_at: int = Field(sa_type=BigInteger)
+    disabled_at: int | None = Field(sa_type=BigInteger)
 
-# A sign-in that has begun at the identity provider. ``state`` and ``browser``: hashes.
-PROVIDER_SIGN_IN = Table(
-    "provider_sign_in",
-    METADATA,
-    Column("state", String, primary_key=True),
-    Column("browser", String, nullable=False),
-    Column("nonce", String, nullable=False),
-    Column("verifier", String, nullable=False),
-    Column("after", String, nullable=False),
-    Column("ends_at", BigInteger, nullable=False),
-)
 
-# The person behind an identity of the provider.
-IDENTITY = Table(
-    "identity",
-    METADATA,
-    Column("issuer", String, primary_key=True),
-    Column("subject", String, primary_key=True),
-    Column("person", String, nullable=False),
-    Column("linked_at", BigInteger, nullable=False),
-)
+class ApiTokenRow(Row, table=True):
+    """An API token, without its text. ``scopes`` as JSON."""
 
-# One line of the audit log. Append-only.
-AUDIT = Table(
-    "audit_log",
-    METADATA,
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, nullable=False),
-    Column("person", String, nullable=False),
-    Column("origin", String, nullable=False),
-    Column("token", String, nullable=False),
-    Column("action", String, nullable=False),
-    Column("subject", String, nullable=False),
-    Column("outcome", String, nullable=False),
-    Column("before", String, nullable=False),
-    Column("after", String, nullable=False),
-    Column("reason", String, nullable=False),
-    Index("audit_log_person", "person", "number"),
-    Index("audit_log_subject", "subject", "number"),
-)
+    __tablename__: ClassVar[str] = "api_token"
+    __table_args__ = (Index("api_token_person", "person", "made_at"),)
+
+    id: str = Field(primary_key=True)
+    person: str
+    label: str
+    scopes: str
+    digest: str
+    made_at: int = Field(sa_type=BigInteger)
+    made_by: str
+    expires_at: int = Field(sa_type=BigInteger)
+    revoked_at: int | None = Field(sa_type=BigInteger)
+    revoked_by: str
+    used_at: int | None = Field(sa_type=BigInteger)
+
+
+class ApiRequestRow(Row, table=True):
+    """A change requested over the network. ``status``: None until it is answered; ``body``: the answer."""
+
+    __tablename__: ClassVar[str] = "api_request"
+    __table_args__ = (Index("api_request_at", "at"),)
+
+    person: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    digest: str
+    at: int = Field(sa_type=BigInteger)
+    status: int | None
+    body: str
+
+
+class PageSessionRow(Row, table=True):
+    """A session of the page, without its id. ``token``: the API token that started it."""
+
+    __tablename__: ClassVar[str] = "page_session"
+    __table_args__ = (Index("page_session_person", "person"), Index("page_session_ends", "ends_at"))
+
+    digest: str = Field(primary_key=True)
+    person: str
+    token: str
+    made_at: int = Field(sa_type=BigInteger)
+    seen_at: int = Field(sa_type=BigInteger)
+    ends_at: int = Field(sa_type=BigInteger)
+
+
+class DeviceLoginRow(Row, table=True):
+    """A login of a program, without its own code. ``granted``: None until somebody decides; ``scopes`` as JSON."""
+
+    __tablename__: ClassVar[str] = "device_login"
+    __table_args__ = (Index("device_login_user_code", "user_code", unique=True),)
+
+    digest: str = Field(primary_key=True)
+    user_code: str
+    client: str
+    address: str
+    scopes: str
+    made_at: int = Field(sa_type=BigInteger)
+    ends_at: int = Field(sa_type=BigInteger)
+    asked_at: int | None = Field(sa_type=BigInteger)
+    person: str
+    granted: bool | None
+
+
+class ProviderSignInRow(Row, table=True):
+    """A sign-in that has begun at the identity provider. ``state`` and ``browser``: hashes."""
+
+    __tablename__: ClassVar[str] = "provider_sign_in"
+
+    state: str = Field(primary_key=True)
+    browser: str
+    nonce: str
+    verifier: str
+    after: str
+    ends_at: int = Field(sa_type=BigInteger)
+
+
+class IdentityRow(Row, table=True):
+    """The person behind an identity of the provider."""
+
+    __tablename__: ClassVar[str] = "identity"
+
+    issuer: str = Field(primary_key=True)
+    subject: str = Field(primary_key=True)
+    person: str
+    linked_at: int = Field(sa_type=BigInteger)
+
+
+class AuditRow(Row, table=True):
+    """One line of the audit log. Append-only."""
+
+    __tablename__: ClassVar[str] = "audit_log"
+    __table_args__ = (
+        Index("audit_log_person", "person", "number"),
+        Index("audit_log_subject", "subject", "number"),
+    )
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    person: str
+    origin: str
+    token: str
+    action: str
+    subject: str
+    outcome: str
+    before: str
+    after: str
+    reason: str
+
+
+PERSON = table_of(PersonRow)
+API_TOKEN = table_of(ApiTokenRow)
+API_REQUEST = table_of(ApiRequestRow)
+PAGE_SESSION = table_of(PageSessionRow)
+DEVICE_LOGIN = table_of(DeviceLoginRow)
+PROVIDER_SIGN_IN = table_of(ProviderSignInRow)
+IDENTITY = table_of(IdentityRow)
+AUDIT = table_of(AuditRow)

@@ -2,59 +2,71 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table
+from typing import ClassVar
 
-from broker.store.tables.rows import METADATA
+from sqlalchemy import BigInteger, Index
+from sqlmodel import Field
 
-# When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period.
-MARK = Table(
-    "budget_mark",
-    METADATA,
-    Column("budget", String, primary_key=True),
-    Column("period_start", BigInteger, primary_key=True, autoincrement=False),
-    Column("amount", BigInteger, primary_key=True, autoincrement=False),
-    Column("mark", String, primary_key=True),
-    Column("at", BigInteger, nullable=False),
-)
+from broker.store.tables.rows import Row, table_of
 
-# A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes several for
-# the same time. ``source``: ``api``, or the name of the imported file.
-CHARGE = Table(
-    "charge",
-    METADATA,
-    Column("provider", String, primary_key=True),
-    Column("key", String, primary_key=True),
-    Column("starts", BigInteger, primary_key=True, autoincrement=False),
-    Column("ends", BigInteger, primary_key=True, autoincrement=False),
-    Column("line", String, primary_key=True),
-    Column("micros", BigInteger, nullable=False),
-    Column("estimated", Boolean, nullable=False),
-    Column("source", String, nullable=False),
-    Column("read_at", BigInteger, nullable=False),
-    Index("charge_period", "provider", "ends"),
-    Index("charge_ends", "ends"),
-)
 
-# What each team is charged for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
-# Append-only.
-STATEMENT = Table(
-    "statement",
-    METADATA,
-    Column("month", String, primary_key=True),
-    Column("frozen_at", BigInteger, nullable=False),
-    Column("frozen_by", String, nullable=False),
-    Column("body", String, nullable=False),
-)
+class BudgetMarkRow(Row, table=True):
+    """When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period."""
 
-# What somebody said of an incident of a team (empty: of jobs without one), which began on a ``day`` (``2026-11-20``).
-# The last word counts.
-ANSWER = Table(
-    "anomaly_answer",
-    METADATA,
-    Column("team", String, primary_key=True),
-    Column("day", String, primary_key=True),
-    Column("answer", String, nullable=False),
-    Column("answered_at", BigInteger, nullable=False),
-    Column("answered_by", String, nullable=False),
-    Column("reason", String, nullable=False),
-)
+    __tablename__: ClassVar[str] = "budget_mark"
+
+    budget: str = Field(primary_key=True)
+    period_start: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    amount: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    mark: str = Field(primary_key=True)
+    at: int = Field(sa_type=BigInteger)
+
+
+class ChargeRow(Row, table=True):
+    """A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes
+    several for the same time. ``source``: ``api``, or the name of the imported file."""
+
+    __tablename__: ClassVar[str] = "charge"
+    __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))
+
+    provider: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    starts: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    ends: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    line: str = Field(primary_key=True)
+    micros: int = Field(sa_type=BigInteger)
+    estimated: bool
+    source: str
+    read_at: int = Field(sa_type=BigInteger)
+
+
+class StatementRow(Row, table=True):
+    """What each team is charged for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
+    Append-only."""
+
+    __tablename__: ClassVar[str] = "statement"
+
+    month: str = Field(primary_key=True)
+    frozen_at: int = Field(sa_type=BigInteger)
+    frozen_by: str
+    body: str
+
+
+class AnomalyAnswerRow(Row, table=True):
+    """What somebody said of an incident of a team (empty: of jobs without one), which began on a ``day``
+    (``2026-11-20``). The last word counts."""
+
+    __tablename__: ClassVar[str] = "anomaly_answer"
+
+    team: str = Field(primary_key=True)
+    day: str = Field(primary_key=True)
+    answer: str
+    answered_at: int = Field(sa_type=BigInteger)
+    answered_by: str
+    reason: str
+
+
+MARK = table_of(BudgetMarkRow)
+CHARGE = table_of(ChargeRow)
+STATEMENT = table_of(StatementRow)
+ANSWER = table_of(AnomalyAnswerRow)

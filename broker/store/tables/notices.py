@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, text
+from typing import ClassVar
 
-from broker.store.tables.rows import METADATA
+from sqlalchemy import BigInteger, Index, text
+from sqlmodel import Field
 
-# One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, also
-# compared to detect concurrent changes.
-WATCH = Table(
-    "price_watch",
-    METADATA,
-    Column("name", String, primary_key=True),
-    Column("body", String, nullable=False),
-    Column("state", String, nullable=False),
-)
+from broker.store.tables.rows import Row, table_of
 
-# One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
-# ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to.
-NOTICE = Table(
-    "notice",
-    METADATA,
-    Column("key", String, primary_key=True),
-    Column("target", String, primary_key=True),
-    Column("title", String, nullable=False),
-    Column("body", String, nullable=False),
-    Column("severity", String, nullable=False),
-    Column("made_at", BigInteger, nullable=False),
-    Column("tries", Integer, nullable=False),
-    Column("next_try", BigInteger),
-    Column("delivered_at", BigInteger),
-    Column("error", String, nullable=False),
-    Column("thread", String, nullable=False, default="", server_default=""),
-    Index(
-        "notice_waiting",
-        "next_try",
-        sqlite_where=text("next_try IS NOT NULL"),
-    ),
-)
+
+class WatchRow(Row, table=True):
+    """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, also
+    compared to detect concurrent changes."""
+
+    __tablename__: ClassVar[str] = "price_watch"
+
+    name: str = Field(primary_key=True)
+    body: str
+    state: str
+
+
+class NoticeRow(Row, table=True):
+    """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
+    ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to."""
+
+    __tablename__: ClassVar[str] = "notice"
+    __table_args__ = (
+        Index(
+            "notice_waiting",
+            "next_try",
+            sqlite_where=text("next_try IS NOT NULL"),
+        ),
+    )
+
+    key: str = Field(primary_key=True)
+    target: str = Field(primary_key=True)
+    title: str
+    body: str
+    severity: str
+    made_at: int = Field(sa_type=BigInteger)
+    tries: int
+    next_try: int | None = Field(sa_type=BigInteger)
+    delivered_at: int | None = Field(sa_type=BigInteger)
+    error: str
+    thread: str = Field(default="", sa_column_kwargs={"server_default": ""})
+
+
+WATCH = table_of(WatchRow)
+NOTICE = table_of(NoticeRow)

@@ -2,70 +2,81 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, false, text
+from typing import ClassVar
 
-from broker.store.tables.rows import ID, METADATA
+from sqlalchemy import BigInteger, Column, Index, false, text
+from sqlmodel import Field
 
-# One judgement at the gate; ``body`` has verdicts and inputs. Append-only.
-DECISION = Table(
-    "decision",
-    METADATA,
-    Column("id", ID, primary_key=True, autoincrement=True),
-    Column("at", BigInteger, nullable=False),
-    Column("action", String, nullable=False),
-    Column("user_name", String, nullable=False),
-    Column("job_name", String, nullable=False),
-    Column("job_id", String),
-    Column("attempt", Integer),
-    Column("pool", String),
-    Column("answer", String, nullable=False),
-    Column("policy_version", String, nullable=False),
-    Column("facts_hash", String, nullable=False),
-    Column("body", String, nullable=False),
-    Index("decision_job", "job_id"),
-    Index("decision_at", "at"),
-)
+from broker.store.tables.rows import ID, Row, table_of
 
 
-# One activation of a policy set; the highest number is active. Append-only.
-POLICY = Table(
-    "policy_set",
-    METADATA,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("activated_at", BigInteger, nullable=False),
-    Column("activated_by", String, nullable=False),
-    Column("sha256", String, nullable=False),
-    Column("files", String, nullable=False),
-    Column("note", String, nullable=False),
-)
+class DecisionRow(Row, table=True):
+    """One judgement at the gate; ``body`` has verdicts and inputs. Append-only."""
+
+    __tablename__: ClassVar[str] = "decision"
+    __table_args__ = (Index("decision_job", "job_id"), Index("decision_at", "at"))
+
+    id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
+    at: int = Field(sa_type=BigInteger)
+    action: str
+    user_name: str
+    job_name: str
+    job_id: str | None
+    attempt: int | None
+    pool: str | None
+    answer: str
+    policy_version: str
+    facts_hash: str
+    body: str
 
 
-# One standing grant. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars; ``closed_use``:
-# the spend of closed jobs under it, in micro-dollars.
-STANDING_GRANT = Table(
-    "standing_grant",
-    METADATA,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("granted_by", String, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("until", BigInteger, nullable=False),
-    Column("total", BigInteger, nullable=False),
-    Column("whom", String, nullable=False),
-    Column("note", String, nullable=False),
-    Column("revoked_at", BigInteger),
-    Column("revoked_by", String, nullable=False),
-    Column("closed_use", BigInteger, nullable=False, default=0, server_default="0"),
-)
+class PolicyRow(Row, table=True):
+    """One activation of a policy set; the highest number is active. Append-only."""
+
+    __tablename__: ClassVar[str] = "policy_set"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    activated_at: int = Field(sa_type=BigInteger)
+    activated_by: str
+    sha256: str
+    files: str
+    note: str
 
 
-# One job approved by a standing grant, which counts its money. ``closed``: it is included in the grant's
-# ``closed_use``.
-STANDING_USE = Table(
-    "standing_use",
-    METADATA,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("job_id", String, primary_key=True),
-    Column("closed", Boolean, nullable=False, default=False, server_default=false()),
-    Index("standing_use_job", "job_id"),
-    Index("standing_use_open", "number", sqlite_where=text("NOT closed")),
-)
+class StandingGrantRow(Row, table=True):
+    """One standing grant. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
+    ``closed_use``: the spend of closed jobs under it, in micro-dollars."""
+
+    __tablename__: ClassVar[str] = "standing_grant"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    granted_by: str
+    at: int = Field(sa_type=BigInteger)
+    until: int = Field(sa_type=BigInteger)
+    total: int = Field(sa_type=BigInteger)
+    whom: str
+    note: str
+    revoked_at: int | None = Field(sa_type=BigInteger)
+    revoked_by: str
+    closed_use: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+
+
+class StandingUseRow(Row, table=True):
+    """One job approved by a standing grant, which counts its money. ``closed``: it is included in the grant's
+    ``closed_use``."""
+
+    __tablename__: ClassVar[str] = "standing_use"
+    __table_args__ = (
+        Index("standing_use_job", "job_id"),
+        Index("standing_use_open", "number", sqlite_where=text("NOT closed")),
+    )
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    job_id: str = Field(primary_key=True)
+    closed: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+
+
+DECISION = table_of(DecisionRow)
+POLICY = table_of(PolicyRow)
+STANDING_GRANT = table_of(StandingGrantRow)
+STANDING_USE = table_of(StandingUseRow)

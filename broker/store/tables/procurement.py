@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, text
+from typing import ClassVar
 
-from broker.store.tables.rows import METADATA
+from sqlalchemy import BigInteger, Index, text
+from sqlmodel import Field
 
-# Paid or committed capacity: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly`` per hour.
-# ``removed_at``: when the record was removed.
-HOLDING = Table(
-    "holding",
-    METADATA,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("kind", String, nullable=False),
-    Column("accelerator", String, nullable=False),
-    Column("gpus", Integer, nullable=False),
-    Column("provider", String, nullable=False),
-    Column("site", String, nullable=False),
-    Column("starts", BigInteger, nullable=False),
-    Column("ends", BigInteger, nullable=False),
-    Column("upfront", BigInteger, nullable=False),
-    Column("hourly", BigInteger, nullable=False),
-    Column("watts", Float, nullable=False),
-    Column("note", String, nullable=False),
-    Column("added_at", BigInteger, nullable=False),
-    Column("added_by", String, nullable=False),
-    Column("removed_at", BigInteger),
-    Column("removed_by", String, nullable=False),
-)
+from broker.store.tables.rows import Row, table_of
 
-# Projection of one purchase's events: ``view`` is the whole `Purchase` as JSON.
-PURCHASE = Table(
-    "purchase",
-    METADATA,
-    Column("id", String, primary_key=True),
-    Column("intended_at", BigInteger, nullable=False),
-    Column("closed", Boolean, nullable=False),
-    Column("view", String, nullable=False),
-    Index("purchase_open", "intended_at", sqlite_where=text("NOT closed")),
-)
 
-# One fact of a purchase. Append-only.
-PURCHASE_EVENT = Table(
-    "purchase_event",
-    METADATA,
-    Column("purchase_id", String, primary_key=True),
-    Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("body", String, nullable=False),
-)
+class HoldingRow(Row, table=True):
+    """Paid or committed capacity: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly`` per hour.
+    ``removed_at``: when the record was removed."""
 
-# One quote: a `CapacityQuote` as JSON.
-QUOTE = Table(
-    "purchase_quote",
-    METADATA,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, nullable=False),
-    Column("body", String, nullable=False),
-)
+    __tablename__: ClassVar[str] = "holding"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    kind: str
+    accelerator: str
+    gpus: int
+    provider: str
+    site: str
+    starts: int = Field(sa_type=BigInteger)
+    ends: int = Field(sa_type=BigInteger)
+    upfront: int = Field(sa_type=BigInteger)
+    hourly: int = Field(sa_type=BigInteger)
+    watts: float
+    note: str
+    added_at: int = Field(sa_type=BigInteger)
+    added_by: str
+    removed_at: int | None = Field(sa_type=BigInteger)
+    removed_by: str
+
+
+class PurchaseRow(Row, table=True):
+    """Projection of one purchase's events: ``view`` is the whole `Purchase` as JSON."""
+
+    __tablename__: ClassVar[str] = "purchase"
+    __table_args__ = (Index("purchase_open", "intended_at", sqlite_where=text("NOT closed")),)
+
+    id: str = Field(primary_key=True)
+    intended_at: int = Field(sa_type=BigInteger)
+    closed: bool
+    view: str
+
+
+class PurchaseEventRow(Row, table=True):
+    """One fact of a purchase. Append-only."""
+
+    __tablename__: ClassVar[str] = "purchase_event"
+
+    purchase_id: str = Field(primary_key=True)
+    seq: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    kind: str
+    body: str
+
+
+class PurchaseQuoteRow(Row, table=True):
+    """One quote: a `CapacityQuote` as JSON."""
+
+    __tablename__: ClassVar[str] = "purchase_quote"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger)
+    body: str
+
+
+HOLDING = table_of(HoldingRow)
+PURCHASE = table_of(PurchaseRow)
+PURCHASE_EVENT = table_of(PurchaseEventRow)
+QUOTE = table_of(PurchaseQuoteRow)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, String, Table
+from typing import ClassVar
 
-from broker.store.tables.rows import METADATA
+from sqlmodel import Field
 
-# Settings of this store.
-SETTING = Table(
-    "setting",
-    METADATA,
-    Column("key", String, primary_key=True),
-    Column("value", String, nullable=False),
-)
+from broker.store.tables.rows import Row, table_of
+
+
+class SettingRow(Row, table=True):
+    """Settings of this store."""
+
+    __tablename__: ClassVar[str] = "setting"
+
+    key: str = Field(primary_key=True)
+    value: str
+
+
+SETTING = table_of(SettingRow)
