@@ -17,6 +17,7 @@ def main(options: list[str]) -> None:
         sys.executable,
         "-m",
         "pytest",
+        "tests/kubernetes",
         "-m",
         "kubernetes",
         "-n",
@@ -24,7 +25,7 @@ def main(options: list[str]) -> None:
         "--durations",
         "0",
         "--timeout",
-        "400",
+        "1200",
         *options,
     ]
     if missing():
