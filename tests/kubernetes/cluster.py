@@ -95,7 +95,7 @@ class KubernetesCluster:
             daemon.wait(30)
         # Pods run on until their namespaces end; their mounts would keep the folder.
         mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for place in reversed([one for one in mounted if one.startswith(f"{self.folder}/")]):
+        for place in reversed([one for one in mounted if one.startswith(f"{self.folder}/node-")]):
             subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
 
 
