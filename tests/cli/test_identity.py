@@ -42,7 +42,11 @@ def test_a_user_id_without_a_name_is_a_user_too(monkeypatch: pytest.MonkeyPatch)
 # The account under which processes and files lie on a machine; not who acts.
 _ACCOUNTS_OF_PROCESSES = {
     "agent/__main__.py",
+    "agent/claims.py",
+    "agent/entering.py",
+    "agent/gpubroker_session.py",
     "agent/source_tree.py",
+    "agent/ssh_server.py",
     "engines/handles.py",
     "engines/slurm_commands.py",
 }
@@ -55,4 +59,4 @@ def test_nothing_below_the_command_line_reads_the_user_of_the_operating_system(n
         for path in ROOM.rglob("*.py")
         if "cli" not in path.relative_to(ROOM).parts and f"{name}(" in path.read_text(encoding="utf-8")
     }
-    assert asking <= (_ACCOUNTS_OF_PROCESSES if name in ("getuid", "geteuid") else set())
+    assert asking <= (_ACCOUNTS_OF_PROCESSES if name in ("getuid", "geteuid", "getpwuid") else set())

@@ -14,9 +14,12 @@ import pytest
 from broker.agent.markers import is_whole
 from tests.agent.node import Node
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (the extra `recipes`)"),
+]
 PROGRAMS = Path(__file__).parent / "frameworks"
-torch: Any = pytest.importorskip("torch", reason="torch is not installed (the extra `recipes`)")
 
 
 @pytest.fixture
@@ -41,6 +44,7 @@ def test_torch_distributed_checkpoint(node: Node) -> None:
 
 def test_its_metadata_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `markers` goes by, seen from inside the real writer."""
+    torch: Any = import_module("torch")
     checkpoint: Any = import_module("torch.distributed.checkpoint")
     place, seen = tmp_path / "step_5", list[bool | None]()
     real: Any = checkpoint.FileSystemWriter.finish
@@ -58,6 +62,7 @@ def test_its_metadata_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_torch_save_cut_off_anywhere_is_not_whole(tmp_path: Path) -> None:
     whole = tmp_path / "step_5.pt"
+    torch: Any = import_module("torch")
     torch.save({"w": torch.ones(4096)}, whole)
     assert is_whole(whole) is True
     content = whole.read_bytes()

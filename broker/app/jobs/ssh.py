@@ -8,7 +8,6 @@ host key comes through the engine before the protocol begins, and is checked str
 from __future__ import annotations
 
 import base64
-import getpass
 import os
 import re
 import shlex
@@ -174,7 +173,7 @@ def _user(broker: Broker, view: JobView, attempt: int, node: int) -> str:
     except BrokerError:
         claims = ()
     names = (one.user for one in claims if one.rank == node and _ACCOUNT.fullmatch(one.user))
-    return next(names, None) or getpass.getuser()
+    return next(names, None) or broker.account.user
 
 
 def _feed(sink: IO[bytes]) -> None:

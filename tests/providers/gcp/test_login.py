@@ -66,7 +66,7 @@ def test_without_a_login_it_says_what_one_would_add(server: FakeServer, clock: M
     for way in ("gcloud auth application-default login", "GOOGLE_APPLICATION_CREDENTIALS",
                 "GPUBROKER_PROVIDERS__GCP__CREDENTIALS_FILE"):  # fmt: skip
         assert way in caught.value.hint
-    for ability in ("quotas", "reservations", "instances"):
+    for ability in ("reservations", "instances"):
         with pytest.raises(NoLogin):
             list(getattr(asks(server, clock), ability)())
     assert server.requests == []
