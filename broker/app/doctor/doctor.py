@@ -202,7 +202,7 @@ def _runs(broker: Broker) -> DoctorFinding:
     facts["narrowed"] = narrowed = bool(fix) and broker.settings.runs_role is not None
     if narrowed:
         return DoctorFinding("runs", Health.OK, f"{message}; a node reaches its own job's folder alone", facts=facts)
-    fix = fix or "there is no way to narrow that for this store: give teams that must not see each other a bucket each"
+    fix = fix or "gpubroker narrows them in S3 alone: give teams that must not see each other a bucket each"
     return DoctorFinding("runs", Health.OK, f"{message}; nodes reach it with an identity of their own", fix, facts)
 
 
