@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.jobs.runs_root import run_folders
 from broker.app.results.reasons import waits
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
@@ -23,7 +22,7 @@ IDLE = "idle_shutdown: {below: 5%, for: 1s}"
 def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_paused_when_one_is_back(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders = run_folders(site)
+    folders = vars(reconciler_setup)["run_folders"](site)  # those of the site's reconciler
     monkeypatch.setattr(folders, "usage", lambda view, attempt: [])  # whoever reconciles sees nothing
     activate(site)
     running = RunningJobs(site)
