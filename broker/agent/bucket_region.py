@@ -55,7 +55,7 @@ def _asked(endpoint: str, bucket: str) -> str | None:
         return None
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310 (the scheme is checked)
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (as above)
             told = answer.headers.get("x-amz-bucket-region")
     except urllib.error.HTTPError as error:  # "forbidden" and "moved" tell it as well
         told = error.headers.get("x-amz-bucket-region")

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from broker.agent.source_tree import TreeUnusable, content_path, entries_in, tree_path
 from broker.app.jobs.received import pool_in
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, StoreProblem
 from broker.server.callers import Caller, caller_of
 from broker.snapshots.upload import reaching
 
@@ -57,7 +57,7 @@ async def keep_content(request: Request, kind: ContentKind, sha256: Sha256) -> R
             size += len(piece)
             if size > most:
                 raise ContentTooLarge(f"more than {most:,} bytes", where=sha256, hint="see the setting max_snapshot")
-            await run_in_threadpool(file.write, piece)
+            await run_in_threadpool(_write, file, piece)
         if digest.hexdigest() != sha256:
             raise InvalidInput(
                 "other bytes arrived than the address says (SHA-256 differs)", where=sha256, hint="upload it again"
@@ -65,6 +65,13 @@ async def keep_content(request: Request, kind: ContentKind, sha256: Sha256) -> R
         file.seek(0)
         await run_in_threadpool(_stored, caller, kind, sha256, file, size)
     return Response(status_code=204)
+
+
+def _write(file: IO[bytes], piece: bytes) -> None:
+    try:
+        file.write(piece)
+    except OSError as error:  # above all a full disk
+        raise StoreProblem(f"the upload cannot be kept: {error.strerror}", hint="ask who runs the server") from error
 
 
 def _stored(caller: Caller, kind: ContentKind, sha256: str, file: IO[bytes], size: int) -> None:

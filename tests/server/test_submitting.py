@@ -3,6 +3,7 @@ server's disk or from another person's files."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +148,22 @@ def test_an_upload_may_be_larger_than_a_request_and_has_a_limit(world: Company) 
     answer = world.client.put(path, content=pieces(), headers=headers)
     assert (answer.status_code, answer.json()["kind"]) == (422, "content_too_large")
     assert world.client.head(path, headers=headers).status_code == 404
+
+
+def test_a_full_disk_is_told_and_nothing_is_kept(seen_world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *ended: object) -> None:
+            pass
+
+        def write(self, piece: bytes) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("broker.server.contents.tempfile.SpooledTemporaryFile", lambda most: Full())
+    answer = put(seen_world, "files", b"too much")
+    assert (answer.status_code, answer.json()["kind"]) == (503, "store_problem")
 
 
 def test_other_requests_stay_small(seen_world: Company) -> None:
