@@ -15,11 +15,13 @@ from broker.core.events import events as ev
 from broker.core.events import lifecycle
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import AttemptView, JobView
+from broker.core.job.jobs import Job
 
 if TYPE_CHECKING:
     from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
     from broker.store.jobs.reading import StoreReading
 
+EARLIER = 50  # jobs of one name among which an open session is looked for
 _MATCHES = 200  # jobs of one name, or whose ids begin alike, that are looked at
 
 
@@ -57,6 +59,20 @@ def matches(broker: Broker, reference: str, teams: Collection[str] | None, limit
         if not found and reference:
             found = list(look.jobs_begun(reference, limit=_MATCHES))
     return [one for one in found if teams is None or one.job.team in teams][:limit]
+
+
+def refuse_second_session(job: Job, named: Sequence[JobView]) -> None:
+    """Raises `InvalidInput` if the job is a session and one of these jobs of the same person and name is an open one:
+    both would keep one home folder."""
+    if job.session is None:
+        return
+    for view in named:
+        if view.job.session is not None and not view.state.final:
+            raise InvalidInput(
+                f"the session {job.name} is open: {view.id} is {view.state.value.replace('_', ' ')}",
+                hint=f"`gpubroker ssh {view.id}` enters it; `gpubroker jobs cancel {view.id}` ends it and saves its"
+                " home; another --name opens a second one",
+            )
 
 
 def find_single(broker: Broker, reference: str) -> JobView:

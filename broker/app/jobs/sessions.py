@@ -11,6 +11,7 @@ from subprocess import PIPE
 from typing import Any
 
 from broker.app.jobs.entering import entrance, start
+from broker.app.jobs.jobs import EARLIER, refuse_second_session
 from broker.app.jobs.kept_files import checkpoints
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -23,7 +24,6 @@ from broker.core.job.jobs import Job, ResumePoint
 
 # The home folder is kept twice, should the newest be unreadable.
 _KEPT = 2
-_EARLIER = 50
 _COMMAND = 'exec "$GPUBROKER_PYTHON" -m gpubroker_session'
 _JUPYTER = 'cat "$JUPYTER_RUNTIME_DIR"/jpserver-*.json'
 
@@ -61,14 +61,9 @@ def with_home(broker: Broker, job: Job, *, by: Actor) -> Job:
     """The session with the home folder of the last one of its name by the same person, if that saved any. Raises
     `InvalidInput` if one of them is open."""
     with broker.store.reading() as look:
-        named = look.jobs(name=job.name, user=by.identity, limit=_EARLIER)
+        named = look.jobs(name=job.name, user=by.identity, limit=EARLIER)
+    refuse_second_session(job, named)
     for view in (one for one in named if one.job.session is not None):
-        if not view.state.final:
-            raise InvalidInput(
-                f"the session {job.name} is open: {view.id} is {view.state.value.replace('_', ' ')}",
-                hint=f"`gpubroker ssh {view.id}` enters it; `gpubroker jobs cancel {view.id}` ends it and saves its"
-                " home; another --name opens a second one",
-            )
         if checkpoints(broker, view):
             return job.model_copy(update={"resume_from": ResumePoint(job=view.id)})
     return job

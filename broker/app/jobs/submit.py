@@ -12,6 +12,7 @@ from datetime import datetime
 from broker.app.jobs import arrays
 from broker.app.jobs.after import begin_later, with_predecessors
 from broker.app.jobs.disk_space import check_room
+from broker.app.jobs.jobs import EARLIER, refuse_second_session
 from broker.app.jobs.preview import (
     NoFeasibleCapacity,
     PlanBasis,
@@ -136,6 +137,8 @@ def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> Jo
         with broker.store.writing() as tx:
             if broker.policy(tx).version != policy.version:
                 continue
+            if job.session is not None:  # again in this transaction: two may be opened at once
+                refuse_second_session(job, tx.jobs(name=job.name, user=by.identity, limit=EARLIER))
             done = _admit(broker, seen, policy, agreed, tx)
         if isinstance(done, JobView):
             return done

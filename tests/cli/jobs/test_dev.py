@@ -81,3 +81,16 @@ def test_a_port_that_is_none_is_refused() -> None:
     for ports in ("", "0", "x", ":80", "70000", "1:2:3", "-1"):
         with pytest.raises(InvalidInput):
             tunnel(ports)
+
+
+def test_of_two_sessions_of_one_name_opened_at_once_one_is_refused(
+    gpubroker: Any, money: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.app.jobs.sessions.with_home", lambda broker, job, by: job)  # both have looked before
+    opened = ("dev", "--gpu", "L4", "--infra", "sandbox", "--name", "twin", "--yes", "--detach")
+    assert gpubroker(*opened).code == 0
+    second = gpubroker(*opened)
+    assert second.code == 2
+    assert "the session twin is open" in second.err
+    assert len(gpubroker("jobs", "list", "--json").json["jobs"]) == 1
+    assert gpubroker(*opened[:-3], "other", *opened[-2:]).code == 0, "another name is another session"
