@@ -4,7 +4,8 @@ Everything about an attempt is in the engine's folder under its key, readable by
 down, the attempt's end is the last heartbeat (the agent touches a file), too early by at most one heartbeat.
 
 Each job gets a part of the machine (`broker.engines.register`): GPUs by number (the others are hidden from it), CPUs by
-number (it is bound to them), and memory, which is counted but not limited.
+number (it is bound to them), and memory, which is counted but not limited. The nodes of a job with several run beside
+each other on its part (`broker.engines.gang`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from broker.core.values.clock import Clock
 from broker.engines.cpus import bound_to
 from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
+from broker.engines.gang import GANG, Gang, GangNode, agent_folders
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
 from broker.engines.register import DEFAULT, GivenPart, Inventory, MachineRegister, hashed
@@ -54,7 +56,7 @@ class Local:
 
     name = "local"
     Settings: ClassVar = LocalSettings
-    honours = frozenset({"workdir", "setup", "secrets"})
+    honours = frozenset({"several_nodes", "workdir", "setup", "secrets"})
     remote = False
 
     def __init__(
@@ -72,6 +74,8 @@ class Local:
         slot = Slot.of(self._root, launch.key)
 
         def arguments(*held: int) -> list[str]:
+            if (slot.folder / GANG).exists():
+                return [sys.executable, "-P", "-m", "broker.engines.gang", str(slot.folder), *map(str, held)]
             agent = [sys.executable, "-P", "-m", "broker.agent", "--folder", launch.run_folder]
             holds = [word for descriptor in held for word in ("--hold", str(descriptor))]
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), *holds]
@@ -84,7 +88,11 @@ class Local:
             name, share = self._handles.name(launch.key), launch.placement.offer.has
             with self._register.giving(name, share, self._inventory(whole, share), launch.store) as (part, lock):
                 slot.write(_GIVEN, json.loads(part.to_text()))
-                environment = agent_environment(launch.secrets, _limits(part))
+                nodes = part.divided(launch.job.num_nodes)
+                if len(nodes) > 1:
+                    given = tuple(GangNode(node.cpus, _limits(node)) for node in nodes)
+                    slot.write(GANG, Gang(launch.run_folder, launch.key, given).to_json())
+                environment = agent_environment(launch.secrets, _limits(nodes[0]))
                 with bound_to(part.cpus):
                     slot.start(lambda own: arguments(own, lock), environment, [lock])
         return self._handles.of(launch.key)
@@ -130,10 +138,14 @@ class Local:
 
     def logs(self, handle: str) -> Iterator[str]:
         slot = self._handles.slot(handle)
-        return slot.lines("output.log") if slot is not None else iter(())
+        folders = agent_folders(slot) if slot is not None else ()
+        for rank, folder in enumerate(folders):
+            for line in slot.lines(folder, "output.log") if slot is not None else ():
+                yield f"(rank {rank}) {line}" if len(folders) > 1 else line
 
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
-        return self._handles.way_in(handle, "", words)
+        slot = self._handles.slot(handle)
+        return self._handles.way_in(handle, agent_folders(slot)[node] if slot is not None else "", words)
 
     def _observe(self, handle: str) -> Observation:
         elsewhere = self._handles.elsewhere(handle)
@@ -146,21 +158,24 @@ class Local:
         alive = slot.alive()
         if alive:
             self._register.touch(self._handles.name(slot.folder.name))
-        agent = slot.read("agent.json")
-        since = from_text(agent["at"]) if agent else None
+        folders = agent_folders(slot)
+        agents = [agent for folder in folders if (agent := slot.read(f"{folder}agent.json"))]
+        since = min((from_text(agent["at"]) for agent in agents), default=None)
         if alive:
             slot.enforce(_patience(slot))
-            return Observation(EngineState.UP if agent else EngineState.PENDING, since)
-        if agent is None:
+            return Observation(EngineState.UP if agents else EngineState.PENDING, since)
+        if not agents:
             ended = slot.last_seen(self._clock, "process.log")
             return Observation(EngineState.GONE, None, ended, evidence=slot.last_words() or "the agent did not start")
-        if agent["ended"] is not None:
-            cause = agent["ended"]["cause"]
-            gone_at = from_text(agent["ended"]["at"])
-            interrupted = cause == "preempted" and slot.read("cancelled.json") is None
-            return Observation(EngineState.GONE, since, gone_at, interrupted, f"the agent ended: {cause}")
+        ends = [agent["ended"] for agent in agents if agent["ended"] is not None]
+        if len(ends) == len(folders):
+            causes = [end["cause"] for end in ends if end["cause"] != "completed"] or ["completed"]
+            gone_at = max(from_text(end["at"]) for end in ends)
+            interrupted = set(causes) == {"preempted"} and slot.read("cancelled.json") is None
+            return Observation(EngineState.GONE, since, gone_at, interrupted, f"the agent ended: {causes[0]}")
         # The guard writes `died` when the command dies.
-        gone_at = slot.last_seen(self._clock, "agent.json", "alive", "died")
+        names = [f"{folder}{name}" for folder in folders for name in ("agent.json", "alive", "died")]
+        gone_at = slot.last_seen(self._clock, *names)
         return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a message")
 
 
@@ -174,5 +189,5 @@ def _limits(part: GivenPart) -> dict[str, str]:
 
 def _patience(slot: Slot) -> timedelta:
     """Wall time from SIGTERM to SIGKILL: the command's grace, and as long again for the agent's last upload."""
-    agent = slot.read("agent.json")
+    agent = slot.read(f"{agent_folders(slot)[0]}agent.json")
     return timedelta(seconds=2 * float(agent["grace"]) + 15 if agent else 15)

@@ -45,6 +45,25 @@ class GivenPart:
     gpus: tuple[int, ...] = ()
     store: str = ""
 
+    def divided(self, nodes: int) -> tuple[GivenPart, ...]:
+        """The parts of so many nodes, of which this is the part of all: each its own GPUs, and its own CPUs if there
+        are enough."""
+        each = MachineShare(
+            self.share.milli_cpus // nodes,
+            self.share.mib // nodes,
+            tuple((name, count // nodes) for name, count in self.share.gpus),
+        )
+        gpus, cpus = each.gpu_count, len(self.cpus) // nodes
+        return tuple(
+            GivenPart(
+                each,
+                self.cpus[node * cpus : (node + 1) * cpus] or self.cpus,
+                self.gpus[node * gpus : (node + 1) * gpus],
+                self.store,
+            )
+            for node in range(nodes)
+        )
+
     def to_text(self) -> str:
         share = {"milli_cpus": self.share.milli_cpus, "mib": self.share.mib, "gpus": dict(self.share.gpus)}
         return json.dumps({"share": share, "cpus": self.cpus, "gpus": self.gpus, "store": self.store})

@@ -31,7 +31,7 @@ from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.placement.conditions import Conditions
 from broker.placement.formats import span
-from broker.placement.shares import lacking
+from broker.placement.shares import lacking, machines
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 _Matches = Callable[[str], bool]
@@ -209,9 +209,10 @@ def _availability(offer: Offer, request: PreparedJob, served: _CompiledMachine) 
         return Reason.UNAVAILABLE, offer.unavailable_because
     if offer.availability is Availability.NO_QUOTA:
         return Reason.NO_QUOTA, offer.unavailable_because
-    if offer.slots is not None and offer.slots < request.job.num_nodes:
-        return Reason.TOO_FEW_MACHINES, f"has {offer.slots}, needs {request.job.num_nodes}"
-    if in_use := lacking(offer, served.request):
+    nodes = request.job.num_nodes
+    if offer.slots is not None and offer.slots < machines(offer, nodes):
+        return Reason.TOO_FEW_MACHINES, f"has {offer.slots}, needs {nodes}"
+    if in_use := lacking(offer, served.request, nodes):
         return Reason.TOO_FEW_MACHINES, in_use
     return request.excluded.get(offer.pool) if request.excluded else None
 
@@ -248,7 +249,8 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
 
 def _images(request: PreparedJob) -> str:
     images = dict.fromkeys(one.request.image for one in request.machines if one.request.image)
-    return f" {', '.join(images)} (container images need the extra `skypilot` and a cloud or Kubernetes)"
+    return f" {', '.join(images)} (container images need the extra `skypilot` and a cloud or Kubernetes; without one,"
+        " write what the image brings into `setup:`)"
 
 
 def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:

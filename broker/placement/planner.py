@@ -20,7 +20,7 @@ from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import value_of_time, worth_of_time
 from broker.placement.ranking import RankKey, rank_key
-from broker.placement.shares import part
+from broker.placement.shares import machines, part
 
 # Uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and fallbacks if there are none.
 STEADY_FALLBACKS = 3
@@ -83,10 +83,12 @@ class Judge:
         if isinstance(found, Rejection):
             return found
         wanted = self.request.machines[found].request
-        offer = part(offer, wanted)
+        offer = part(offer, wanted, self.effort.nodes)
         placement = self.estimator.placement(offer, wanted)
         if placement is None:
-            return _never_finishes(offer, self.estimator.hazard(offer) * self.effort.nodes, self.effort.interval)
+            return _never_finishes(
+                offer, self.estimator.hazard(offer) * machines(offer, self.effort.nodes), self.effort.interval
+            )
         conditions = self.conditions
         if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
             placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)

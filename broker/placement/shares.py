@@ -7,7 +7,8 @@ Defaults for what the job file does not say, on a machine with n GPUs of a kind:
     a job without GPUs   one CPU, and the same fraction of the memory
     a job that names the instance type and no accelerators: the whole machine
 
-So jobs with GPUs leave CPUs and memory for jobs without.
+So jobs with GPUs leave CPUs and memory for jobs without. A job with several nodes gets one part that is as many times
+as large: its nodes run beside each other.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ def share_of(offer: Offer, wanted: MachineRequest) -> MachineShare:
     return MachineShare(cpus, mib, given).at_most(has)
 
 
-def part(offer: Offer, wanted: MachineRequest) -> Offer:
-    """The offer as the job gets it. Of a divided machine: the job's part, priced by the largest fraction that it takes
-    of CPUs, memory or GPUs. Other offers stay unchanged."""
+def part(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> Offer:
+    """The offer as the job gets it. Of a divided machine: the part of all nodes of the job, priced by the largest
+    fraction that it takes of CPUs, memory or GPUs. Other offers stay unchanged."""
     if not offer.divided or offer.whole is not None:
         return offer
-    share = share_of(offer, wanted)
+    share = share_of(offer, wanted) * nodes
     used = share.part_of(offer.has)
     return replace(
         offer,
@@ -77,9 +78,19 @@ def price_now(current: Offer, placed: Offer) -> Money | None:
     return current.price.share(used.numerator, used.denominator)
 
 
-def lacking(offer: Offer, wanted: MachineRequest) -> str:
-    """Why a divided machine has too little free for the job now; empty if its part is free."""
-    if offer.left is None or not offer.divided:
+def machines(offer: Offer, nodes: int) -> int:
+    """How many machines of the offer a job with so many nodes gets: one if they run beside each other on a part of
+    it."""
+    return 1 if offer.divided else nodes
+
+
+def lacking(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> str:
+    """Why a divided machine is too small for the job's nodes, or has too little free now; empty if neither."""
+    if not offer.divided or offer.whole is not None:
         return ""
-    share = share_of(offer, wanted)
+    share = share_of(offer, wanted) * nodes
+    if offer.has < share:
+        return f"has {offer.has}; {nodes} nodes beside each other need {share}"
+    if offer.left is None:
+        return ""
     return f"{offer.left.at_most(offer.has)} free, needs {share}" if offer.left < share else ""

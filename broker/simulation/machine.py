@@ -32,6 +32,7 @@ from broker.agent.command import CannotStart, Command, Exited, GuardGone
 from broker.agent.notices import FILE_VARIABLE
 from broker.core.values.clock import ScaledClock
 from broker.engines.detached import Slot
+from broker.engines.gang import start_agent
 
 # Wall time that the agents have after a cancellation; their own grace is shorter.
 STOP_PATIENCE = timedelta(seconds=120)
@@ -165,19 +166,14 @@ class SimulatedProvider:
         """Starts the agents."""
         machine, folder = self._machine, self._slot.folder
         for rank in range(machine.nodes):
-            scratch = folder / f"node-{rank}"
-            scratch.mkdir(mode=0o700, exist_ok=True)
-            agent = [sys.executable, "-P", "-m", "broker.agent", "--folder", machine.run_folder]
-            options = ["--rank", str(rank), "--gang", f"{machine.key}/{os.getpid()}", "--scratch", str(scratch)]
             self._nodes.append(
-                Command(
-                    [*agent, *options],
+                start_agent(
+                    folder,
+                    rank,
+                    run_folder=machine.run_folder,
+                    gang=f"{machine.key}/{os.getpid()}",
                     environment={**os.environ, FILE_VARIABLE: str(folder / "notice.json")},
-                    folder=Path("/"),
-                    output=folder / f"agent-{rank}.log",
-                    scratch=scratch,
                     umask=self._umask,
-                    witness=None,
                     tell=lambda what, rank=rank: self._inbox.put((rank, what)),  # type: ignore[misc]  # the default binds it
                     keep_open=[self._lock],
                 )

@@ -21,7 +21,7 @@ from broker.core.ports import EngineState, SharesItsMachine
 from broker.core.values.clock import SystemClock
 from broker.engines.local import Local, LocalSettings
 from broker.engines.register import MachineRegister
-from tests.contracts.engine_contract import Bench, eventually, lines
+from tests.contracts.engine_contract import Bench, alive, eventually, lines
 from tests.engines.test_local import agent_pid, placement, slot_of
 
 WHOLE = MachineShare(3000, 3072, (("L4", 2),))
@@ -157,3 +157,61 @@ def test_idleness_is_measured_on_the_jobs_own_gpus(visible: str | None, counted:
     samples = [Sample(index, 50.0, None, None, None) for index in range(3)]
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert [one.index for one in of_this_job(samples, environment)] == counted
+
+
+def gang(bench: Bench, command: str, gpus: int = 0) -> tuple[str, str]:
+    """A job of two nodes on a part for both: its handle and its run folder."""
+    launch = bench.launch(command, placed(cpus=2, gpus=2 * gpus))
+    spec = Path(launch.run_folder.removeprefix("file://")) / "spec.json"
+    spec.write_text(spec.read_text().replace('"nodes": 1', '"nodes": 2'))
+    job = launch.job.model_copy(update={"num_nodes": 2})
+    return bench.engine.submit(replace(launch, job=job, store="ours")), launch.run_folder
+
+
+@pytest.mark.system
+def test_nodes_of_one_job_run_beside_each_other_each_with_its_own_part(bench: Bench) -> None:
+    mark = bench.mark()
+    what = 'echo "$SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES|$CUDA_VISIBLE_DEVICES|$(nproc)|"'
+    ips = "$(echo $SKYPILOT_NODE_IPS | wc -w)"
+    handle, _ = gang(bench, f"{what}{ips} >> {mark}; echo said; sleep 0.$SKYPILOT_NODE_RANK", gpus=1)
+    gone = bench.until(handle, EngineState.GONE)
+    assert sorted(lines(mark)) == ["0 of 2|0|1|2", "1 of 2|1|1|2"]
+    assert sorted(bench.engine.logs(handle)) == ["(rank 0) said", "(rank 1) said"]
+    assert (gone.evidence, gone.interrupted) == ("the agent ended: completed", False)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("how", "evidence", "interrupted"),
+    [
+        ("one fails", "the agent ended: exit_status", False),
+        ("the machine is shut down", "the agent ended: preempted", True),
+        ("it is cancelled", "the agent ended: preempted", False),
+        ("an agent is killed", "the agent died without a message", False),
+        ("what started them is killed", "the agent died without a message", False),
+    ],
+)
+def test_nodes_of_one_job_end_together(
+    bench: Bench, tmp_path: Path, how: str, evidence: str, interrupted: bool
+) -> None:
+    mark, stop = bench.mark(), tmp_path / "stop"
+    waits = f"while [ ! -e {stop} ]; do sleep 0.1; done"
+    handle, _ = gang(bench, f'echo $$ >> {mark}; if [ "$GPUBROKER_RANK" = 1 ]; then {waits}; exit 3; fi; sleep 300')
+    pids = [int(pid) for pid in said(mark, 2)]
+    slot = slot_of(tmp_path / "home", handle)
+    starter = int(json.loads((slot / "state.json").read_text())["pid"])
+    match how:
+        case "one fails":
+            stop.touch()
+        case "it is cancelled":
+            bench.engine.cancel(handle)
+        case "an agent is killed":
+            os.kill(int(json.loads((slot / "node-1" / "agent.json").read_text())["pid"]), signal.SIGKILL)
+        case "the machine is shut down":
+            os.kill(starter, signal.SIGTERM)
+        case _:
+            os.kill(starter, signal.SIGKILL)
+    gone = bench.until(handle, EngineState.GONE)
+    assert (gone.evidence, gone.interrupted) == (evidence, interrupted)
+    assert not any(map(alive, pids))
+    assert not MachineRegister(tmp_path / "machine").given()

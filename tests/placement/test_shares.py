@@ -36,7 +36,7 @@ def job(wanted: MachineRequest, nodes: int = 1) -> Job:
 
 
 def plan(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> Any:
-    conditions = Conditions(engines={"local": frozenset({"workdir"})})
+    conditions = Conditions(engines={"local": frozenset({"workdir", "several_nodes"})})
     return make_plan(job(wanted, nodes), [offer], now=NOW, submitted_at=NOW, conditions=conditions)
 
 
@@ -97,9 +97,21 @@ def test_what_is_larger_than_the_machine_is_refused_with_the_figures(
     assert (refused.reason, refused.detail) == (reason, detail)
 
 
-def test_several_nodes_on_one_machine_are_refused() -> None:
-    (refused,) = plan(machine(gpus=0), MachineRequest(), nodes=2).rejections
-    assert (refused.reason, refused.detail) == (Reason.TOO_FEW_MACHINES, "has 1, needs 2")
+def test_several_nodes_get_one_part_that_holds_all_of_them() -> None:
+    wanted = MachineRequest(accelerator="H100", count=2)
+    (placed,) = plan(machine(price="8"), wanted, nodes=3).placements
+    assert (placed.nodes, placed.gpus, placed.offer.cpus, placed.offer.memory_gib) == (1, 6, 36, 192)
+    assert placed.rate == Money.usd("6"), "three quarters of its GPUs"
+    assert placed.throughput == plan(machine(), wanted).placements[0].throughput
+
+
+def test_more_nodes_than_fit_on_the_machine_are_refused_with_the_figures() -> None:
+    (refused,) = plan(machine(cpus=4, memory=8, gpus=0), MachineRequest(cpus=3), nodes=2).rejections
+    assert refused.reason is Reason.TOO_FEW_MACHINES
+    assert refused.detail == "has 4 CPUs, 8 GiB; 2 nodes beside each other need 6 CPUs, 12 GiB"
+    busy = replace(machine(cpus=4, memory=8, gpus=0), left=MachineShare(1000, 8 * GIB))
+    (refused,) = plan(busy, MachineRequest(), nodes=2).rejections
+    assert refused.detail == "1 CPU, 8 GiB free, needs 2 CPUs, 4 GiB"
 
 
 def test_an_image_is_refused_by_its_name() -> None:

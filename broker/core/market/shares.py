@@ -45,6 +45,12 @@ class MachineShare:
     def __sub__(self, other: MachineShare) -> MachineShare:
         return self._with(other, -1)
 
+    def __mul__(self, nodes: int) -> MachineShare:
+        """That many of them."""
+        return MachineShare(
+            self.milli_cpus * nodes, self.mib * nodes, _tidy((name, count * nodes) for name, count in self.gpus)
+        )
+
     def __lt__(self, other: MachineShare) -> bool:
         """Whether the other does not fit into it. Not the opposite of ``>``: one may have more CPUs and less memory."""
         return not self >= other

@@ -21,6 +21,7 @@ from broker.core.values.money import Money
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.egress import egress_rate
 from broker.placement.pricing.run_model import Effort, RunModel, Spell, run_model
+from broker.placement.shares import machines
 
 _LEAST_STORAGE_COST = Money(5_000)  # half a cent; lower costs get no line
 # Below this useful fraction a job hardly makes progress between interruptions.
@@ -54,7 +55,7 @@ class Estimator:
         useful = model.run.useful_fraction
         if useful < LEAST_USEFUL_FRACTION:
             return None
-        nodes = self.effort.nodes
+        nodes = machines(offer, self.effort.nodes)
         rate = offer.price if nodes == 1 else offer.price * nodes
         price = f"{rate}/h" if nodes == 1 else f"{rate}/h for {nodes} machines"
         terms = [_term(spell, rate, price) for spell in model.spells]
@@ -80,8 +81,10 @@ class Estimator:
         )
 
     def _model(self, offer: Offer, machine: MachineRequest) -> RunModel:
-        interruptions = self.hazard(offer) * self.effort.nodes
-        used = machine.count if machine.accelerator and not machine.at_least else offer.count
+        nodes = machines(offer, self.effort.nodes)
+        interruptions = self.hazard(offer) * nodes
+        each = offer.count * nodes // self.effort.nodes
+        used = machine.count if machine.accelerator and not machine.at_least else each
         key = (offer.accelerator, used, interruptions, self.effort.start_on(offer.capacity_type))
         known = self._models.get(key)
         if known is None:
