@@ -249,8 +249,11 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
 
 def _images(request: PreparedJob) -> str:
     images = dict.fromkeys(one.request.image for one in request.machines if one.request.image)
-    return f" {', '.join(images)} (container images need the extra `skypilot` and a cloud or Kubernetes; without one,"
-        " write what the image brings into `setup:`)"
+    named = ", ".join(images)
+    return (
+        f" {named} (container images need the extra `skypilot` and a cloud or Kubernetes; here, write what the image"
+        " brings into `setup:`)"
+    )
 
 
 def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:
