@@ -76,7 +76,7 @@ class SlurmEngine:
     """The engine. Its handles are ``slurm:<cluster>:<job number>:<key>``."""
 
     name = "slurm"
-    honours = frozenset({"several_nodes", "workdir", "setup", "secrets"})
+    honours = frozenset({"several_nodes", "workdir", "setup", "secrets", "another_machine"})
     Settings: ClassVar = SlurmEngineSettings
 
     def __init__(self, home: Path, clock: Clock, settings: SlurmEngineSettings | None = None) -> None:

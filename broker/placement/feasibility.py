@@ -239,7 +239,12 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
     if honours is None:
         return Reason.ENGINE_NOT_INSTALLED, f"the engine {offer.engine!r} is not installed"
     if missing := request.needs - honours:
-        named = {"image": _images(request), "several_nodes": f" ({request.job.num_nodes})"}
+        named = {
+            "image": _images(request),
+            "several_nodes": f" ({request.job.num_nodes})",
+            "another_machine": " (the job came over the network; an administrator may allow it here: `jobs_here = true`"
+            " under `[serve]`)",
+        }
         words = ", ".join(f"{need}{named.get(need, '')}" for need in sorted(missing))
         return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {words}"
     if offer.engine in request.conditions.out_of_reach:

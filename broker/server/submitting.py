@@ -69,14 +69,14 @@ def submission_terms(by: By) -> Response:
 
 def plan_job(by: By, body: PlanBody, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """Where the job would run, at what cost, and what the policies say. Changes nothing."""
-    job = _permitted(by, received(body.job_file, by.broker.clock.now()))
+    job = _permitted(by, received(by.broker, body.job_file))
     seen = preview(by.broker, job, by=by.actor)
     return answer(PlanResult.of(seen, by.broker.policy(), limit=limit))
 
 
 def submit_job(by: By, key: Key, body: SubmitBody) -> Response:
     """Submit a job: hold its money, and launch or queue it. Status 202: it needs an approval first."""
-    job = _permitted(by, received(body.job_file, by.broker.clock.now()))
+    job = _permitted(by, received(by.broker, body.job_file))
 
     def submitted() -> JobView:
         whole = with_files(by.broker, job, body.snapshot, by=by.actor)

@@ -47,7 +47,7 @@ from tests.waiting import LONGEST, looks
 _Answer = TypeVar("_Answer")
 NEEDS = {
     "several_nodes", "workdir", "setup", "file_mounts", "secrets", "image", "disk_tier", "network_tier",
-    "skypilot_config",
+    "skypilot_config", "another_machine",
 }  # fmt: skip
 QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=10.0)
 SECONDS = LONGEST  # after which something that should have happened has not

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from broker.app.jobs.sealed_secrets import JobSecrets, sealed_for, tell_service_
 from broker.app.jobs.snapshots import pool_of
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor, ProcessAccount
+from broker.settings import ServeSettings
 from tests.server.test_changing import ask, lines
 from tests.server.test_matrix import access_of
 from tests.server.world import EVERYBODY, JOB, Company, bearer
@@ -59,6 +61,18 @@ def test_a_job_is_submitted_once_with_the_files_that_were_uploaded(world: Compan
     unpack(pool_in(world.broker, Actor("mia")), view.job.snapshot.trees[0].tree, tmp_path / "node")
     assert (tmp_path / "node" / "train.py").read_text() == "print(1)\n"
     assert lines(world, "sent") == [("mia", "jobs.submit", "begun", ""), ("mia", "jobs.submit", "done", "")]
+
+
+def test_a_job_from_the_network_does_not_run_under_the_account_of_the_service(
+    seen_world: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen_world.broker.settings, "serve", ServeSettings())
+    planned = ask(seen_world, "/plans", "mia", {"job_file": FILE}).json()
+    assert planned["placements"] == []
+    assert planned["exit_code"] == 4
+    refused = submit(seen_world)
+    assert refused.status_code == 409, refused.text
+    assert "jobs_here = true" in json.dumps([planned, refused.json()])
 
 
 def test_a_plan_changes_nothing(seen_world: Company) -> None:

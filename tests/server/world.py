@@ -22,7 +22,7 @@ from broker.core.job.file import parse_job
 from broker.server.application import Envelope, api
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
-from broker.settings import Settings
+from broker.settings import ServeSettings, Settings
 from cli import registries
 from tests.actors import EVERYBODYS, ROOT
 from tests.empty_store import empty_store
@@ -99,7 +99,12 @@ def bearer(token: str) -> dict[str, str]:
 
 def new_broker(folder: Path) -> Broker:
     """A broker with everybody on record and the policy in force."""
-    settings = Settings(home=folder, store=empty_store(folder / "store.db"), runs=(folder / "runs").as_uri())
+    settings = Settings(
+        home=folder,
+        store=empty_store(folder / "store.db"),
+        runs=(folder / "runs").as_uri(),
+        serve=ServeSettings(jobs_here=True),  # the sandbox runs its jobs on this machine
+    )
     broker = Broker(settings, registries(), EVERYBODYS)
     people.add(broker, "adam", by=ROOT, administrator=True)
     for name in EVERYBODY:

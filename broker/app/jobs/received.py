@@ -6,7 +6,6 @@ Its sender is not trusted: nothing in it makes this process read its own disk or
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 from broker.agent.source_tree import tree_path
 from broker.agent.store import ObjectFolder
@@ -25,11 +24,12 @@ _SHA256, _SEAL = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
 _FILE = "job file"
 
 
-def received(text: str, now: datetime) -> Job:
-    """The job of a file, without its files and secrets. ``now``: UTC. Raises `InvalidInput` with every finding."""
-    job = parse_job(text, file=_FILE, now=now)
+def received(broker: Broker, text: str) -> Job:
+    """The job of a file, without its files and secrets. Its command does not run under this process's account, unless
+    the settings allow that. Raises `InvalidInput` with every finding."""
+    job = parse_job(text, file=_FILE, now=broker.clock.now())
     refuse_local_buckets(job, _FILE)
-    return job
+    return job if broker.settings.serve.jobs_here else job.model_copy(update={"from_network": True})
 
 
 def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: Actor) -> Job:

@@ -103,6 +103,7 @@ class Skypilot:
             "disk_tier",
             "network_tier",
             "skypilot_config",
+            "another_machine",
         }
     )
     Settings: ClassVar = SkypilotSettings
