@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import EGRESS, Entry, Movement, Tags, move
 from broker.store import Store
 
@@ -33,9 +34,23 @@ def post_quarter(store: Store, seed: int = 1, *, jobs: int = 240) -> None:
     dice = random.Random(seed)
     found = [list(entries) for number in range(jobs) for entries in _job(dice, number)]
     found += [list(_bought(dice, number)) for number in range(6)]
+    _hold(store)
     with store.writing() as tx:
         for entries in sorted(found, key=lambda one: one[0].at):
             tx.post(entries)
+
+
+def _hold(store: Store) -> None:
+    """Reservations and machines that are there for the whole quarter, more than the jobs use."""
+    ends = BEGINS + _DAYS * _DAY
+    held = [
+        Holding(HoldingKind.RESERVATION, "H100", 320, "bigcloud", "eu", BEGINS, ends, upfront=Money.usd(600_000)),
+        Holding(HoldingKind.RESERVATION, "H100", 16, "bigcloud", "us", BEGINS, ends, hourly=Money.usd(24)),
+        Holding(HoldingKind.OWNED, "L40S", 320, "basement", "here", BEGINS, ends, upfront=Money.usd(400_000)),
+    ]
+    with store.writing() as tx:
+        for one in held:
+            tx.add_holding(one, by="olga", at=BEGINS)
 
 
 def _job(dice: random.Random, number: int) -> Iterator[tuple[Entry, ...]]:

@@ -15,6 +15,7 @@ new or has ended. Charges without a time (transfers, corrections) are other char
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,7 @@ from broker.core.values.money import Money
 from broker.finops.division import whole_parts
 
 NOBODY = "(none)"
+_SIGNS = frozenset('/"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Cell:
     @property
     def owner(self) -> str:
         """``nlp / llm``"""
-        return " / ".join(name for name in (self.team or NOBODY, self.project) if name)
+        return owner_of(self.team, self.project)
 
     @property
     def place(self) -> str:
@@ -48,6 +50,13 @@ class Cell:
         if self.provider is None:
             return ""
         return " ".join(filter(None, (self.provider, self.region, self.accelerator or "CPU", self.capacity_type)))
+
+
+def owner_of(team: str | None, project: str | None) -> str:
+    """``nlp / llm``; a name that has a stroke or a quotation mark itself in quotes, so that no two owners read
+    alike."""
+    names = (team or NOBODY, project) if project else (team or NOBODY,)
+    return " / ".join(json.dumps(name, ensure_ascii=False) if set(name) & _SIGNS else name for name in names)
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: date
             continue
         key = holding.accelerator, _USED_AS[holding.kind]
         time, paid = held.get(key, (0, Money.ZERO))
-        held[key] = time + (last - first) // _MILLI * holding.gpus, paid + _paid(holding, last - first)
+        held[key] = time + (last - first) // _MILLI * holding.gpus, paid + paid_for(holding, last - first)
     found = []
     for (accelerator, kind), (time, paid) in sorted(held.items()):
         at_work = sum(
@@ -50,6 +50,7 @@ def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: date
     return found
 
 
-def _paid(holding: Holding, time: timedelta) -> Money:
+def paid_for(holding: Holding, time: timedelta) -> Money:
+    """What so much of its time costs, used or not (USD)."""
     whole = holding.ends - holding.starts
     return holding.upfront.share(in_microseconds(time), in_microseconds(whole)) + holding.hourly.for_duration(time)

@@ -58,7 +58,7 @@ def test_the_parts_are_all_of_the_change(before: dict[Cell, Used], after: dict[C
 
 def test_owners_that_read_alike_are_apart() -> None:
     one, other = (Cell(team, project, "aws", "r1", "H100", "spot") for team, project in (("a / b", None), ("a", "b")))
-    assert one.owner == other.owner
+    assert (one.owner, other.owner) == ('"a / b"', "a / b")
     assert {found.part for found in changes(of((one, "10", 1)), of((other, "10", 1)))} == {Part.NEW, Part.ENDED}
     lost = of((one, "10", 1), (other, "30", 1), wasted="5", wasted_hours=0.5)
     assert [said.cost for said in advice(lost, ()) if said.kind is AdviceKind.WASTE] == [Money.usd(5), Money.usd(5)]

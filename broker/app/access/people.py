@@ -8,6 +8,7 @@ from dataclasses import replace
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name, check_team
+from broker.core.access.permissions import OF_ROLES, Permission, held_everywhere
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.store.access.access import AccessReading, AccessWriting
@@ -78,17 +79,23 @@ def enable(broker: Broker, name: str, *, by: Actor) -> Person:
 
 def only_administrators(look: AccessReading, by: Actor) -> None:
     """Raises `NotAllowed` unless ``by`` is an administrator: root on this machine, or a person with that role."""
+    only_permitted(look, by, Permission.ADMINISTER)
+
+
+def only_permitted(look: AccessReading, by: Actor, permission: Permission) -> None:
+    """Raises `NotAllowed` unless ``by`` has the permission in every team: root on this machine, or a person with such a
+    role."""
     known = look.person(by.identity)
-    granted = known is not None and known.disabled_at is None and Role.ADMINISTRATOR in known.roles
-    if granted or Role.ADMINISTRATOR in by.roles:
+    if (known is not None and held_everywhere(known, permission)) or any(permission in OF_ROLES[r] for r in by.roles):
         return
     people = look.people()
     if not people:
         hint = f"there are no people yet; begin with `gpubroker people add {by.identity} --administrator`"
     else:
-        names = [one.name for one in people if Role.ADMINISTRATOR in one.roles and one.disabled_at is None]
+        names = [one.name for one in people if held_everywhere(one, permission)]
         hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may do it"
-    raise NotAllowed(f"only an administrator may do this, and {by.identity} is none", hint=hint)
+    who = " or ".join(role.value for role, granted in OF_ROLES.items() if permission in granted)
+    raise NotAllowed(f"only an {who} may do this, and {by.identity} is none", hint=hint)
 
 
 def known_person(look: AccessReading, name: str) -> Person:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.access.people import only_administrators
+from broker.app.access.people import only_permitted
 from broker.app.billing.months import begun, month_of
 from broker.app.billing.report import spend
 from broker.app.wiring import Broker
+from broker.core.access.permissions import Permission
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
@@ -66,8 +67,8 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
     frozen before that no statement has.
 
-    Where the store has people, administrators alone may do it. Raises `NotAllowed`, and `InvalidInput` for a month that
-    is open or has a statement, and for rules that say nothing.
+    Where the store has people, those alone may do it whose role has the permission to freeze statements. Raises
+    `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules that say nothing.
     """
     _check(rules)
     wanted, now = month_of(month), broker.clock.now()
@@ -79,7 +80,7 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
         )
     with broker.store.access.reading() as access:
         if access.people():
-            only_administrators(access, by)
+            only_permitted(access, by, Permission.FREEZE_STATEMENTS)
     while (statement := _frozen(broker, wanted, rules, now, by)) is None:
         pass  # another month was frozen meanwhile, and has the corrections
     return Chargeback(statement, _since(broker, wanted))

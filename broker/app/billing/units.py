@@ -13,7 +13,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
-from broker.finops.change import NOBODY
+from broker.finops.change import owner_of
 from broker.finops.idle import idle_in
 from broker.finops.quality import QualityCost, ScoredRun, quality_costs
 from broker.finops.units import MeasuredAttempt, ReportedTokens, UnitFigures, unit_figures
@@ -72,7 +72,7 @@ def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric:
     balances = look.balances(ids)
     return [
         ScoredRun(
-            " / ".join(filter(None, (view.job.team or NOBODY, view.job.project))),
+            owner_of(view.job.team, view.job.project),
             view.id,
             sum((one.spent for one in balances.get(view.id, {}).values()), Money.ZERO),
             told[view.id][metric],

@@ -23,6 +23,7 @@ class Permission(StrEnum):
     CHANGE_TEAM_JOBS = "change_team_jobs"
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
+    FREEZE_STATEMENTS = "freeze_statements"  # what teams are charged for a closed month, for good
     ADMINISTER = "administer"  # change people, roles, tokens
 
 
@@ -63,11 +64,19 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.CHANGE_TEAM_JOBS: TokenScope.JOBS,
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
-    Permission.ADMINISTER: None,  # only on the server itself: a stolen token must not create others
+    # Only on the server itself: a stolen token must not create others, nor charge anybody for good.
+    Permission.FREEZE_STATEMENTS: None,
+    Permission.ADMINISTER: None,
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
-_NOT_FOR_MACHINES = frozenset({Permission.APPROVE, Permission.ADMINISTER})
+_NOT_FOR_MACHINES = frozenset({Permission.APPROVE, Permission.FREEZE_STATEMENTS, Permission.ADMINISTER})
+
+
+def held_everywhere(person: Person, permission: Permission) -> bool:
+    """Whether a role of the person has it in every team, whatever the way in; not of one who is disabled."""
+    barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
+    return not barred and any(permission in OF_ROLES[role] for role in person.roles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ provider, region and accelerator; its purchase has a billed cost and no effectiv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,6 +21,7 @@ from broker.ledger.entries import EGRESS, Entry, Movement, Tags
 Value = str | int | Decimal | datetime | None
 """The value of a column; money in micro-dollars."""
 
+GPU_HOURS = "GPU-Hours"
 _HOURS = "Hours"
 _NANO, _PICO = 10**9, 10**12
 _HOUR_IN_MICROSECONDS = 3_600_000_000
@@ -56,36 +57,89 @@ def is_purchase(entry: Entry) -> bool:
 
 def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str) -> dict[str, Value]:
     entry, tags = spent.entry, spent.entry.tags
-    provider = tags.provider or "unknown"
     bought, prepaid = is_purchase(entry), entry.money is MoneyKind.AMORTISED
     moved = EGRESS in entry.movement_id.split("/")
     # Refunds and charges without a time are adjustments, which have no price and no quantity.
     adjusts = not bought and (entry.movement is not Movement.SETTLE or part.micros < 0)
     row: dict[str, Value] = {
+        **every_row(tags, month, account, part.micros),
         "BilledCost": 0 if prepaid else part.micros,
         "EffectiveCost": 0 if bought else part.micros,
-        "ListCost": part.micros,
-        "ContractedCost": part.micros,
-        "BillingAccountId": account,
-        "BillingAccountName": "gpubroker",
-        "BillingAccountType": "Store",
-        "BillingCurrency": "USD",
-        "PricingCurrency": "USD",
         "PricingCurrencyEffectiveCost": 0 if bought else part.micros,
-        "BillingPeriodStart": month.start,
-        "BillingPeriodEnd": month.end,
         "ChargePeriodStart": part.since,
         "ChargePeriodEnd": max(part.until, part.since + _SHORTEST),
         "ChargeCategory": "Purchase" if bought else "Adjustment" if adjusts else "Usage",
         "ChargeClass": "Correction" if part.correction else None,
         "ChargeDescription": _description(entry),
-        "ChargeFrequency": "One-Time" if bought or adjusts else "Usage-Based",
+        "ChargeFrequency": _frequency(entry, bought=bought, adjusts=adjusts),
+        "x_MoneyKind": entry.money.value,
+        "x_MovementId": entry.movement_id,
+        "x_Note": entry.note or None,
+    }
+    if moved:
+        row |= _MOVED
+    if tags.attempt is not None:
+        row["ResourceId"] = row["ResourceName"] = f"{tags.job_id}-{tags.attempt}"
+        row["ResourceType"] = "GPU machine"
+    elif bought:
+        row["ResourceId"] = row["ResourceName"] = tags.job_id
+        row["ResourceType"] = "Capacity purchase"
+    if prepaid or bought:
+        row |= commitment(tags)
+    if not adjusts:
+        _price(row, spent, part, per_hour=not (bought or moved))
+        if prepaid and not bought:
+            row["CommitmentDiscountStatus"] = "Used"
+            if tags.gpus:
+                row["CommitmentDiscountQuantity"] = gpu_hours(part.until - part.since, tags.gpus)
+                row["CommitmentDiscountUnit"] = GPU_HOURS
+            else:
+                row["CommitmentDiscountQuantity"] = row["PricingQuantity"]
+                row["CommitmentDiscountUnit"] = row["PricingUnit"]
+    return row
+
+
+def every_row(tags: Tags, month: BillingMonth, account: str, micros: int) -> dict[str, Value]:
+    """What a row about machines with these tags has of the month whatever it is for: costs without a discount
+    (micro-dollars), whom the money is for, and what for."""
+    return {
+        **_of_tags(tags),
+        "BillingAccountId": account,
+        "BillingPeriodStart": month.start,
+        "BillingPeriodEnd": month.end,
+        "ListCost": micros,
+        "ContractedCost": micros,
+        "EffectiveCost": micros,
+        "PricingCurrencyEffectiveCost": micros,
+    }
+
+
+def gpu_hours(time: timedelta, gpus: int) -> Decimal:
+    """Of so many for so long, to the billionth."""
+    return Decimal(time // _MICROSECOND * gpus * _NANO // _HOUR_IN_MICROSECONDS) / _NANO
+
+
+_MOVED: Mapping[str, Value] = {
+    "ServiceCategory": "Networking",
+    "ServiceSubcategory": "Other (Networking)",
+    "ServiceName": "Data transfer",
+}
+
+
+@lru_cache(maxsize=4096)
+def _of_tags(tags: Tags) -> Mapping[str, Value]:
+    provider = tags.provider or "unknown"
+    return {
+        "BillingAccountName": "gpubroker",
+        "BillingAccountType": "Store",
+        "BillingCurrency": "USD",
+        "PricingCurrency": "USD",
         "InvoiceIssuerName": provider,
         "ProviderName": provider,
         "PublisherName": provider,
-        "ServiceCategory": "Networking" if moved else "Compute",
-        "ServiceSubcategory": "Other (Networking)" if moved else "Virtual Machines",
-        "ServiceName": "Data transfer" if moved else "GPU machines",
+        "ServiceCategory": "Compute",
+        "ServiceSubcategory": "Virtual Machines",
+        "ServiceName": "GPU machines",
         "RegionId": tags.region,
         "RegionName": tags.region,
         "SubAccountId": tags.team,
@@ -97,30 +151,12 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
         "x_CapacityType": tags.capacity_type.value if tags.capacity_type else None,
         "x_Environment": tags.environment,
         "x_Gpus": f"{tags.gpus} GPUs",
-        "x_JobId": tags.job_id,
-        "x_MoneyKind": entry.money.value,
-        "x_MovementId": entry.movement_id,
-        "x_Note": entry.note or None,
+        "x_JobId": tags.job_id or None,
         "x_Project": tags.project,
         "x_Team": tags.team,
-        "x_User": tags.user,
+        "x_User": tags.user or None,
         "x_Workload": tags.workload,
     }
-    if tags.attempt is not None:
-        row["ResourceId"] = row["ResourceName"] = f"{tags.job_id}-{tags.attempt}"
-        row["ResourceType"] = "GPU machine"
-    elif bought:
-        row["ResourceId"] = row["ResourceName"] = tags.job_id
-        row["ResourceType"] = "Capacity purchase"
-    if prepaid or bought:
-        row |= _commitment(tags)
-    if not adjusts:
-        _price(row, spent, part, per_hour=not (bought or moved))
-        if prepaid and not bought:
-            row["CommitmentDiscountStatus"] = "Used"
-            row["CommitmentDiscountQuantity"] = row["PricingQuantity"]
-            row["CommitmentDiscountUnit"] = row["PricingUnit"]
-    return row
 
 
 def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_hour: bool) -> None:
@@ -150,13 +186,21 @@ def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_h
         row |= {"ConsumedQuantity": quantity, "ConsumedUnit": unit}
 
 
+def _frequency(entry: Entry, *, bought: bool, adjusts: bool) -> str:
+    """Of a purchase, what falls due over its time recurs, day by day; what was paid at once has none."""
+    if bought and entry.covers_to > entry.covers_from:
+        return "Recurring"
+    return "One-Time" if bought or adjusts else "Usage-Based"
+
+
 def _category(entry: Entry) -> str:
     if entry.money is MoneyKind.AMORTISED:
         return "Committed"
     return "Dynamic" if entry.tags.capacity_type is CapacityType.SPOT else "Standard"
 
 
-def _commitment(tags: Tags) -> dict[str, Value]:
+def commitment(tags: Tags) -> dict[str, Value]:
+    """The commitment that capacity with these tags belongs to: what use of it, its purchase and its unused part say."""
     kind = tags.capacity_type.value if tags.capacity_type else "prepaid"
     where = f"{tags.provider}/{tags.region}/{tags.accelerator or 'cpu'}/{kind}"
     return {
@@ -177,7 +221,6 @@ def _description(entry: Entry) -> str:
     return text.encode("ascii", "replace").decode()  # the specification wants it so
 
 
-@lru_cache(maxsize=4096)
 def _tags(tags: Tags) -> str:
     found = {
         "team": tags.team,

@@ -15,6 +15,7 @@ from broker.store.ledger import spending
 from broker.store.ledger.spending import SpendingPeriod, Spent
 
 if TYPE_CHECKING:
+    from broker.economics.reserve.holdings import RecordedHolding
     from broker.finops.anomalies import IncidentAnswer
     from broker.finops.focus.charges import SpentEntry
     from broker.finops.focus.months import BillingMonth
@@ -29,6 +30,13 @@ class SpendingReading:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def held_as_of(self, at: datetime) -> Sequence[RecordedHolding]:
+        """The capacity on record as held at that time (UTC): without what was added since, with what was removed
+        since."""
+        from broker.store.market import holdings  # most commands do without
+
+        return holdings.held_as_of(self._connection, at)
 
     def first_machine_time(self) -> datetime | None:
         """When the first machine came up (UTC); None without any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select
 
 from broker.core.errors import UnknownName
 from broker.core.values.money import Money
@@ -18,6 +18,13 @@ def holdings(connection: Connection) -> list[RecordedHolding]:
     """All that were not removed, in the order of addition."""
     rows = connection.execute(select(HOLDING).where(HOLDING.c.removed_at.is_(None)).order_by(HOLDING.c.number))
     return [_recorded(row) for row in rows]
+
+
+def held_as_of(connection: Connection, at: datetime) -> list[RecordedHolding]:
+    """As on record at that time (UTC): without what was added since, with what was removed since."""
+    c, moment = HOLDING.c, to_micros(at)
+    there = (c.added_at < moment, or_(c.removed_at.is_(None), c.removed_at >= moment))
+    return [_recorded(row) for row in connection.execute(select(HOLDING).where(*there).order_by(c.number))]
 
 
 def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from broker.app.billing.focus import export
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.finops.focus.charges import SpentEntry, charges
 from broker.finops.focus.columns import header
+from broker.finops.focus.idle import unused
 from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Account, Entry, Movement
 from tests.focus_ledger import HOUR, OCTOBER, RUN, SEPTEMBER, post_two_months, spent
@@ -35,6 +37,12 @@ def rows(broker: Broker, month: str, folder: Path, version: str = "1.2") -> list
     assert done.rows == len(found)
     assert done.billed.dollars == sum((Decimal(row["BilledCost"]) for row in found), Decimal(0))
     return found
+
+
+def hold(broker: Broker, held: Holding, at: datetime) -> int:
+    """Put it on record at that time; its number."""
+    with broker.store.writing() as tx:
+        return tx.add_holding(held, by="ann", at=at)
 
 
 @pytest.fixture
@@ -70,6 +78,47 @@ def test_usage_has_a_price_by_the_hour_and_prepaid_use_a_commitment(broker: Brok
     assert used["CommitmentDiscountStatus"] == "Used"
     assert used["CommitmentDiscountId"] == purchase["CommitmentDiscountId"] == "acme/r1/H100/reserved"
     assert purchase["ChargeFrequency"] == "One-Time"
+
+
+def test_what_falls_due_over_the_time_of_a_purchase_recurs() -> None:
+    tags = replace(RUN, job_id="buy-2", attempt=None, capacity_type=CapacityType.RESERVED)
+    entry = spent(1, "24", SEPTEMBER, SEPTEMBER + DAY, SEPTEMBER + DAY, tags=tags)[1]
+    (row,) = charges(SpentEntry(entry), BillingMonth.of(SEPTEMBER), "here")
+    assert (row["ChargeCategory"], row["ChargeFrequency"], row["EffectiveCost"]) == ("Purchase", "Recurring", 0)
+
+
+def test_what_is_held_and_not_used_is_a_row_that_adds_up(broker: Broker, tmp_path: Path) -> None:
+    """Eight GPUs are held for 30 days, and used for an hour."""
+    held = Holding(HoldingKind.RESERVATION, "H100", 8, "acme", "r1", SEPTEMBER, OCTOBER, upfront=Money.usd(700))
+    hold(broker, held, OCTOBER - HOUR)
+    *_, used, unused = rows(broker, "2026-09", tmp_path)
+    assert used["CommitmentDiscountId"] == unused["CommitmentDiscountId"] == unused["ResourceId"]
+    assert (used["CommitmentDiscountQuantity"], used["CommitmentDiscountUnit"]) == ("8.0", "GPU-Hours")
+    assert (unused["CommitmentDiscountStatus"], unused["CommitmentDiscountQuantity"]) == ("Unused", "5752.0")
+    assert (unused["ConsumedQuantity"], unused["BilledCost"], unused["EffectiveCost"]) == ("", "0.000000", "699.027778")
+    assert (unused["x_Team"], unused["x_CapacityType"]) == ("", "reserved")
+
+
+def test_use_elsewhere_is_use_of_what_is_held_of_the_kind() -> None:
+    held = Holding(HoldingKind.OWNED, "H100", 1, "basement", "here", SEPTEMBER, OCTOBER, upfront=Money.usd(720))
+    other = replace(held, site="attic")
+    used = {"local/here/H100/owned": Decimal(800), "basement/here/H100/owned": Decimal(20)}
+    month = BillingMonth.of(SEPTEMBER)
+    (row,) = unused([held, other], used, month, OCTOBER, "here")
+    assert (row["ResourceId"], row["CommitmentDiscountQuantity"]) == ("basement/here/H100/owned", Decimal(620))
+    assert row["EffectiveCost"] == 620_000_000
+    assert not list(unused([held], {"a/b/H100/owned": Decimal(999)}, month, OCTOBER, "here"))
+    assert not list(unused([held], {}, month, SEPTEMBER, "here")), "it was not there yet"
+
+
+def test_a_closed_month_keeps_what_was_on_record_as_held(broker: Broker, tmp_path: Path) -> None:
+    held = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", SEPTEMBER, OCTOBER, upfront=Money.usd(700))
+    number = hold(broker, held, OCTOBER + 2 * DAY)
+    before = rows(broker, "2026-09", tmp_path)
+    broker.store.remove_holding(number, by="ann")
+    broker.store.add_holding(held, by="ann")
+    assert rows(broker, "2026-09", tmp_path) == before
+    assert before[-1]["CommitmentDiscountStatus"] == "Unused"
 
 
 def test_a_closed_month_stays_the_same_file_whatever_comes_later(broker: Broker, tmp_path: Path) -> None:

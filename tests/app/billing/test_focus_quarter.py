@@ -34,7 +34,7 @@ def test_all_months_are_the_ledgers_cash_and_amortised_view_by_team(rows: tuple[
     billed, effective, paid, used = (defaultdict[str, Decimal](Decimal) for _ in range(4))
     for row in found:
         billed[row["x_Team"]] += Decimal(row["BilledCost"])
-        effective[row["x_Team"]] += Decimal(row["EffectiveCost"])
+        effective[row["x_Team"]] += Decimal(row["EffectiveCost"] if row["CommitmentDiscountStatus"] != "Unused" else 0)
     with broker.store.reading() as look:
         for entry in look.all_entries():
             if entry.account is Account.SPENT and entry.money is not MoneyKind.SANDBOX:
@@ -57,3 +57,24 @@ def test_every_kind_of_charge_is_there_and_costs_are_price_times_quantity(
         if row["ListUnitPrice"]:
             cost = Decimal(row["ListUnitPrice"]) * Decimal(row["PricingQuantity"])
             assert abs(cost - Decimal(row["ListCost"])) < Decimal("0.000001"), row["x_MovementId"]
+
+
+def test_used_and_unused_hours_of_each_commitment_are_what_was_held(rows: tuple[Broker, list[dict[str, str]]]) -> None:
+    """In each month of the quarter, to the billionth of an hour; later corrections are no hours of their month."""
+    broker, found = rows
+    hours: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    idle: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for row in found:
+        if row["CommitmentDiscountStatus"] and not row["ChargeClass"]:
+            hours[row["CommitmentDiscountId"], row["BillingPeriodStart"][:7]] += Decimal(
+                row["CommitmentDiscountQuantity"]
+            )
+        if row["CommitmentDiscountStatus"] == "Unused":
+            assert (row["ConsumedQuantity"], row["x_Team"], row["ResourceId"]) == ("", "", row["CommitmentDiscountId"])
+            idle[row["CommitmentDiscountId"]] += Decimal(row["EffectiveCost"])
+    for held in (recorded.holding for recorded in broker.store.holdings()):
+        name = f"{held.provider}/{held.site}/{held.accelerator}/{'owned' if held.kind == 'owned' else 'reserved'}"
+        for month, days in (("2026-07", 31), ("2026-08", 31), ("2026-09", 30)):
+            assert hours[name, month] == days * 24 * held.gpus
+    assert idle["bigcloud/us/H100/reserved"] == 92 * 24 * 24, "paid by the hour, and never used"
+    assert set(idle) == {"bigcloud/us/H100/reserved", "bigcloud/eu/H100/reserved", "basement/here/L40S/owned"}

@@ -8,7 +8,15 @@ from itertools import pairwise
 import pytest
 
 from broker.core.access.people import Person, TeamRole
-from broker.core.access.permissions import OF_ROLES, OF_TEAM_ROLES, SCOPES, Access, Permission, TokenScope
+from broker.core.access.permissions import (
+    OF_ROLES,
+    OF_TEAM_ROLES,
+    SCOPES,
+    Access,
+    Permission,
+    TokenScope,
+    held_everywhere,
+)
 from broker.core.actors import EntryPoint, Role
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -54,7 +62,7 @@ def test_finops_sees_all_money_and_changes_nothing() -> None:
     assert seen == {Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS}
 
 
-@pytest.mark.parametrize("permission", [p for p in Permission if p is not Permission.ADMINISTER])
+@pytest.mark.parametrize("permission", [p for p in Permission if SCOPES[p] is not None])
 def test_a_token_does_what_its_scope_says_alone(permission: Permission) -> None:
     needed = SCOPES[permission]
     assert needed is not None
@@ -62,8 +70,14 @@ def test_a_token_does_what_its_scope_says_alone(permission: Permission) -> None:
     assert not entering(Role.ADMINISTRATOR, scopes=EVERY_SCOPE - {needed}).may(permission, "nlp")
 
 
-def test_no_token_administers() -> None:
-    assert not entering(Role.ADMINISTRATOR).anywhere(Permission.ADMINISTER)
+@pytest.mark.parametrize("permission", [Permission.ADMINISTER, Permission.FREEZE_STATEMENTS])
+def test_no_token_administers_or_freezes(permission: Permission) -> None:
+    assert not entering(Role.ADMINISTRATOR).anywhere(permission)
+    assert held_everywhere(Person("ann", NOW, roles=frozenset({Role.ADMINISTRATOR})), permission)
+    assert not held_everywhere(Person("fay", NOW, roles=frozenset({Role.FINOPS})), permission)
+    assert not held_everywhere(Person("ci", NOW, service=True, roles=frozenset({Role.ADMINISTRATOR})), permission)
+    gone = Person("ann", NOW, roles=frozenset({Role.ADMINISTRATOR}), disabled_at=NOW)
+    assert not held_everywhere(gone, permission)
 
 
 def test_a_service_account_never_approves() -> None:
