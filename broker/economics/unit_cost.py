@@ -95,7 +95,7 @@ def check_quoted_utilisation(
     reached = "never reached" if computed > 1 else f"{computed:.0%}"
     return RuleCheck(
         rule=f"{name} needs about {quoted:.0%} utilisation to beat the API",
-        says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {tokens_per_second:g} tokens/s and "
+        says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {tokens_per_second:.3g} tokens/s and "
         f"${api_usd_per_million_tokens:g} per million tokens",
         holds=holds,
     )

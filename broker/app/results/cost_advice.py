@@ -10,6 +10,7 @@ from broker.app.results.advice_values import Advice, Usd
 from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
 from broker.economics.buy_or_rent import BuyOrRentVerdict
+from broker.economics.quoted import QuotedRule
 from broker.economics.rules import RuleCheck
 from broker.economics.savings import SavingAdvice
 
@@ -177,3 +178,9 @@ class UnitCostAdvice(Advice):
     usd_per_prediction: Usd | None
     break_even_utilisation: Figure | None
     rules_of_thumb: list[RuleCheck]
+
+
+class RulesAdvice(Advice):
+    """Quoted rules of thumb. ``holds``: null where no price is known to judge it by."""
+
+    rules_of_thumb: list[QuotedRule]

@@ -25,6 +25,7 @@ COMMANDS = (
     "hardware",
     "eco",
     "savings",
+    "rules",
     "deploy",
 )
 

@@ -22,7 +22,7 @@ from broker.economics.reserve.costs import (
     scenario_cost,
 )
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
-from broker.economics.reserve.planner import HORIZONS, LONGEST_TERM, PATIENCE, Memory, Planner, memories, share_asked
+from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used, share_asked
 from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive
 
@@ -181,7 +181,7 @@ def plan_capacity(
 
 def _memory(term: int, demand: Sequence[int]) -> Memory:
     """The demand's history, limited to the hours that the rule uses."""
-    return Memory(term, demand[-max(*memories(term), *HORIZONS) :])
+    return Memory(term, demand[-hours_used(term) :])
 
 
 def _merit(choice: EvaluatedOption) -> tuple[bool, float, int]:
@@ -203,7 +203,7 @@ def _weigh(demand: Sequence[int], option: PurchaseOption, market: BurstPrices, h
     ratio = positive("reserved price", option.usd, "USD") / market.burst
     memory = _memory(option.term, demand)
     baseline = memory.level(ratio)
-    buy = max(min(baseline, memory.in_use) - held.gpus, 0)
+    buy = max(min(baseline, memory.reached(ratio)) - held.gpus, 0)
     cost = scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
     return EvaluatedOption(
@@ -288,7 +288,7 @@ def _hindsight(demand: Sequence[int], market: BurstPrices, best: EvaluatedOption
     if best is None or len(demand) < 2 * WEEK:
         return None
     counted = min(QUARTER, len(demand) - WEEK)
-    before = max(*memories(best.option.term), *HORIZONS)
+    before = hours_used(best.option.term)
     known = demand[-counted - before :]
     terms = ReserveTerms(best.option.term, best.ratio)
     followed = replay(Planner(terms.term, terms.ratio), known, terms, warm_up=len(known) - counted)

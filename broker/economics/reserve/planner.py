@@ -1,7 +1,7 @@
 """The reserve planner: how many units to reserve, from the demand so far.
 
 A unit that costs the share ``ratio`` (ρ) of the on-demand price whether used or not is worth holding when demand
-reaches it at least that share of the time. Three things are added to this level rule:
+reaches it at least that share of the time. Six things are added to this level rule. The first three:
 
 - **Patience.** A purchase can wait an hour, but binds for the term. So the required share of use is ρ plus a margin,
   ``PATIENCE`` · ρ(1 − ρ), and a unit is bought only while it is in use.
@@ -9,6 +9,14 @@ reaches it at least that share of the time. Three things are added to this level
   only the time until that renewal, so it is judged by demand over such a short time, with proportionally less patience.
 - **Several memories.** Quantiles over several past periods are averaged, so the plan follows a change of level in
   steps, and one unusual day has little effect.
+
+Three more answer what repeats and what drifts (`broker.economics.reserve.season`):
+
+- **Season.** Demand that repeats from week to week needs no patience, and its units need not be in use at this hour.
+- **Past and trend.** A falling trend is followed; for a term of a quarter or more the whole known past must justify a
+  purchase, unless demand rises steadily.
+- **Regret.** While the rule has cost more than buying nothing would have, by `REGRET_ALLOWED`, the whole known past
+  must justify a purchase, whatever the term.
 
 Demand and units are in whatever is reserved (GPUs, machines); time is in hours. No unit of money: costs are multiples
 of one on-demand hour.
@@ -21,6 +29,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from broker.core.errors import InvalidInput
+from broker.economics.reserve.season import LONGEST_LOOK, Season
 from broker.economics.reserve.stock import Stock
 from broker.economics.reserve.windows import SlidingWindow
 from broker.economics.units import positive, whole
@@ -37,6 +46,9 @@ LEAST_KNOWN_HOURS = 24
 HORIZONS = (12, 24, 72, 168)
 """Hours until a renewal that is spared, with the memories of no more than that length."""
 
+REGRET_ALLOWED = 0.02
+"""The excess over the cost of buying nothing, as a share, from which on the rule is careful."""
+
 LONGEST_TERM = 5 * 8760
 
 
@@ -50,6 +62,11 @@ def memories(term: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def hours_used(term: int) -> int:
+    """The most hours of the past that the rule looks at for a ``term``."""
+    return max(*memories(term), *HORIZONS, LONGEST_LOOK, min(term, LONGEST_TERM))
+
+
 def share_asked(ratio: float, patience: float = PATIENCE) -> float:
     """The share of hours in which demand must reach a unit for it to be bought: ρ + patience · ρ(1 − ρ)."""
     return ratio + patience * ratio * (1 - ratio)
@@ -61,6 +78,7 @@ class Memory:
     def __init__(self, term: int, history: Iterable[float] = ()) -> None:
         self.term = whole("term", term, most=LONGEST_TERM)
         self._windows = {hours: SlidingWindow(hours) for hours in (IN_USE_HOURS, *HORIZONS, *memories(term))}
+        self._season = Season(term)
         self.extend(history)
 
     def extend(self, history: Iterable[float]) -> None:
@@ -68,12 +86,14 @@ class Memory:
         values = [_demand(demand) for demand in history]
         for window in self._windows.values():
             window.extend(values)
+        self._season.extend(values)
 
     def add(self, demand: float) -> None:
         """The demand of the next hour, 0 or more. Raises InvalidInput."""
         value = _demand(demand)
         for window in self._windows.values():
             window.add(value)
+        self._season.add(value)
 
     @property
     def in_use(self) -> int:
@@ -82,11 +102,20 @@ class Memory:
             return 0
         return math.floor(self._windows[IN_USE_HOURS].quantile(0.0))
 
-    def level(self, ratio: float, patience: float = PATIENCE) -> int:
+    def reached(self, ratio: float) -> int:
+        """Whole units that may be bought now: those in use, and of demand that repeats weekly all that a week asks."""
+        return max(self.in_use, math.floor(self._season.regular_level(ratio)))
+
+    def level(self, ratio: float, patience: float = PATIENCE, *, careful: bool = False) -> int:
         """Units worth holding for the whole term. Never more at a higher ``ratio``; 0 above 1, where on-demand is
         cheaper at any use.
         """
-        return self._mean(memories(self.term), positive("ratio", ratio), patience)
+        usual = self._mean(memories(self.term), positive("ratio", ratio), patience)
+        if ratio > 1:
+            return 0
+        most = self._season.most_worth(ratio, careful=careful)
+        wanted = max(usual, math.floor(self._season.regular_level(ratio)))
+        return wanted if math.isinf(most) else min(wanted, math.floor(most))
 
     def level_for(self, horizon: int, ratio: float) -> int:
         """Units worth holding for ``horizon`` hours only, one of `HORIZONS`, and for no longer than the term."""
@@ -107,12 +136,13 @@ def _demand(value: float) -> float:
     return value
 
 
-def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int) -> int:
-    """Units to buy at the start of ``hour`` for one term, given the holdings and their ends."""
-    held, in_use = stock.held(hour), memory.in_use
+def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int, *, careful: bool = False) -> int:
+    """Units to buy at the start of ``hour`` for one term, given the holdings and their ends. ``careful``: nothing that
+    the whole known past does not justify."""
+    held, in_use = stock.held(hour), memory.reached(ratio)
     if in_use <= held:
         return 0
-    level = memory.level(ratio)
+    level = memory.level(ratio, careful=careful)
     wanted = max(held, min(level, in_use))
     early = 0
     for horizon in HORIZONS:
@@ -128,6 +158,7 @@ class Planner:
     def __init__(self, term: int, ratio: float) -> None:
         self._memory = Memory(term)
         self._ratio = positive("ratio", ratio)
+        self._cost = self._nothing = 0.0  # so far, of this rule (reservations pro rata) and of buying nothing
 
     def remember(self, history: Iterable[float]) -> None:
         self._memory.extend(history)
@@ -137,7 +168,10 @@ class Planner:
         ratio = self._ratio
         if hours_left is not None and hours_left < self._memory.term:
             ratio *= self._memory.term / hours_left
-        return units_to_buy(self._memory, ratio, stock, hour) if ratio <= 1 else 0
+        careful = self._cost > self._nothing * (1 + REGRET_ALLOWED)
+        return units_to_buy(self._memory, ratio, stock, hour, careful=careful) if ratio <= 1 else 0
 
     def observe(self, demand: float, held: int) -> None:
         self._memory.add(demand)
+        self._cost += self._ratio * held + max(demand - held, 0.0)
+        self._nothing += demand

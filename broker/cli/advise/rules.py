@@ -1,0 +1,73 @@
+"""`gpubroker advise rules`: quoted rules of thumb compared with the arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.economics.quoted import QuotedRule
+
+EXAMPLES = examples(
+    "gpubroker advise rules",
+    "gpubroker advise rules --failing",
+    "gpubroker advise rules --json",
+)
+
+
+def rules(
+    context: typer.Context,
+    failing: Annotated[bool, typer.Option("--failing", help="Only rules that do not hold.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare quoted rules of thumb with the arithmetic and current prices: where they hold, and where they fail.
+
+    Each rule is shown with the command that computes it for your own figures.
+    """
+    from broker.app.advise.quoted import market_figures
+    from broker.app.results.cost_advice import RulesAdvice
+    from broker.economics.quoted import quoted_rules
+
+    terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
+    figures = market_figures(inputs.market(terminal))
+    found = [one for one in quoted_rules(figures, thumb) if not failing or one.holds is False]
+    notes = [
+        f"prices of {len(figures.on_demand)} accelerators; list prices count where no live one is known",
+        "a rule holds for the figures shown, not for every case",
+    ]
+    if as_json:
+        terminal.answer(RulesAdvice(rules_of_thumb=found, assumptions=notes))
+    else:
+        terminal.show(*_screen(found, notes))
+
+
+def _screen(found: list[QuotedRule], notes: list[str]) -> list[RenderableType]:
+    from broker.cli.advise import view
+    from broker.cli.render.tables import hanging
+    from broker.economics.quoted import failing
+
+    parts: list[RenderableType] = [view.heading(f"{failing(found)} of {len(found)} quoted rules do not hold")]
+    topic = ""
+    for one in found:
+        if one.topic != topic:
+            topic = one.topic
+            parts.append(Text(topic.capitalize(), "bold cyan"))
+        holds = {True: ("holds", "green"), False: ("does not hold", "bold red"), None: ("not known", "yellow")}[
+            one.holds
+        ]
+        parts.append(hanging(Text.assemble(f"· {one.rule}: ", holds), 2))
+        parts.append(hanging(Text(one.says), 4))
+        if one.holds is False and one.fails:
+            parts.append(hanging(Text(f"why: {one.fails}"), 4))
+        parts.append(hanging(Text(one.command, "dim"), 4))
+    parts += view.assumptions(notes)
+    return parts

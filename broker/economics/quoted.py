@@ -1,0 +1,225 @@
+"""Quoted rules of thumb, each with the arithmetic: where it holds, and what comes out where it does not.
+
+Every figure that a rule is compared with is computed here from `core/values/gpus.toml`, the rules of thumb in force
+and, where they are known, current prices. Amounts USD; memory GiB or GB as said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from broker.core.values.accelerators import lookup
+from broker.economics.buy_or_rent import BuyOrRentInputs, buy_or_rent
+from broker.economics.cluster import check_quoted_range, cluster_cost
+from broker.economics.families import shape_for
+from broker.economics.memory import Method, ModelUse, Precision, estimate, kv_cache_bytes
+from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
+from broker.economics.savings import check_fleet_claim
+from broker.economics.throughput import decode, decode_tokens_per_second
+from broker.economics.unit_cost import check_quoted_utilisation
+from broker.economics.units import GB, GIB
+
+API_USD_PER_MILLION = 0.20  # of a small model's tokens, as an example: `advise unit-cost` takes yours
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedRule:
+    """A rule as it is quoted, by ``topic``; what the numbers say, whether it ``holds`` for them (None: it cannot be
+    judged without prices), where it fails, and the ``command`` that computes it for your own figures."""
+
+    topic: str
+    rule: str
+    says: str
+    holds: bool | None
+    fails: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarketFigures:
+    """Current prices that the rules are compared with. ``on_demand``: USD per GPU-hour by accelerator. ``spot`` and
+    ``reserved``: price over on-demand of the same machine at the same place, one for each pair known."""
+
+    on_demand: Mapping[str, float] = field(default_factory=dict)
+    spot: tuple[float, ...] = ()
+    reserved: tuple[float, ...] = ()
+
+
+def quoted_rules(market: MarketFigures | None = None, rules: RulesOfThumb = DEFAULTS) -> tuple[QuotedRule, ...]:
+    """All of them, by topic."""
+    market = market or MarketFigures()
+    return (*_memory(rules), *_speed(rules), *_owning(market, rules), *_discounts(market), *_savings(rules))
+
+
+def _memory(rules: RulesOfThumb) -> Iterator[QuotedRule]:
+    states = Precision.BF16.bytes + rules.gradient_bytes + rules.adamw_bytes
+    long = estimate(ModelUse(7e9, Method.ADAMW, batch=1, context=4096), rules=rules)
+    yield QuotedRule(
+        "memory", "full fine-tuning takes 16 to 18 bytes a parameter",
+        f"weights, gradients and optimizer are {states:g} bytes a parameter; 7B at 4,096 tokens takes "
+        f"{long.total_gib * GIB / 7e9:.0f} with what depends on batch and context",
+        abs(states - 18) <= 2, "activations and logits are left out; LoRA and 8-bit optimizers take less",
+        "gpubroker advise size --parameters 7B --batch 1 --context 4096",
+    )  # fmt: skip
+    said = rules.activations_per_weight * 7e9 * 2 / GIB
+    many = estimate(ModelUse(7e9, Method.ADAMW, batch=8, context=4096), rules=rules)
+    counted = many.activations_gib + many.loss_gib
+    yield QuotedRule(
+        "memory", f"activations take {rules.activations_per_weight:g} times the weights",
+        f"7B: {said:.0f} GiB by the rule; {counted:.0f} GiB for 8 × 4,096 tokens, "
+        f"{long.activations_gib + long.loss_gib:.0f} GiB for 1 × 4,096",
+        abs(counted / said - 1) <= rules.quoted_within, "they grow with batch and context, not with the weights",
+        "gpubroker advise size --parameters 7B --batch 8 --context 4096",
+    )  # fmt: skip
+    shape, _ = shape_for(70e9)
+    cache = kv_cache_bytes(shape, 32, 8192) / GB
+    without = cache * shape.heads / shape.kv_heads
+    yield QuotedRule(
+        "memory", "the KV cache is batch × context × 2 × layers × hidden size × bytes",
+        f"70B, 32 × 8,192 tokens: {without:,.0f} GB by the rule, {cache:.1f} GB with its {shape.kv_heads} key-value "
+        f"heads of {shape.heads}",
+        False, f"{shape.heads / shape.kv_heads:g} times too much for grouped-query attention",
+        "gpubroker advise size --parameters 70B --method inference --batch 32 --context 8192",
+    )  # fmt: skip
+
+
+def _speed(rules: RulesOfThumb) -> Iterator[QuotedRule]:
+    old, new = lookup("A100-80GB"), lookup("H100")
+    compute = (new.tflops_bf16 or 0) / (old.tflops_bf16 or 1)
+    memory = new.bandwidth_gb_s / old.bandwidth_gb_s
+    yield QuotedRule(
+        "speed", "an H100 is 3 times an A100",
+        f"{compute:.1f} times in dense BF16 ({new.tflops_bf16:g} over {old.tflops_bf16:g} TFLOPS), {memory:.1f} times "
+        "in memory bandwidth",
+        abs(compute - 3) <= 1 and abs(memory - 3) <= 1, "token generation at small batch is bound by bandwidth",
+        "gpubroker advise throughput --parameters 7B",
+    )  # fmt: skip
+    link = (new.link_gb_s or 0) / 2 / rules.pcie_gb_s
+    yield QuotedRule(
+        "speed", f"an all-reduce over PCIe is {rules.pcie_allreduce_slowdown:g} times slower than over NVLink",
+        f"H100: {(new.link_gb_s or 0) / 2:g} over {rules.pcie_gb_s:g} GB/s one way: {link:.0f} times; A100: "
+        f"{(old.link_gb_s or 0) / 2 / rules.pcie_gb_s:.0f} times",
+        10 <= link <= 20, "small messages are bound by latency", "gpubroker advise parallelism --parameters 70B",
+    )  # fmt: skip
+    big, small = lookup("A100-80GB"), lookup("L4")
+    before = decode(big, parameters=7e9, precision=Precision.FP32, rules=rules).tokens_per_second or 1.0
+    after = decode_tokens_per_second(3.5e9, small.bandwidth_gb_s, efficiency=rules.decode_efficiency)
+    yield QuotedRule(
+        "speed", "7B in FP32 on an A100 at $3.50/h to INT4 on an L4 at $0.70/h is 5 times cheaper",
+        f"5 times an hour; {before:.0f} tokens/s become {after:.0f}: {3.5 / before / (0.7 / after):.1f} times a token",
+        True, "at a large batch the A100 shares each reading of the weights among more requests",
+        "gpubroker advise unit-cost --tokens-per-second 60 --rent-usd-per-hour 0.70",
+    )  # fmt: skip
+
+
+def _owning(market: MarketFigures, rules: RulesOfThumb) -> Iterator[QuotedRule]:
+    low = cluster_cost(
+        server_usd=200e3, gpus=8, years=3, power_distribution_usd=10e3, cooling_usd=15e3, staff_usd_per_gpu_hour=2,
+        watts=10_200, kwh_usd=rules.kwh_usd, pue=rules.pue,
+    )  # fmt: skip
+    high = cluster_cost(
+        server_usd=400e3, gpus=8, years=3, power_distribution_usd=50e3, cooling_usd=100e3, staff_usd_per_gpu_hour=7,
+        watts=10_200, kwh_usd=rules.kwh_usd, pue=rules.pue,
+    )  # fmt: skip
+    yield _checked("owning", check_quoted_range(low, high, rules), "at full use; it takes low utilisation",
+                   "gpubroker advise cluster-cost --server-usd 300000")  # fmt: skip
+    limit = rules.buy_above_hours_per_day
+    for name, case, command in _purchases(market, rules):
+        found = buy_or_rent(case, rules).break_even_hours_per_day
+        never = found is None or found > 24
+        says = "owning never pays" if never else f"owning pays above {found:.1f} h/day"
+        yield QuotedRule(
+            "owning", f"above {limit:g} h/day for years: buy ({name})",
+            f"${case.purchase_usd:,.0f} against ${case.rent_usd_per_hour:.2f}/h for {case.years:g} years: {says}",
+            found is not None and found <= limit, "the rent decides, not the hours; servers and staff come on top",
+            command,
+        )  # fmt: skip
+    for model, share in rules.quoted_api_break_even:
+        card, size = ("RTX4090", 7e9) if "7B" in model else ("A100-80GB", 13e9)
+        speed = decode(lookup(card), parameters=size, precision=Precision.FP16, batch=8, rules=rules).tokens_per_second
+        rent = market.on_demand.get(card)
+        command = f"gpubroker advise unit-cost --gpu {card} --tokens-per-second {speed or 0:.0f} --api-usd 0.20"
+        if rent is None or speed is None:
+            yield QuotedRule("owning", f"{model} needs about {share:.0%} utilisation to beat an API",
+                             f"no price of {card} is known", None, "", command)  # fmt: skip
+            continue
+        check = check_quoted_utilisation(model, share, rent, speed, API_USD_PER_MILLION, rules)
+        yield _checked(
+            "owning", check, "it depends on the API's price, the batch and the card, not on the size", command
+        )
+
+
+def _purchases(market: MarketFigures, rules: RulesOfThumb) -> Iterator[tuple[str, BuyOrRentInputs, str]]:
+    """Cards with a street price and a rent, and the build that is often quoted, each with its command."""
+    for card in ("RTX4090", "L40S", "A100-80GB", "H100"):
+        price, rent = lookup(card).street_price, market.on_demand.get(card)
+        if price is None or rent is None:
+            continue
+        purchase = sum(price) / 2
+        yield f"{card} at its current rent", BuyOrRentInputs(
+            purchase_usd=purchase, rent_usd_per_hour=rent, years=3, watts=lookup(card).tdp_w or 0.0,
+            kwh_usd=rules.kwh_usd, pue=rules.pue, resale_usd=purchase * rules.resale_share,
+        ), f"gpubroker advise buy-or-rent --gpu {card} --years 3 --hours-per-day 6"  # fmt: skip
+    yield (
+        "an RTX 4090 build of $2,200, sold for $600",
+        BuyOrRentInputs(purchase_usd=2200, rent_usd_per_hour=0.18, years=2, watts=550, kwh_usd=0.16, resale_usd=600),
+        (
+            "gpubroker advise buy-or-rent --purchase-usd 2200 --rent-usd-per-hour 0.18 --years 2 --hours-per-day 6 "
+            "--watts 550 --kwh-usd 0.16 --resale-usd 600"
+        ),
+    )
+
+
+def _discounts(market: MarketFigures) -> Iterator[QuotedRule]:
+    for topic, quoted, ratios, fails in (
+        ("spot", (0.60, 0.90), market.spot, "it varies by place and week, and interrupted work is repeated"),
+        ("reserved", (0.30, 0.60), market.reserved, "it is paid for idle hours, too"),
+    ):
+        low, high = quoted
+        off = sorted(1 - ratio for ratio in ratios)
+        inside = sum(low <= one <= high for one in off)
+        yield QuotedRule(
+            "prices", f"{topic} capacity costs {low:.0%}-{high:.0%} less than on demand",
+            f"of {len(off)} machines with both prices the median is {median(off):.0%} less, {inside} within the range"
+            if off else "no machine with both prices is known",
+            (low <= median(off) <= high) if off else None, fails, "gpubroker offers --gpu H100:8",
+        )  # fmt: skip
+    yield QuotedRule(
+        "prices", "a reservation at 40 % off saves 40 %",
+        "at 40 % off it saves 40 % of hours in use all the time, 14 % at 70 % use, and costs 20 % more at 50 % use",
+        False, "it pays above a use of 1 − discount, and never by the whole discount below full use",
+        "gpubroker advise capacity --gpu H100 --hours-per-day 12",
+    )  # fmt: skip
+
+
+def _savings(rules: RulesOfThumb) -> Iterator[QuotedRule]:
+    share, before, after = rules.quoted_fleet_claim
+    yield _checked("savings", check_fleet_claim(share, before, after), "1 − before ÷ after, not more",
+                   "gpubroker advise savings --utilisation 0.2 --target-utilisation 0.6")  # fmt: skip
+    low, high = rules.inference_savings_together
+    together = 1 - (1 - low) * (1 - high)
+    yield QuotedRule(
+        "savings", "savings of several measures add up",
+        f"{low:.0%} and {high:.0%} together save {together:.0%}, not {low + high:.0%}; INT8 and INT4 are alternatives",
+        False, "each applies to what the others leave, and of alternatives one counts",
+        "gpubroker advise savings --inference --parameters 7B --monthly-usd 12000",
+    )  # fmt: skip
+    size = 70e9 * (2 + rules.adamw_bytes)
+    alone, gang = size / rules.checkpoint_bytes_per_s, size / rules.checkpoint_bytes_per_s / 32
+    yield QuotedRule(
+        "savings", "write a checkpoint every ten minutes",
+        f"70B with its optimizer is {size / GB:,.0f} GB: {alone / 60:.0f} min by one writer, {gang:.0f} s by 32",
+        False, "the best interval is √(2 × time to write × time between failures); `plan` computes it",
+        "gpubroker plan JOB.yaml --explain",
+    )  # fmt: skip
+
+
+def _checked(topic: str, check: RuleCheck, fails: str, command: str) -> QuotedRule:
+    return QuotedRule(topic, check.rule, check.says, check.holds, fails, command)
+
+
+def failing(found: Iterable[QuotedRule]) -> int:
+    """How many do not hold."""
+    return sum(one.holds is False for one in found)
