@@ -14,7 +14,7 @@ from broker.agent.environment import Scratch
 from broker.agent.formats import BadDocument
 from broker.agent.signatures import KEY_VARIABLE
 from broker.agent.store import ObjectFolder, StoreTrouble, make_private, split_folder
-from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt
+from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt, JobFolders
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
@@ -61,17 +61,14 @@ def main(given: list[str] | None = None) -> int:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return FOLDER_OUT_OF_REACH
     runs = job.rpartition("/")[0]
-    return Attempt(
+    folders = JobFolders(
         store,
-        attempt,
-        arguments.rank,
-        arguments.gang,
-        Scratch(scratch),
-        arguments.hold,
-        arguments.workdir,
         lambda name: ObjectFolder.open(f"{runs}/{name}", access),
         os.environ.pop(KEY_VARIABLE, None),
         access,
+    )
+    return Attempt(
+        folders, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold, arguments.workdir
     ).run()
 
 

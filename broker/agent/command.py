@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
+from broker.agent.environment import Scratch
+
 
 @dataclass(frozen=True)
 class Started:
@@ -65,21 +67,19 @@ class Command:
         *,
         environment: Mapping[str, str],
         folder: Path,
-        output: Path,
-        scratch: Path,
+        scratch: Scratch,
         umask: int,
-        witness: Path | None,
         tell: Callable[[Any], None],
         keep_open: Sequence[int] = (),
     ) -> None:
         self._tell = tell
         self.pid: int | None = None
-        with output.open("ab") as sink:
+        with scratch.output.open("ab") as sink:
             self._guard = subprocess.Popen(  # noqa: S603 (running the job's command is what this is for)
                 [
                     sys.executable,
-                    *("-I", "-S", str(guard_script(scratch))),
-                    *(str(sink.fileno()), str(witness) if witness else "-", f"{umask:o}"),
+                    *("-I", "-S", str(guard_script(scratch.root))),
+                    *(str(sink.fileno()), str(scratch.witness), f"{umask:o}"),
                     *arguments,
                 ],
                 stdin=subprocess.PIPE,

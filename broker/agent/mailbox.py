@@ -14,18 +14,17 @@ import queue
 import threading
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent import gpu
-from broker.agent.clock import NodeClock, to_text
+from broker.agent.clock import to_text
 from broker.agent.entry import newer_exists, read_lease
-from broker.agent.formats import VERSION, BadDocument, Exit, Lease, LeaseIdleLimit, Spec, attempt_path, rank_of, ranked
+from broker.agent.formats import VERSION, BadDocument, Exit, Lease, LeaseIdleLimit, attempt_path, rank_of, ranked
 from broker.agent.held import HeldLease
 from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
-from broker.agent.journal import AttemptJournal
 from broker.agent.output import OutputUploader
-from broker.agent.store import ObjectFolder, StoreTrouble
+from broker.agent.rank import RankContext
+from broker.agent.store import StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _MOST_SAMPLES = 2000
@@ -41,32 +40,26 @@ class NodeMailbox:
 
     def __init__(
         self,
-        store: ObjectFolder,
-        spec: Spec,
-        rank: int,
+        here: RankContext,
         lease: Lease,
-        clock: NodeClock,
-        journal: AttemptJournal,
-        output: Path,
-        progress: Path,
-        alive: Path,
         tell_fenced: Callable[[], None],
         tell_peer_ended: Callable[[int, Exit], None],
         key: str | None = None,
         renew_access: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._spec, self._rank, self._clock, self._journal = store, spec, rank, clock, journal
-        self._output = OutputUploader(store, spec.attempt, rank, output)
-        self._progress, self._alive = progress, alive
+        self._store, self._spec, self._rank = here.store, here.spec, here.rank
+        self._clock, self._journal = here.clock, here.journal
+        self._output = OutputUploader(here.store, here.spec.attempt, here.rank, here.scratch.output)
+        self._progress, self._alive = here.scratch.progress, here.scratch.alive
         self._tell_fenced, self._tell_peer_ended, self._key = tell_fenced, tell_peer_ended, key
         self._renew_access = renew_access
-        self._held = HeldLease(lease, clock)
+        self._held = HeldLease(lease, here.clock)
         self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopped = False
         self._last_log = 0.0
         self._samples: list[dict[str, Any]] = []
-        self._sample_every, self._sampled, self._metrics_dirty = spec.intervals.metrics, 0.0, False
+        self._sample_every, self._sampled, self._metrics_dirty = here.spec.intervals.metrics, 0.0, False
         self._idleness = Idleness()
         self._idle: tuple[tuple[LeaseIdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()

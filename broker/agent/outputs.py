@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent.checkpoints import safe
-from broker.agent.clock import NodeClock, from_text, to_text
-from broker.agent.formats import VERSION, BadDocument, Spec, attempt_path, ranked
-from broker.agent.journal import AttemptJournal
+from broker.agent.clock import from_text, to_text
+from broker.agent.formats import VERSION, BadDocument, attempt_path, ranked
+from broker.agent.rank import RankContext
 from broker.agent.saver import room_beside
 from broker.agent.source_tree import stays_inside
-from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
+from broker.agent.store import ROOM, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _PIECE = 1 << 20
@@ -78,20 +78,15 @@ class _OutputChanged(Exception):
 
 
 class Outputs:
-    """One rank's results. ``work``: the working folder; ``folder``: `$GPUBROKER_OUTPUT_DIR`."""
+    """One rank's results: of the working folder ``work`` and of `$GPUBROKER_OUTPUT_DIR`."""
 
     def __init__(
         self,
-        store: ObjectFolder,
-        spec: Spec,
-        rank: int,
+        here: RankContext,
         work: Path,
-        folder: Path,
-        clock: NodeClock,
-        journal: AttemptJournal,
     ) -> None:
-        self._store, self._spec, self._rank = store, spec, rank
-        self._work, self._folder, self._clock, self._journal = work, folder, clock, journal
+        self._store, self._spec, self._rank, self._clock = here.store, here.spec, here.rank, here.clock
+        self._work, self._folder, self._journal = work, here.scratch.outputs, here.journal
         self._wake = threading.Event()
         self._deadline: Callable[[], float] | None = None
         self._stopped = False

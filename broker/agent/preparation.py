@@ -6,29 +6,81 @@ from pathlib import Path
 from typing import Callable
 
 from broker.agent import checkpoints, inputs, source_tree
-from broker.agent.environment import Scratch
-from broker.agent.formats import Spec
+from broker.agent.checkpoints import Manifest
+from broker.agent.download import Torn
+from broker.agent.endings import CommandEnd, StopOrder
+from broker.agent.rank import RankContext
+from broker.agent.stops import Stops
 from broker.agent.store import ObjectFolder
 
 
 class NodePreparation:
-    """``beside``: opens a folder beside the job's by its name; None: there are none. ``give_up`` is checked after each
-    piece. All steps may be repeated, and raise GaveUp, StoreTrouble (repeat), and OSError if this machine's disk fails.
+    """``beside``: opens a folder beside the job's by its name; None: there are none. ``enter`` is told each phase,
+    ``restored`` the restored checkpoint. All steps stop early if ``stops`` says so, may be repeated, and raise GaveUp,
+    StoreTrouble (repeat), and OSError if this machine's disk fails.
     """
 
     def __init__(
         self,
-        store: ObjectFolder,
+        here: RankContext,
         beside: Callable[[str], ObjectFolder] | None,
-        spec: Spec,
-        rank: int,
-        scratch: Scratch,
-        give_up: Callable[[], bool],
+        stops: Stops,
+        *,
+        enter: Callable[[str], None],
+        restored: Callable[[Manifest | None], None],
     ) -> None:
-        self._store, self._beside, self._give_up = store, beside, give_up
-        self._spec, self._rank, self._scratch = spec, rank, scratch
+        self._store, self._beside, self._stops, self._give_up = here.store, beside, stops, stops.must_end
+        self._spec, self._rank, self._scratch, self._journal = here.spec, here.rank, here.scratch, here.journal
+        self._enter, self._restored = enter, restored
 
-    def restore(self) -> checkpoints.RestoreOutcome:
+    def prevented(self) -> CommandEnd | None:
+        """Prepare the machine: restore, unpack, fetch. Returns what prevents the command, or None."""
+        return self._bring_checkpoint() or self._bring_files()
+
+    def _bring_checkpoint(self) -> CommandEnd | None:
+        self._enter("restoring")
+        try:
+            stop = self._stops.unless_stopped(self._restore) or self._stops.due()
+        except OSError as error:
+            return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
+        except checkpoints.TornForOneNode as error:
+            stop = StopOrder("machine_lost", f"one node cannot restore {error}")
+        except Torn as error:
+            job = (self._spec.resume_from or ("",))[0]
+            return CommandEnd(None, could_not_start=f"no checkpoint of {job} can be restored: {error}")
+        return None if stop is None else CommandEnd(None, stop)
+
+    def _bring_files(self) -> CommandEnd | None:
+        self._enter("unpacking")
+        try:
+            stop = (
+                self._stops.unless_stopped(self._unpack)
+                or self._stops.unless_stopped(self._fetch_inputs)
+                or self._stops.due()
+            )
+        except OSError as error:
+            place = f" ({error.filename})" if error.filename else ""
+            return CommandEnd(
+                None, could_not_start=f"the job's files cannot be written: {error.strerror or error}{place}"
+            )
+        except (source_tree.TreeUnusable, inputs.NoInput) as error:
+            return CommandEnd(None, could_not_start=str(error))
+        return None if stop is None else CommandEnd(None, stop)
+
+    def _restore(self) -> None:
+        """Raises OSError if this machine cannot hold the checkpoint, StoreTrouble if the store stays unreachable, Torn
+        if the checkpoint of another job does not verify."""
+        found = self._newest()
+        newest = found.manifest
+        self._journal.append(
+            "restored",
+            checkpoint=newest.id if newest else None,
+            step=newest.step if newest else None,
+            passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
+        )
+        self._restored(newest)
+
+    def _newest(self) -> checkpoints.RestoreOutcome:
         """Restore the job's newest checkpoint; without one, that of the job from which it resumes. Raises Torn, too."""
         into = self._scratch.checkpoints
         found = checkpoints.restore(self._store, into, self._rank, self._give_up, self._spec.nodes)
@@ -38,7 +90,7 @@ class NodePreparation:
         other, nodes = self._beside(job), self._spec.nodes
         return checkpoints.restore_of_other(other, wanted, into, self._rank, self._give_up, nodes)
 
-    def unpack(self) -> None:
+    def _unpack(self) -> None:
         """Write the job's files into this attempt's own folder. Raises TreeUnusable, too."""
         sources = self._spec.sources
         if sources is None or self._beside is None:
@@ -48,7 +100,7 @@ class NodePreparation:
             into = self._scratch.work / Path(one.to).expanduser()
             source_tree.unpack(pool, one.tree, into, self._give_up)
 
-    def fetch_inputs(self) -> None:
+    def _fetch_inputs(self) -> None:
         """Fetch the results of other jobs that this one takes. Raises NoInput, too."""
         if self._beside is None:
             return

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, replace
-from typing import Callable
+from typing import Any, Callable
 
 from broker.agent.clock import NodeClock
 from broker.agent.command import CannotStart, Command, Exited, GroupEmpty, GuardGone
@@ -48,11 +48,7 @@ class SupervisedCommand:
         status: int | None = None
         empty, session = False, None
         while True:
-            message = self.stops.next(deadline)
-            if isinstance(message, CommandMessage):
-                message = message.what if message.command == self.number else None
-            if isinstance(message, Fenced):
-                raise NewerAttempt
+            message = self._next(deadline)
             if isinstance(message, CannotStart):
                 return CommandEnd(None, could_not_start=message.because)
             if isinstance(message, Exited):
@@ -67,9 +63,7 @@ class SupervisedCommand:
             elif self.command.pid is not None and session != self.command.pid:
                 session = self.command.pid
                 self.on_session(session)
-            asked = self.stops.in_message(message, already=stop)
-            if status is not None and stop is None and not isinstance(message, StopOrder):
-                asked = None  # it has ended; only the reason is still open
+            asked = self._stop_in(message, status, stop)
             if asked is not None and stop is None:
                 log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
                 stop, deadline = asked, time.monotonic() + self.spec.grace
@@ -82,8 +76,21 @@ class SupervisedCommand:
             if empty and stop is not None:
                 # A shell dies at once at a stop; its program may have been saving until now.
                 return CommandEnd(status, stop, clean=status == 0)
-            if time.monotonic() >= deadline and stop is None:
-                return CommandEnd(status, clean=status == 0)
             if time.monotonic() >= deadline:
-                log.warning("the command did not stop in time")
-                return CommandEnd(status, stop)
+                if stop is not None:
+                    log.warning("the command did not stop in time")
+                return CommandEnd(status, stop, clean=stop is None and status == 0)
+
+    def _next(self, deadline: float) -> Any:
+        """The next message that concerns this command. Raises NewerAttempt."""
+        message = self.stops.next(deadline)
+        if isinstance(message, Fenced):
+            raise NewerAttempt
+        if isinstance(message, CommandMessage):
+            return message.what if message.command == self.number else None
+        return message
+
+    def _stop_in(self, message: Any, status: int | None, stop: StopOrder | None) -> StopOrder | None:
+        """The stop that follows from the message. Once the command has ended, only a late order gives the reason."""
+        asked = self.stops.in_message(message, already=stop)
+        return None if status is not None and stop is None and not isinstance(message, StopOrder) else asked

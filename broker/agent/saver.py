@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent.checkpoints import (
@@ -26,11 +25,9 @@ from broker.agent.checkpoints import (
     prune,
     safe,
 )
-from broker.agent.clock import NodeClock
-from broker.agent.formats import Spec
-from broker.agent.journal import AttemptJournal
+from broker.agent.rank import RankContext
 from broker.agent.scan import Finished, Scanner
-from broker.agent.store import ROOM, ObjectFolder, StoreTrouble, to_bytes
+from broker.agent.store import ROOM, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
 _PIECE = 1 << 20
@@ -65,19 +62,14 @@ class Saver:
 
     def __init__(
         self,
-        store: ObjectFolder,
-        folder: Path,
+        here: RankContext,
         scanner: Scanner,
-        spec: Spec,
-        rank: int,
-        clock: NodeClock,
-        journal: AttemptJournal,
         fenced: Callable[[], bool],
         on_fenced: Callable[[], None],
         on_uploaded: Callable[[str, int, float], None] = lambda checkpoint, size, seconds: None,
     ) -> None:
-        self._store, self._folder, self._scanner = store, folder, scanner
-        self._spec, self._rank, self._clock, self._journal = spec, rank, clock, journal
+        self._store, self._folder, self._scanner = here.store, here.scratch.checkpoints, scanner
+        self._spec, self._rank, self._clock, self._journal = here.spec, here.rank, here.clock, here.journal
         self._fenced, self._on_fenced, self._on_uploaded = fenced, on_fenced, on_uploaded
         self._wake = threading.Event()
         self._final: _Final | None = None

@@ -25,15 +25,14 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable
 
-from broker.agent import access, checkpoints, claims, entering, inputs, metadata, notices, source_tree
+from broker.agent import access, claims, entering, metadata, notices
 from broker.agent.access import NodeAccess
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command
-from broker.agent.download import Torn
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.agent.environment import Scratch, job_environment
@@ -46,6 +45,7 @@ from broker.agent.output import last_lines
 from broker.agent.outputs import Outputs
 from broker.agent.preparation import NodePreparation
 from broker.agent.promise import CheckpointPromise
+from broker.agent.rank import RankContext
 from broker.agent.renames import Renames
 from broker.agent.restart import predecessor_is_dead, write_record
 from broker.agent.running import SupervisedCommand
@@ -61,27 +61,34 @@ log = logging.getLogger("gpubroker-agent")
 INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 
 
+@dataclass(frozen=True)
+class JobFolders:
+    """The job's run folder and those beside it. ``beside``: opens one by its name; may raise StoreTrouble. ``key``:
+    what spec and lease are signed with (`broker.agent.signatures`). ``access``: the folders' credentials, if the broker
+    gives them."""
+
+    own: ObjectFolder
+    beside: Callable[[str], ObjectFolder] | None = None
+    key: str | None = None
+    access: NodeAccess | None = None
+
+
 class Attempt:
     """``keep_open``: file descriptors that the guards hold while any process of the job is alive. ``workdir``: the
-    job's working folder on this machine, if it differs from the spec. ``beside``: opens a folder beside the job's by
-    its name; may raise StoreTrouble. ``key``: what spec and lease are signed with (`broker.agent.signatures`).
-    ``access``: the run folder's credentials, if the broker gives them."""
+    job's working folder on this machine, if it differs from the spec."""
 
     def __init__(
         self,
-        store: ObjectFolder,
+        folders: JobFolders,
         attempt: int,
         rank: int,
         gang: str,
         scratch: Scratch,
         keep_open: Sequence[int] = (),
         workdir: str | None = None,
-        beside: Callable[[str], ObjectFolder] | None = None,
-        key: str | None = None,
-        access: NodeAccess | None = None,
     ) -> None:
-        self._beside, self._key, self._access = beside, key, access
-        self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
+        self._folders = folders
+        self._store, self._number, self._rank, self._gang = folders.own, attempt, rank, gang
         self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
         self._umask = os.umask(0o077)  # ours are private; the command gets its own back
         self._inbox = Inbox()
@@ -98,14 +105,14 @@ class Attempt:
         self._scratch.make()
         try:
             self._spec = patiently(
-                lambda: read_spec(self._store, self._number, self._key), 600.0, self._inbox.something_came
+                lambda: read_spec(self._store, self._number, self._folders.key), 600.0, self._inbox.something_came
             )
             self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
             self._clock = self._spec.clock
             self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)
             lease = patiently(
-                lambda: read_lease(self._store, self._number, self._key),
+                lambda: read_lease(self._store, self._number, self._folders.key),
                 self._spec.intervals.patience,
                 self._inbox.something_came,
             )
@@ -163,19 +170,13 @@ class Attempt:
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
         self._journal = AttemptJournal(store, journal, self._clock)
         self._journal.append("claimed", host=self._own.host)
+        self._here = RankContext(store, spec, self._rank, scratch, self._journal)
         self._mailbox = NodeMailbox(
-            store,
-            spec,
-            self._rank,
+            self._here,
             lease,
-            self._clock,
-            self._journal,
-            scratch.output,
-            scratch.progress,
-            scratch.alive,
             lambda: self._inbox.put(Fenced()),
             lambda rank, ending: self._inbox.put(PeerEnded(rank, ending)),
-            self._key,
+            self._folders.key,
             self._renew_access,
         )
         scanner = Scanner(
@@ -187,13 +188,8 @@ class Attempt:
         asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
         self._notice_time = NoticeTime(asked, self._journal)
         self._saver = Saver(
-            store,
-            scratch.checkpoints,
+            self._here,
             scanner,
-            spec,
-            self._rank,
-            self._clock,
-            self._journal,
             self._mailbox.fenced,
             lambda: self._inbox.put(Fenced()),
             self._notice_time.uploaded,
@@ -207,21 +203,27 @@ class Attempt:
             lambda: self._saver.saved_any,
         )
         self._saver.looked = self._promise.look
-        self._outputs = Outputs(store, spec, self._rank, self._folder, scratch.outputs, self._clock, self._journal)
+        self._outputs = Outputs(self._here, self._folder)
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
-        self._preparation = NodePreparation(store, self._beside, spec, self._rank, scratch, self._stops.must_end)
+        self._preparation = NodePreparation(
+            self._here, self._folders.beside, self._stops, enter=self._enter, restored=self._saver.start
+        )
         notices.watch(spec.intervals.notice, asked, self._on_notice)
         self._mailbox.start(min(10.0, spec.intervals.patience))
 
+    def _enter(self, phase: str) -> None:
+        self._mailbox.phase = phase
+
     def _renew_access(self) -> None:
         """Take the run folder's renewed credentials in time. Raises StoreTrouble."""
-        if self._access is None or self._key is None or not self._access.wants_more():
+        own, key = self._folders.access, self._folders.key
+        if own is None or key is None or not own.wants_more():
             return
         try:
             document = self._store.read_json(attempt_path(self._number, access.FILE))
             if document is not None:
-                self._access.renew(document, self._key)
+                own.renew(document, key)
         except ValueError as error:
             log.warning("%s", error)
 
@@ -233,57 +235,32 @@ class Attempt:
     # --- the command ------------------------------------------------------------------------------------------------
 
     def _work(self) -> CommandEnd:
+        """From the gathering of the gang to the end of the command, or to the first thing that prevents it."""
+        return self._gather() or self._preparation.prevented() or self._run_commands()
+
+    def _gather(self) -> CommandEnd | None:
+        spec, stop = self._spec, self._stops.due()
+        if stop is None:
+            gang = claims.gather(
+                self._store,
+                self._number,
+                spec.nodes,
+                time.monotonic() + spec.intervals.patience,
+                spec.intervals.mail,
+                self._stops.must_end,
+            )
+            self._addresses = [gang[rank].address for rank in sorted(gang)]
+            stop = self._stops.due()
+        if stop is None and len(self._addresses) < spec.nodes and self._inbox.empty():
+            stop = StopOrder("machine_lost", f"only {len(self._addresses)} of {spec.nodes} nodes came up")
+        return None if stop is None else CommandEnd(None, stop)
+
+    def _run_commands(self) -> CommandEnd:
         spec, scratch = self._spec, self._scratch
-        stop = self._stops.due()
-        if stop is not None:
-            return CommandEnd(None, stop)
-        gang = claims.gather(
-            self._store,
-            self._number,
-            spec.nodes,
-            time.monotonic() + spec.intervals.patience,
-            spec.intervals.mail,
-            self._stops.must_end,
-        )
-        stop = self._stops.due()
-        if stop is not None:
-            return CommandEnd(None, stop)
-        if len(gang) < spec.nodes and self._inbox.empty():
-            return CommandEnd(None, StopOrder("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
-        self._mailbox.phase = "restoring"
-        try:
-            stop = self._stops.unless_stopped(self._restore) or self._stops.due()
-        except OSError as error:
-            return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
-        except checkpoints.TornForOneNode as error:
-            return CommandEnd(None, StopOrder("machine_lost", f"one node cannot restore {error}"))
-        except Torn as error:
-            job = (spec.resume_from or ("",))[0]
-            return CommandEnd(None, could_not_start=f"no checkpoint of {job} can be restored: {error}")
-        if stop is not None:
-            return CommandEnd(None, stop)
-        self._mailbox.phase = "unpacking"
-        try:
-            stop = (
-                self._stops.unless_stopped(self._preparation.unpack)
-                or self._stops.unless_stopped(self._preparation.fetch_inputs)
-                or self._stops.due()
-            )
-        except OSError as error:
-            place = f" ({error.filename})" if error.filename else ""
-            return CommandEnd(
-                None, could_not_start=f"the job's files cannot be written: {error.strerror or error}{place}"
-            )
-        except (source_tree.TreeUnusable, inputs.NoInput) as error:
-            return CommandEnd(None, could_not_start=str(error))
-        if stop is not None:
-            return CommandEnd(None, stop)
         self._outputs.start()
         for name in ("gpubroker_checkpoint.py", *(["gpubroker_session.py"] if spec.session else [])):
             (scratch.library / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
-        environment = job_environment(
-            spec, self._rank, [gang[rank].address for rank in sorted(gang)], scratch, os.environ
-        )
+        environment = job_environment(spec, self._rank, self._addresses, scratch, os.environ)
         if spec.setup:
             self._mailbox.phase = "setup"
             setup = self._follow(spec.setup, environment)
@@ -301,19 +278,6 @@ class Attempt:
         self._promise.begun()
         if self._spec.session is not None and self._rank == 0:
             self._watch = SessionWatch(self._spec, self._scratch, self._clock, command.guard, self._inbox.put)
-
-    def _restore(self) -> None:
-        """Raises OSError if this machine cannot hold the checkpoint, StoreTrouble if the store stays unreachable, Torn
-        if the checkpoint of another job does not verify."""
-        found = self._preparation.restore()
-        newest = found.manifest
-        self._journal.append(
-            "restored",
-            checkpoint=newest.id if newest else None,
-            step=newest.step if newest else None,
-            passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
-        )
-        self._saver.start(newest)
 
     @property
     def _folder(self) -> Path:
@@ -334,10 +298,8 @@ class Attempt:
             ["bash", "-c", script],
             environment=environment,
             folder=folder,
-            output=self._scratch.output,
-            scratch=self._scratch.root,
+            scratch=self._scratch,
             umask=self._umask,
-            witness=self._scratch.witness,
             tell=lambda what: self._inbox.put(CommandMessage(number, what)),
             keep_open=self._keep_open,
         )

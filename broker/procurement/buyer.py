@@ -24,7 +24,7 @@ from broker.core.errors import (
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
-from broker.core.ports import PolicySet, SellsProduct
+from broker.core.ports import PolicySet
 from broker.core.purchases.purchase_events import (
     AskedAgain,
     NotBought,
@@ -43,6 +43,7 @@ from broker.core.purchases.purchase_events import (
 )
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, UndoTerms
+from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 from broker.core.errors import MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
-from broker.core.ports import SellsProduct
 from broker.core.purchases.quotes import PurchaseProduct
+from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from broker.agent.clock import NodeClock
+from broker.agent.environment import Scratch
 from broker.agent.formats import Intervals, Lease, Spec
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
+from broker.agent.rank import RankContext
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.runfolder.runfolder import RunFolder
 
@@ -46,12 +47,9 @@ def correspondence(folder: Path, between: Callable[[int], None]) -> Iterator[tup
     assert isinstance(store, StagedStore)
     store.between = between
     spec = Spec("j", 1, "j-1", "true", intervals=Intervals(mail=3600.0))
-    clock = NodeClock()
-    journal = AttemptJournal(store, None, clock)
-    output, progress, alive = (folder / name for name in ("output", "progress", "alive"))
-    mailbox = NodeMailbox(
-        store, spec, 0, Lease(), clock, journal, output, progress, alive, lambda: None, lambda rank, ending: None
-    )
+    journal = AttemptJournal(store, None, spec.clock)
+    here = RankContext(store, spec, 0, Scratch(folder), journal)
+    mailbox = NodeMailbox(here, Lease(), lambda: None, lambda rank, ending: None)
     try:
         yield mailbox, runs
     finally:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from broker.agent.checkpoints import listed, verify
-from broker.agent.clock import NodeClock
+from broker.agent.environment import Scratch
 from broker.agent.formats import Intervals, Spec, attempt_path
 from broker.agent.journal import AttemptJournal
+from broker.agent.rank import RankContext
 from broker.agent.saver import Saver, room_beside
 from broker.agent.scan import Scanner
 from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
@@ -47,20 +48,16 @@ class FullDisk(ObjectFolder):
 
 class Rig:
     def __init__(self, folder: Path, store: ObjectFolder) -> None:
-        self.folder, self.store, self.fenced = folder, store, False
+        scratch = Scratch(folder)
+        self.folder, self.store, self.fenced = scratch.checkpoints, store, False
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.told_fenced: list[bool] = []
         spec = Spec("j", 1, "j-1", "true", intervals=QUICK)
-        clock = NodeClock()
-        self.journal = AttemptJournal(store, attempt_path(1, "journal.json"), clock)
-        scanner = Scanner(folder, set)
+        self.journal = AttemptJournal(store, attempt_path(1, "journal.json"), spec.clock)
+        scanner = Scanner(self.folder, set)
         self.saver = Saver(
-            store,
-            folder,
+            RankContext(store, spec, 0, scratch, self.journal),
             scanner,
-            spec,
-            0,
-            clock,
-            self.journal,
             lambda: self.fenced,
             lambda: self.told_fenced.append(True),
         )
@@ -179,13 +176,13 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
                     yield piece
                     if not self.meddled:
                         self.meddled = True
-                        (tmp_path / "step_1").write_text("something longer")
+                        (tmp_path / "checkpoints" / "step_1").write_text("something longer")
 
             super().upload(path, watched(), size, room)
 
     store = Meddling(MemoryStore())
     rig = Rig(tmp_path, store)
-    (tmp_path / "step_1").write_text("something")
+    (rig.folder / "step_1").write_text("something")
     eventually(lambda: rig.kinds() == ["checkpoint_saved"], "it is saved at last")
     rig.saver.abandon()
     only = verify(store, listed(store)[0])
@@ -195,13 +192,13 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
 def test_what_goes_away_meanwhile_is_forgotten(tmp_path: Path) -> None:
     class SlowStore(ObjectFolder):
         def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
-            (tmp_path / "step_1").unlink(missing_ok=True)
+            (tmp_path / "checkpoints" / "step_1").unlink(missing_ok=True)
             super().upload(path, pieces, size, room)
 
     store = SlowStore(MemoryStore())
     rig = Rig(tmp_path, store)
-    (tmp_path / "step_1").write_text("pruned by the program")
-    eventually(lambda: not (tmp_path / "step_1").exists(), "it begins to upload")
+    (rig.folder / "step_1").write_text("pruned by the program")
+    eventually(lambda: not (rig.folder / "step_1").exists(), "it begins to upload")
     rig.saver.finish(killed=False, hurry=False, deadline=within(5))
     assert rig.kinds() == []
     assert store.sizes("checkpoints") == {}

@@ -16,9 +16,10 @@ from pathlib import Path
 import obstore
 from obstore.store import LocalStore
 
-from broker.agent.clock import NodeClock
+from broker.agent.environment import Scratch
 from broker.agent.formats import Spec
 from broker.agent.journal import AttemptJournal
+from broker.agent.rank import RankContext
 from broker.agent.renames import Renames
 from broker.agent.saver import Saver
 from broker.agent.scan import Scanner
@@ -39,12 +40,13 @@ def timed(what: str, call: Callable[[], object]) -> float:
 
 def saved_by_the_agent(folder: Path, checkpoint: Path) -> Callable[[], None]:
     """The agent's own saver over a folder into which the checkpoint is renamed."""
-    watched = folder / "checkpoints"
+    scratch = Scratch(folder)
+    watched = scratch.checkpoints
     watched.mkdir()
-    store, clock, spec = ObjectFolder.open((folder / "run").as_uri()), NodeClock(), Spec("bench", 1, "bench-1", "true")
+    store, spec = ObjectFolder.open((folder / "run").as_uri()), Spec("bench", 1, "bench-1", "true")
     scanner = Scanner(watched, lambda: set(), Renames(watched).since_last)
-    journal = AttemptJournal(store, None, clock)
-    saver = Saver(store, watched, scanner, spec, 0, clock, journal, lambda: False, lambda: None)
+    journal = AttemptJournal(store, None, spec.clock)
+    saver = Saver(RankContext(store, spec, 0, scratch, journal), scanner, lambda: False, lambda: None)
 
     def save() -> None:
         saver.start(None)

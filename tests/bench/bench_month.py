@@ -34,7 +34,7 @@ from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.loop import Reconciler, Tick
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
-from broker.runfolder.runfolder import RunFolders
+from broker.runfolder.run_folders import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.bench.bench_tick import ENGINES, POLICY, MemoryEngine, offers, timed

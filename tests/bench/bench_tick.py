@@ -38,7 +38,7 @@ from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.loop import Reconciler, Tick
 from broker.reconciler.ports import ReconcilerPorts
-from broker.runfolder.runfolder import RunFolders
+from broker.runfolder.run_folders import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.controllers import AskedAlways

@@ -31,7 +31,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import PlanInputs
-from broker.runfolder.runfolder import RunFolders
+from broker.runfolder.run_folders import RunFolders
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS

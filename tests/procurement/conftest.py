@@ -115,7 +115,7 @@ class Shop:
 @pytest.fixture(scope="session")
 def _cloud() -> Iterator[AwsCloud]:
     pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_cloud import serve_cloud
+    from tests.fakes.aws_gate import serve_cloud
 
     with serve_cloud() as cloud:
         yield cloud

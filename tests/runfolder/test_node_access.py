@@ -17,7 +17,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.values.clock import ManualClock
 from broker.runfolder.node_access import policy
-from broker.runfolder.runfolder import RunFolders
+from broker.runfolder.run_folders import RunFolders
 from broker.runfolder.signing import AttemptKeys
 from tests.runfolder.test_runfolder import NOW, view_of
 

@@ -37,7 +37,8 @@ from broker.core.values.clock import ManualClock, ScaledClock
 from broker.core.values.money import Money
 from broker.ledger.holds import STOP_GRACE
 from broker.runfolder.mailbox import LeaseGrant
-from broker.runfolder.runfolder import RunFolder, RunFolders
+from broker.runfolder.run_folders import RunFolders
+from broker.runfolder.runfolder import RunFolder
 from broker.runfolder.signing import AttemptKeys
 from broker.runfolder.untrusted import MAX_DOCUMENT
 
@@ -213,7 +214,7 @@ def test_a_launch_passes_on_the_attempts_key_and_the_buckets_region(
     view = view_of(Job(name="n", run="true"))
     attempt = view.attempts[0]
     assert folders.variables(view, attempt) == {KEY_VARIABLE: keys.of("j-1")}
-    monkeypatch.setattr("broker.runfolder.runfolder.bucket_region", lambda url: "eu-central-1")
+    monkeypatch.setattr("broker.runfolder.run_folders.bucket_region", lambda url: "eu-central-1")
     assert folders.variables(view, attempt) == {KEY_VARIABLE: keys.of("j-1"), "GPUBROKER_RUNS_REGION": "eu-central-1"}
 
 

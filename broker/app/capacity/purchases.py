@@ -14,10 +14,10 @@ from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin,
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
-from broker.core.ports import SellsCapacity, SellsProduct
 from broker.core.purchases.purchase_events import Approved, Intended, NotBought
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
+from broker.core.purchases.selling import SellsCapacity, SellsProduct
 from broker.core.values.money import Money
 from broker.procurement.buyer import CapacityBuyer
 from broker.procurement.judging import (

@@ -15,7 +15,7 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.runfolder.node_access import AccessGiver
-    from broker.runfolder.runfolder import RunFolders
+    from broker.runfolder.run_folders import RunFolders
     from broker.runfolder.signing import AttemptKeys
     from broker.store.jobs.reading import StoreReading
 
@@ -77,7 +77,7 @@ def chosen(broker: Broker) -> str:
 
 def run_folders(broker: Broker) -> RunFolders:
     """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
-    from broker.runfolder.runfolder import RunFolders  # needs the object store, which most commands do not
+    from broker.runfolder.run_folders import RunFolders  # needs the object store, which most commands do not
 
     url = chosen(broker)
     return RunFolders(url, broker.clock, keys=attempt_keys(broker), access=node_access(broker, url))

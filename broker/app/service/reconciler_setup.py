@@ -34,7 +34,7 @@ from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
-from broker.runfolder.runfolder import RunFolders
+from broker.runfolder.run_folders import RunFolders
 
 _REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
 _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of a running job

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from broker.core.ports import SellsProduct
 from broker.core.purchases.quotes import PurchaseProduct
+from broker.core.purchases.selling import SellsProduct
 from broker.core.registry import load
 from providers.aws.shop.counter import AwsCounter
 

@@ -31,7 +31,7 @@ guardrails:
 @pytest.fixture(scope="module")
 def _cloud() -> Iterator[AwsCloud]:
     pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_cloud import serve_cloud
+    from tests.fakes.aws_gate import serve_cloud
 
     with serve_cloud() as cloud:
         yield cloud

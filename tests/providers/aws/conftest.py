@@ -103,7 +103,7 @@ def skipped_in(rows: list[Offer | SkippedRow]) -> list[str]:
 @pytest.fixture(scope="session")
 def _cloud() -> Iterator[AwsCloud]:
     pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_cloud import serve_cloud
+    from tests.fakes.aws_gate import serve_cloud
 
     with serve_cloud() as cloud:
         yield cloud
