@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from broker.agent.environment import Scratch
-
 
 @dataclass(frozen=True)
 class Started:
@@ -57,6 +55,16 @@ def guard_script(scratch: Path) -> Path:
     return copy
 
 
+@dataclass(frozen=True)
+class CommandFiles:
+    """``output``: both streams are appended to it; ``scratch``: a folder for a copy of the guard; ``witness``: written
+    by the guard after the command's death."""
+
+    output: Path
+    scratch: Path
+    witness: Path | None
+
+
 class Command:
     """Starts on creation. ``tell`` receives `Started` or `CannotStart`, `Exited`, `GroupEmpty`, and at last
     `GuardGone`."""
@@ -67,19 +75,19 @@ class Command:
         *,
         environment: Mapping[str, str],
         folder: Path,
-        scratch: Scratch,
+        files: CommandFiles,
         umask: int,
         tell: Callable[[Any], None],
         keep_open: Sequence[int] = (),
     ) -> None:
         self._tell = tell
         self.pid: int | None = None
-        with scratch.output.open("ab") as sink:
+        with files.output.open("ab") as sink:
             self._guard = subprocess.Popen(  # noqa: S603 (running the job's command is what this is for)
                 [
                     sys.executable,
-                    *("-I", "-S", str(guard_script(scratch.root))),
-                    *(str(sink.fileno()), str(scratch.witness), f"{umask:o}"),
+                    *("-I", "-S", str(guard_script(files.scratch))),
+                    *(str(sink.fileno()), str(files.witness) if files.witness else "-", f"{umask:o}"),
                     *arguments,
                 ],
                 stdin=subprocess.PIPE,

@@ -49,8 +49,8 @@ class SupervisedCommand:
         empty, session = False, None
         while True:
             message = self._next(deadline)
-            if isinstance(message, CannotStart):
-                return CommandEnd(None, could_not_start=message.because)
+            if isinstance(message, (CannotStart, GuardGone)):
+                return self._ended_by_guard(message, status, stop)
             if isinstance(message, Exited):
                 status = message.status
                 if stop is None:
@@ -58,8 +58,6 @@ class SupervisedCommand:
                     self.on_exit()
             elif isinstance(message, GroupEmpty):
                 empty = True
-            elif isinstance(message, GuardGone):
-                return CommandEnd(status if status is not None else -signal.SIGKILL, stop)
             elif self.command.pid is not None and session != self.command.pid:
                 session = self.command.pid
                 self.on_session(session)
@@ -89,6 +87,13 @@ class SupervisedCommand:
         if isinstance(message, CommandMessage):
             return message.what if message.command == self.number else None
         return message
+
+    def _ended_by_guard(
+        self, message: CannotStart | GuardGone, status: int | None, stop: StopOrder | None
+    ) -> CommandEnd:
+        if isinstance(message, CannotStart):
+            return CommandEnd(None, could_not_start=message.because)
+        return CommandEnd(status if status is not None else -signal.SIGKILL, stop)
 
     def _stop_in(self, message: Any, status: int | None, stop: StopOrder | None) -> StopOrder | None:
         """The stop that follows from the message. Once the command has ended, only a late order gives the reason."""

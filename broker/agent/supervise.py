@@ -32,7 +32,7 @@ from typing import Callable
 from broker.agent import access, claims, entering, metadata, notices
 from broker.agent.access import NodeAccess
 from broker.agent.clock import to_text, wall_now
-from broker.agent.command import Command
+from broker.agent.command import Command, CommandFiles
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.agent.environment import Scratch, job_environment
@@ -298,7 +298,7 @@ class Attempt:
             ["bash", "-c", script],
             environment=environment,
             folder=folder,
-            scratch=self._scratch,
+            files=CommandFiles(self._scratch.output, self._scratch.root, self._scratch.witness),
             umask=self._umask,
             tell=lambda what: self._inbox.put(CommandMessage(number, what)),
             keep_open=self._keep_open,

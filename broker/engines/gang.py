@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.agent.command import CannotStart, Command, Exited, GuardGone
+from broker.agent.command import CannotStart, Command, CommandFiles, Exited, GuardGone
 from broker.engines.cpus import bound_to
 from broker.engines.detached import Slot
 
@@ -76,10 +76,8 @@ def start_agent(
         [*agent, "--rank", str(rank), "--gang", gang, "--scratch", str(scratch)],
         environment=environment,
         folder=Path("/"),
-        output=folder / f"agent-{rank}.log",
-        scratch=scratch,
+        files=CommandFiles(folder / f"agent-{rank}.log", scratch, witness=None),
         umask=umask,
-        witness=None,
         tell=tell,
         keep_open=keep_open,
     )

@@ -175,16 +175,8 @@ def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: 
         return 1, (Reason.WRONG_REGION, f"zone {offer.zone or 'not known'}; the job asks for {wanted.infra}")
     if finding := _capacity_type(offer, wanted.capacity_types):
         return 2, finding
-    if wanted.accelerator is None:
-        # A job that names an instance type accepts its accelerators.
-        if offer.accelerator is not None and not cpu_jobs_on_gpus and not wanted.instance_type:
-            return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
-    elif offer.accelerator != wanted.accelerator:
-        return 3, (Reason.WRONG_ACCELERATOR, f"has {offer.machine}, needs {wanted.machine}")
-    elif offer.count < wanted.count:
-        return 4, (Reason.TOO_FEW_ACCELERATORS, f"has {offer.machine}, needs {wanted.machine}")
-    elif offer.count > wanted.count and not (wanted.at_least or offer.may_be_free()):
-        return 4, (Reason.TOO_MANY_ACCELERATORS, f"has {offer.machine}, needs {wanted.machine}")
+    if failed := _accelerators(offer, wanted, cpu_jobs_on_gpus):
+        return failed
     if not machine.instance_type(offer.instance_type):
         return 5, (Reason.WRONG_INSTANCE_TYPE, f"{offer.instance_type}; the job asks for {wanted.instance_type}")
     if wanted.cpus is not None and (offer.cpus is None or offer.cpus < wanted.cpus):
@@ -192,6 +184,23 @@ def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: 
     if wanted.memory_gib is not None and (offer.memory_gib is None or offer.memory_gib < wanted.memory_gib):
         return 7, (Reason.TOO_LITTLE_MEMORY, f"has {_figure(offer.memory_gib)} GiB, needs {wanted.memory_gib:g} GiB")
     return 8, None
+
+
+def _accelerators(offer: Offer, wanted: MachineRequest, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding] | None:
+    """The failed check of kind (3) or number (4) of the accelerators."""
+    if wanted.accelerator is None:
+        # A job that names an instance type accepts its accelerators.
+        if offer.accelerator is not None and not cpu_jobs_on_gpus and not wanted.instance_type:
+            return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
+        return None
+    has = f"has {offer.machine}, needs {wanted.machine}"
+    if offer.accelerator != wanted.accelerator:
+        return 3, (Reason.WRONG_ACCELERATOR, has)
+    if offer.count < wanted.count:
+        return 4, (Reason.TOO_FEW_ACCELERATORS, has)
+    if offer.count > wanted.count and not (wanted.at_least or offer.may_be_free()):
+        return 4, (Reason.TOO_MANY_ACCELERATORS, has)
+    return None
 
 
 def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:

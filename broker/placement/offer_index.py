@@ -50,6 +50,8 @@ _ABOUT_THE_GROUP = frozenset(
 )
 # Upper limit of the number of cost terms; each is rounded to a micro-dollar.
 _ROUNDING = 32
+# Its cost, a tie-breaker, the placement once its cost is exact, the rest of its group, and whether that is limited.
+_HeapEntry = tuple[RankKey, int, Placement | None, Iterator[Offer], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +109,7 @@ class Board:
             yield from self._all_judged(judge, most_limited)
             return
         tie = count()
-        heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer], bool]] = []
-        for machine, request_ in enumerate(job.resources):
-            hours = _bare_hours(judge.effort, request_, request_.count)
-            for members in self.groups.get(request_.accelerator, ()):
-                cheapest = members[0]
-                if cheapest.count < request_.count:
-                    continue
-                if request_.at_least:
-                    hours = _bare_hours(judge.effort, request_, cheapest.count)
-                bound = _bound(cheapest, hours, judge)
-                least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
-                heap.append((least, next(tie), None, iter(members), cheapest.slots is not None))
+        heap = list(self._lower_bounds(judge, tie))
         heapq.heapify(heap)
         while heap:
             _, _, placement, members_left, limited = heapq.heappop(heap)
@@ -134,6 +125,21 @@ class Board:
                     break
                 if outcome.reason in _ABOUT_THE_GROUP:
                     break
+
+    def _lower_bounds(self, judge: Judge, tie: Iterator[int]) -> Iterator[_HeapEntry]:
+        """An entry for each group that may serve the job, by the least that its cheapest member can cost."""
+        job = judge.request.job
+        for machine, request in enumerate(job.resources):
+            hours = _bare_hours(judge.effort, request, request.count)
+            for members in self.groups.get(request.accelerator, ()):
+                cheapest = members[0]
+                if cheapest.count < request.count:
+                    continue
+                if request.at_least:
+                    hours = _bare_hours(judge.effort, request, cheapest.count)
+                bound = _bound(cheapest, hours, judge)
+                least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
+                yield least, next(tie), None, iter(members), cheapest.slots is not None
 
     def _all_judged(self, judge: Judge, most_limited: float) -> Iterator[Placement]:
         everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)

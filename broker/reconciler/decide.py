@@ -235,16 +235,12 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     assert latest.cause is not None, "only what has ended is followed by something"
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
     stopped = _stopped(latest)
-    if latest.failed_by_itself and latest.cause is Cause.PREEMPTED:
-        unconfirmed = f"the provider does not confirm that it took the machine back ({latest.evidence})"
-        stopped = AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
         return End(JobState.SUCCEEDED, stopped)  # its time is over, as was agreed
     if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, BehindOthers):
         return End(JobState.STOPPED, latest.stop_reason)  # however the attempt ended before it could
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
-    seen = "" if latest.stop_reason else latest.evidence
     match Next.PAUSE if refused else latest.next:
         case Next.GIVE_UP:
             return End(JobState.FAILED, stopped)
@@ -253,11 +249,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.STOP:
             return End(JobState.STOPPED, stopped)
         case Next.PAUSE if view.extended_after != latest.number:
-            if latest.cause is Cause.STOPPED_BY_POLICY:
-                return Pause(StoppedByPolicy(stop=latest.stop_reason, evidence=seen))
-            if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
-                return Pause(MoneyEnded(stop=latest.stop_reason, evidence=seen))
-            return Pause(stopped)
+            return Pause(_why_paused(latest, stopped))
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
             return End(JobState.FAILED, stopped)
         case Next.RETRY_FAILURE:
@@ -272,7 +264,19 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
 
 def _stopped(latest: AttemptView) -> AttemptStopped:
     assert latest.cause is not None, "it has ended"
+    if latest.failed_by_itself and latest.cause is Cause.PREEMPTED:
+        unconfirmed = f"the provider does not confirm that it took the machine back ({latest.evidence})"
+        return AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
     return AttemptStopped(cause=latest.cause, evidence=latest.evidence)
+
+
+def _why_paused(latest: AttemptView, stopped: AttemptStopped) -> WaitReason:
+    seen = "" if latest.stop_reason else latest.evidence
+    if latest.cause is Cause.STOPPED_BY_POLICY:
+        return StoppedByPolicy(stop=latest.stop_reason, evidence=seen)
+    if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
+        return MoneyEnded(stop=latest.stop_reason, evidence=seen)
+    return stopped
 
 
 def _launches_fail(view: JobView) -> LaunchesFailed:

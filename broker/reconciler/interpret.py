@@ -125,27 +125,16 @@ def _ended(
     if node.unreachable and silent < patience.start:
         return None  # its exit record may be there
     claimed = _claimed(attempt, node)
+    if seen.state is EngineState.ELSEWHERE or (seen.state is EngineState.QUEUED and not claimed):
+        return None
     match seen.state:
-        case EngineState.ELSEWHERE:
-            return None
-        case EngineState.QUEUED if not claimed:
-            return None
         case EngineState.GONE:
-            at = seen.gone_at or now
-            if attempt.stop_requested is not None:
-                return end(attempt.stop_requested, "the machine was ended before the agent's last word", at)
-            if seen.no_capacity:
-                return end(Cause.NO_CAPACITY, seen.evidence)
-            if seen.interrupted:
-                return end(Cause.PREEMPTED, seen.evidence, at)
-            if not claimed:
-                return end(Cause.LAUNCH_FAILED, seen.evidence or "the machine went away before the agent started", at)
-            return end(Cause.AGENT_DIED, seen.evidence or "the machine is gone and left no exit record", at)
+            return end(*_gone(attempt, seen, now, claimed=claimed))
+        # Engines may list a machine with delay, and they forget: an attempt with a heartbeat is not lost and must not
+        # run twice.
+        case EngineState.LOST if silent <= patience.heartbeat if claimed else silent < patience.start:
+            return None
         case EngineState.LOST:
-            if not claimed and silent < patience.start:
-                return None  # engines may list a machine with delay
-            if claimed and silent <= patience.heartbeat:
-                return None  # engines forget; an attempt with a heartbeat is not lost and must not run twice
             return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine knows it no more")
         case _ if node.unreachable:
             return None
@@ -161,6 +150,20 @@ def _ended(
             return end(attempt.stop_requested or Cause.MACHINE_LOST, evidence)
         case _:
             return None
+
+
+def _gone(attempt: AttemptView, seen: Observation, now: datetime, *, claimed: bool) -> tuple[Cause, str, datetime]:
+    """Why the machine of an attempt without an exit record is gone, the evidence, and since when."""
+    at = seen.gone_at or now
+    if attempt.stop_requested is not None:
+        return attempt.stop_requested, "the machine was ended before the agent's last word", at
+    if seen.no_capacity:
+        return Cause.NO_CAPACITY, seen.evidence, now
+    if seen.interrupted:
+        return Cause.PREEMPTED, seen.evidence, at
+    if not claimed:
+        return Cause.LAUNCH_FAILED, seen.evidence or "the machine went away before the agent started", at
+    return Cause.AGENT_DIED, seen.evidence or "the machine is gone and left no exit record", at
 
 
 def _billed_for(attempt: AttemptView, now: datetime) -> timedelta:

@@ -67,19 +67,9 @@ class Launching(Controller):
             return False
         try:
             engine = self._ports.engines(attempt.engine)
-            lease = self._leases.granted(view, attempt, self._ports.clock.now())
-
-            def prepare() -> str | None:
-                handle = engine.find(attempt.key)
-                if handle is None:
-                    self._ports.mailbox.prepare(view, attempt, lease)
-                return handle
-
-            prepared = self._ports.calls.make(attempt.engine, attempt.key, Purpose.PREPARE, prepare)
+            prepared = self._prepared(view, attempt, engine)
             if prepared is None:
                 return False
-            if prepared.error is not None:
-                raise prepared.error
             if prepared.value is not None:
                 return self._append(view, (attempt.number, ev.Launched(handle=prepared.value)))
             secrets = self._secrets(view)
@@ -98,6 +88,22 @@ class Launching(Controller):
 
         outcome = self._ports.calls.make(attempt.engine, attempt.key, Purpose.LAUNCH, make)
         return outcome is not None and self._launched(view, attempt, outcome)
+
+    def _prepared(self, view: JobView, attempt: AttemptView, engine: Engine) -> CallOutcome | None:
+        """The attempt's handle, if the engine has it already; else its run folder is written. None while that runs.
+        Raises its error."""
+        lease = self._leases.granted(view, attempt, self._ports.clock.now())
+
+        def prepare() -> str | None:
+            handle = engine.find(attempt.key)
+            if handle is None:
+                self._ports.mailbox.prepare(view, attempt, lease)
+            return handle
+
+        prepared = self._ports.calls.make(attempt.engine, attempt.key, Purpose.PREPARE, prepare)
+        if prepared is not None and prepared.error is not None:
+            raise prepared.error
+        return prepared
 
     def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
         """Record the outcome of the call. No handle and no error: it was not made, as the judgement was no longer

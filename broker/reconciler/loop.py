@@ -226,8 +226,8 @@ class Reconciler:
     def _take(self, step: decide.Step, about: JobContext) -> bool:
         view = about.view
         match step:
-            case decide.MissDeadline():
-                return self._append(view, (None, ev.DeadlineMissed()))
+            case decide.MissDeadline() | decide.Stop() | decide.Pause() | decide.End():
+                return self._append(view, _event_of(step))
             case decide.Expire():
                 return self._expire(view)
             case decide.Submit(attempt):
@@ -236,20 +236,14 @@ class Reconciler:
                 return self._agenda.ask(self._launching, replace(about, attempt=attempt, cause=cause))
             case decide.Observe(attempt, remove):
                 return self._watch(replace(about, attempt=attempt), attempt, remove=remove)
-            case decide.Stop(attempt, cause, reason):
-                return self._append(view, (attempt.number, ev.StopRequested(cause=cause, reason=reason)))
             case decide.Place():
                 return self._agenda.ask(self._place, about)
             case decide.RunTasks():
                 return self._tasks is not None and self._agenda.ask(self._tasks, about)
             case decide.AwaitJobs():
                 return self._agenda.ask(self._following, about)
-            case decide.Pause(reason):
-                return self._append(view, (None, ev.Paused(reason=reason)))
             case decide.Release():
                 return self._release(view)
-            case decide.End(state, ending):
-                return self._append(view, (None, ev.JobEnded(state=state, reason=ending)))
             case decide.Close():
                 self._catch_up(view, self._clock.now())
                 with isolated(f"job {view.id}: what only an open job needs"):
@@ -347,6 +341,19 @@ class Reconciler:
                 first(tx, view, now)
             tx.append(view.id, items, now)
         return True
+
+
+def _event_of(step: decide.MissDeadline | decide.Stop | decide.Pause | decide.End) -> tuple[int | None, EventBody]:
+    """The event by which a step that needs nothing else is taken, and the number of its attempt."""
+    match step:
+        case decide.MissDeadline():
+            return None, ev.DeadlineMissed()
+        case decide.Stop(attempt, cause, reason):
+            return attempt.number, ev.StopRequested(cause=cause, reason=reason)
+        case decide.Pause(reason):
+            return None, ev.Paused(reason=reason)
+        case decide.End(state, ending):
+            return None, ev.JobEnded(state=state, reason=ending)
 
 
 def release_all(tx: Writing, view: JobView, now: datetime) -> None:

@@ -27,35 +27,39 @@ def _faults(kind: Any, value: Any, at: str) -> Iterator[str]:
     elif origin is typing.Literal:
         if value not in get_args(kind):
             yield f"{at}: {value!r} is none of {get_args(kind)}"
-    elif origin is list:
-        yield from _inside(list, value, at)
-        for index, inner in enumerate(value if isinstance(value, list) else ()):
-            yield from _faults(get_args(kind)[0], inner, f"{at}[{index}]")
-    elif origin is dict:
-        yield from _inside(dict, value, at)
-        for key, inner in (value if isinstance(value, dict) else {}).items():
-            yield from _faults(get_args(kind)[1], inner, f"{at}.{key}")
-    elif isinstance(kind, type) and issubclass(kind, Enum):
-        if value not in [one.value for one in kind]:
-            yield f"{at}: {value!r} is no {kind.__name__}"
-    elif kind in (datetime.datetime, datetime.date):
+    elif origin in (list, dict):
+        if not isinstance(value, origin):
+            yield f"{at}: {value!r} is no {origin.__name__}"
+            return
+        for key, inner in value.items() if origin is dict else enumerate(value):
+            yield from _faults(get_args(kind)[-1], inner, f"{at}.{key}" if origin is dict else f"{at}[{key}]")
+    elif isinstance(kind, type) and hasattr(kind, "_attr_to_rest_field"):
+        yield from _faults_in_model(kind, value, at)
+    elif not _is_one(kind, value):
+        yield f"{at}: {value!r} is no {kind.__name__}"
+
+
+def _is_one(kind: Any, value: Any) -> bool:
+    """Whether the value is of this plain type. Raises ValueError for a time that is none."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return value in [one.value for one in kind]
+    if kind in (datetime.datetime, datetime.date):
         datetime.datetime.fromisoformat(value)
     elif kind in (str, int, bool, float):
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            yield f"{at}: {value!r} is no {kind.__name__}"
-    elif isinstance(kind, type) and hasattr(kind, "_attr_to_rest_field"):
-        yield from _inside(dict, value, at)
-        fields = _fields(kind)
-        for key, inner in (value if isinstance(value, dict) else {}).items():
-            if key not in fields:
-                yield f"{at}.{key}: Azure has no such field"
-            else:
-                yield from _faults(fields[key], inner, f"{at}.{key}")
+        return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    return True
 
 
-def _inside(kind: type, value: Any, at: str) -> Iterator[str]:
-    if not isinstance(value, kind):
-        yield f"{at}: {value!r} is no {kind.__name__}"
+def _faults_in_model(kind: Any, value: Any, at: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{at}: {value!r} is no dict"
+        return
+    fields = _fields(kind)
+    for key, inner in value.items():
+        if key not in fields:
+            yield f"{at}.{key}: Azure has no such field"
+        else:
+            yield from _faults(fields[key], inner, f"{at}.{key}")
 
 
 @cache

@@ -67,34 +67,19 @@ def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ())
     problems: list[tuple[str, BrokerError]] = []
     for name in providers or broker.registries.providers:
         try:
-            provider = broker.provider(name)
-            if not isinstance(provider, SellsCapacity):
-                if providers:
-                    raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider")
-                continue
-            sold = [provider.products[one] for one in request.products if one in provider.products]
-            if not sold and providers:
-                raise InvalidInput(_not_sold(name, provider), where="--product")
+            sellers = _sellers(broker, name, request, named=bool(providers))
         except (NoLogin, MissingExtra) as error:
             if providers:
                 raise
             problems.append((name, error))
             continue
-        for seller in sold:
+        for seller in sellers:
             try:
                 found += [one for one in seller.quotes(request) if not isinstance(one, SkippedRow)]
                 asked.append(name)
-            except InvalidInput as error:
-                if len(request.products) == 1:
-                    raise
-                problems.append((name, error))
-            except (NoLogin, MissingExtra) as error:
-                if providers:
-                    raise
-                problems.append((name, error))
-            except UnknownName:
-                raise
             except BrokerError as error:
+                if _concerns_everybody(error, request, named=bool(providers)):
+                    raise
                 problems.append((name, error))
     if problems and not asked:
         raise problems[0][1]
@@ -102,6 +87,32 @@ def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ())
     numbers = broker.store.keep_quotes(found)
     failed = tuple((name, str(error)) for name, error in problems)
     return Quoted(tuple(zip(numbers, found, strict=True)), tuple(dict.fromkeys(asked)), failed)
+
+
+def _sellers(broker: Broker, name: str, request: QuoteRequest, *, named: bool) -> list[SellsProduct]:
+    """What the provider sells of the kinds in the request; ``named``: by the person who asks."""
+    provider = broker.provider(name)
+    if not isinstance(provider, SellsCapacity):
+        if named:
+            raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider")
+        return []
+    sold = [provider.products[one] for one in request.products if one in provider.products]
+    if not sold and named:
+        raise InvalidInput(_not_sold(name, provider), where="--product")
+    return sold
+
+
+def _concerns_everybody(error: BrokerError, request: QuoteRequest, *, named: bool) -> bool:
+    """Whether a seller's error ends the query, instead of leaving its quotes out."""
+    match error:
+        case UnknownName():
+            return True
+        case InvalidInput():
+            return len(request.products) == 1
+        case NoLogin() | MissingExtra():
+            return named
+        case _:
+            return False
 
 
 def preview(

@@ -42,29 +42,10 @@ def waits(reason: WaitReason | None) -> str:
             return counted(reason.counts)
         case why.PolicyDenies():
             return _denied(reason)
-        case why.SecretsMissing(owner=""):
-            names = ", ".join(reason.names)
-            return f"waits for secrets {names}: export them, then run any {program()} command there"
-        case why.SecretsMissing():
-            lacks = f"the secrets of {reason.owner}'s job are not in the environment of {reason.process_user}"
-            return f"{lacks} ({reason.owner} runs any {program()} command where they are exported)"
-        case why.OwnerMustStart():
-            runs = f"{reason.owner} runs any {program()} command, or a `{program()} serve` runs all jobs"
-            return f"a job of {reason.owner} is not run here as {reason.process_user} ({runs})"
-        case why.QueueTurn():
-            turn = f"its turn on {reason.pool}" if reason.pool else "its turn to be found"
-            return f"waits for {turn}: `{program()} jobs queue`"
-        case why.StrategyWaits():
-            return f"waits: {reason.because}"
-        case why.WaitsForPaid():
-            unit = " an hour" if reason.an_hour else ""
-            return (
-                f"waits for {reason.instance_type} ({reason.capacity_type.value}), expected to be free at"
-                f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {about(reason.saves)}{unit} on {reason.rents_from}"
-            )
-        case why.AwaitsJobs():
-            more = f" and {len(reason.jobs) - _MOST:,} more" if len(reason.jobs) > _MOST else ""
-            return f"waits for {', '.join(reason.jobs[:_MOST])}{more}"
+        case why.SecretsMissing() | why.OwnerMustStart():
+            return _needs_owner(reason)
+        case why.QueueTurn() | why.StrategyWaits() | why.WaitsForPaid() | why.AwaitsJobs():
+            return f"waits{_what_for(reason)}"
         case why.AwaitsApproval():
             return reason.because
         case why.EarlierWords():
@@ -76,6 +57,37 @@ def waits(reason: WaitReason | None) -> str:
             return ended(reason)
         case _:
             return _paused(reason)
+
+
+def _what_for(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPaid | why.AwaitsJobs) -> str:
+    match reason:
+        case why.QueueTurn():
+            turn = f"its turn on {reason.pool}" if reason.pool else "its turn to be found"
+            return f" for {turn}: `{program()} jobs queue`"
+        case why.StrategyWaits():
+            return f": {reason.because}"
+        case why.WaitsForPaid():
+            unit = " an hour" if reason.an_hour else ""
+            return (
+                f" for {reason.instance_type} ({reason.capacity_type.value}), expected to be free at"
+                f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {about(reason.saves)}{unit} on {reason.rents_from}"
+            )
+        case why.AwaitsJobs():
+            more = f" and {len(reason.jobs) - _MOST:,} more" if len(reason.jobs) > _MOST else ""
+            return f" for {', '.join(reason.jobs[:_MOST])}{more}"
+
+
+def _needs_owner(reason: why.SecretsMissing | why.OwnerMustStart) -> str:
+    match reason:
+        case why.SecretsMissing(owner=""):
+            names = ", ".join(reason.names)
+            return f"waits for secrets {names}: export them, then run any {program()} command there"
+        case why.SecretsMissing():
+            lacks = f"the secrets of {reason.owner}'s job are not in the environment of {reason.process_user}"
+            return f"{lacks} ({reason.owner} runs any {program()} command where they are exported)"
+        case why.OwnerMustStart():
+            runs = f"{reason.owner} runs any {program()} command, or a `{program()} serve` runs all jobs"
+            return f"a job of {reason.owner} is not run here as {reason.process_user} ({runs})"
 
 
 def ended(reason: EndReason | None) -> str:

@@ -219,18 +219,13 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
         case ev.ToppedUp():
             return f"{figures.money(body.amount)} more held: may run until {moment(body.until)}", Tone.PLAIN
         case ev.Queued():
-            return (
-                f"waiting in the queue of its engine: {body.because}"
-                if body.because
-                else "waiting in the queue of its engine",
-                Tone.PLAIN,
-            )
+            return "waiting in the queue of its engine" + (f": {body.because}" if body.because else ""), Tone.PLAIN
         case ev.HoldDated():
             because = f" ({reasons.judged_again(body.trigger)})" if body.trigger else ""
             held = f"{figures.money(body.amount)} held, used at up to {figures.rate(body.rate)}/h"
             return f"{held}: may run until {moment(body.until)}{because}", Tone.PLAIN
-        case ev.MachineUp():
-            return "machine up" if free else "machine up, billing started", Tone.PLAIN
+        case ev.MachineUp() | ev.MachineGone() | ev.RemovalDelayed():
+            return _of_machine(body, free=free)
         case ev.Entered():
             return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
         case ev.StopRequested():
@@ -238,15 +233,19 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", Tone.ODD
         case ev.AttemptEnded():
             return _ended(body)
-        case ev.RemovalDelayed():
-            return (
-                f"the machine could not be terminated and is still billed; the broker retries: {body.because}",
-                Tone.BAD,
-            )
-        case ev.MachineGone():
-            return ("machine gone" if free else "machine gone, billing ended", Tone.PLAIN) if body.gone_at else None
         case _:
             return _reported(body)
+
+
+def _of_machine(body: ev.MachineUp | ev.MachineGone | ev.RemovalDelayed, *, free: bool) -> tuple[str, Tone] | None:
+    match body:
+        case ev.MachineUp():
+            return "machine up" if free else "machine up, billing started", Tone.PLAIN
+        case ev.MachineGone():
+            return ("machine gone" if free else "machine gone, billing ended", Tone.PLAIN) if body.gone_at else None
+        case ev.RemovalDelayed():
+            retries = f"the machine could not be terminated and is still billed; the broker retries: {body.because}"
+            return retries, Tone.BAD
 
 
 def _reported(body: ev.EventBody) -> tuple[str, Tone]:

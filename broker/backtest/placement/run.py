@@ -221,6 +221,24 @@ def check(request: PlacementReplay) -> None:
     ):
         if not values:
             raise InvalidInput("expected at least one", where=option)
+    _check_numbers(request)
+    deadline, changeover = min(request.deadlines), max(request.changeovers)
+    if deadline < request.work:
+        raise InvalidInput(
+            f"a deadline of {deadline / HOUR:g} h is shorter than the work, {request.work / HOUR:g} h",
+            where="--deadline",
+        )
+    if deadline < request.work + changeover:
+        raise InvalidInput(
+            f"a changeover of {changeover / HOUR:g} h is longer than the slack, {(deadline - request.work) / HOUR:g} h"
+            f" with a deadline of {deadline / HOUR:g} h: even on-demand from the first second would be late",
+            where="--changeover",
+            hint="every deadline is replayed with every changeover: leave out what cannot be met",
+        )
+
+
+def _check_numbers(request: PlacementReplay) -> None:
+    """Each number by itself."""
     numbers = (request.work, *request.deadlines, *request.changeovers)
     if not all(math.isfinite(number) for number in numbers):
         raise InvalidInput("work, deadlines and changeovers must be finite")
@@ -237,17 +255,4 @@ def check(request: PlacementReplay) -> None:
             f"expected a changeover longer than nothing, found {min(request.changeovers):g} s",
             where="--changeover",
             hint="boot and restore take time on every cloud; 12m is usual, 1s is as good as nothing",
-        )
-    deadline, changeover = min(request.deadlines), max(request.changeovers)
-    if deadline < request.work:
-        raise InvalidInput(
-            f"a deadline of {deadline / HOUR:g} h is shorter than the work, {request.work / HOUR:g} h",
-            where="--deadline",
-        )
-    if deadline < request.work + changeover:
-        raise InvalidInput(
-            f"a changeover of {changeover / HOUR:g} h is longer than the slack, {(deadline - request.work) / HOUR:g} h"
-            f" with a deadline of {deadline / HOUR:g} h: even on-demand from the first second would be late",
-            where="--changeover",
-            hint="every deadline is replayed with every changeover: leave out what cannot be met",
         )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.app.jobs.bills import Bill
     from broker.app.jobs.jobs import Progress
     from broker.core.job.arrays import JobArray
+    from broker.core.job.jobs import Job
     from broker.ledger.journal import TaskCounts
 
 _STATES = {
@@ -157,6 +158,21 @@ def story(
     parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view))]
     if latest is not None:
         parts.append(Text(f"  {'runs' if not latest.state.final else 'ran'} on {where(latest.placement)}"))
+    parts += _relations(job, bill)
+    parts += _progress(view, progress, now)
+    parts += _obstacles(view, watched=watched)
+    parts.append(Text("\nMoney", style="bold"))
+    parts += _money_lines(view, bill, now)
+    parts.append(Text(f"\nEvents (time since {formats.moment(view.submitted_at)})", style="bold"))
+    parts += lines(happened, view.submitted_at)
+    if job.max_cost is None and not view.state.final:
+        parts.append(Text(f"\nstops after {formats.length(view.max_duration)} of billed time", style="dim"))
+    return parts
+
+
+def _relations(job: Job, bill: Bill) -> list[RenderableType]:
+    """To its tasks, its array, and the jobs that it comes after."""
+    parts: list[RenderableType] = []
     if job.array is not None and bill.tasks is not None:
         parts.append(Text(f"  tasks {tasks_words(job.array, bill.tasks)}"))
         if job.stop_when is not None:
@@ -165,6 +181,12 @@ def story(
         parts.append(Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}"))
     if job.after:
         parts.append(Text(f"  comes after {', '.join(one.job for one in job.after)}"))
+    return parts
+
+
+def _progress(view: JobView, progress: Progress | None, now: datetime) -> list[RenderableType]:
+    """Steps, last checkpoint, deadline."""
+    parts: list[RenderableType] = []
     if steps := step_words(view, progress):
         eta = ""
         if progress is not None and progress.finish is not None and not view.state.final:
@@ -177,6 +199,12 @@ def story(
     if view.deadline is not None:
         risk = " (missed)" if view.deadline_missed else " (at risk)" if view.deadline_at_risk else ""
         parts.append(Text(f"  deadline {formats.moment(view.deadline)}{risk}"))
+    return parts
+
+
+def _obstacles(view: JobView, *, watched: bool) -> list[RenderableType]:
+    """Why it does not run, and what helps."""
+    parts: list[RenderableType] = []
     if view.waiting is not None:
         parts.append(Text.assemble(("  waiting: ", "yellow"), reasons.waits(view.waiting)))
     elif view.asked is not None:
@@ -187,12 +215,6 @@ def story(
         parts += [Text(f"  {hint}") for hint in _what_helps(view)]
     if not view.closed and not watched and view.state not in (JobState.PAUSED_BUDGET, JobState.AWAITING_APPROVAL):
         parts.append(Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow"))
-    parts.append(Text("\nMoney", style="bold"))
-    parts += _money_lines(view, bill, now)
-    parts.append(Text(f"\nEvents (time since {formats.moment(view.submitted_at)})", style="bold"))
-    parts += lines(happened, view.submitted_at)
-    if job.max_cost is None and not view.state.final:
-        parts.append(Text(f"\nstops after {formats.length(view.max_duration)} of billed time", style="dim"))
     return parts
 
 

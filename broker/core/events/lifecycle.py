@@ -14,24 +14,20 @@ than a wrong bill.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 from broker.core.events import events as ev
 from broker.core.events import folding
 from broker.core.events.agent_events import (
     FROM_AGENT,
+    AgentEvent,
     CheckpointSaved,
-    CheckpointsMissing,
-    CheckpointTrouble,
     Claimed,
     CommandStarted,
-    MetricsReported,
     NoticeReceived,
-    NoticeTooShort,
-    OutputsSaved,
-    OutputTrouble,
     Restored,
 )
 from broker.core.events.events import Event
@@ -116,15 +112,55 @@ def advance(view: JobView | None, event: Event) -> JobView:
     return replace(after, seq=event.seq)
 
 
+def _only(event: Event, condition: bool, why: str) -> None:
+    if not condition:
+        raise ImpossibleSequence(event, why)
+
+
 def _job_event(view: JobView, event: Event) -> JobView:
-    body = event.body
-
-    def only(condition: bool, why: str) -> None:
-        if not condition:
-            raise ImpossibleSequence(event, why)
-
+    body, only = event.body, partial(_only, event)
     only(not view.state.final or isinstance(body, ev.JobClosed), f"the job already {view.state.value}")
     idle = view.latest is None or view.latest.state.final
+    match body:
+        case ev.ApprovalAsked() | ev.ApprovalGiven() | ev.ApprovalRefused():
+            return _approval_event(view, event, body, only, idle=idle)
+        case ev.JobEnded() | ev.JobClosed():
+            return _over(view, event, body, only, idle=idle)
+        case ev.TasksStarted():
+            only(view.job.array is not None, "it is no array")
+            return replace(view, waiting=None)
+        case ev.PredecessorsEnded():
+            only(view.comes_later, "it waits for no job")
+            state = JobState.RUNNING if view.job.array else view.state
+            return replace(view, may_begin=True, state=state, waiting=None)
+        case ev.CancelRequested():
+            return replace(view, cancel_requested=True)
+        case ev.Extended():
+            return _extended(view, body)
+        case ev.NothingFeasible():
+            only(idle, "an attempt is under way")
+            return replace(view, waiting=body.reason)
+        case ev.DeadlineMissed():
+            only(not view.deadline_missed, "already known")
+            return replace(view, deadline_missed=True)
+        case ev.DeadlineAtRisk():
+            return replace(view, deadline_at_risk=True)
+        case ev.Paused():
+            only(idle, "an attempt is under way")
+            state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
+            return replace(view, state=state, waiting=body.reason)
+        case _:
+            raise ImpossibleSequence(event, "concerns an attempt, and names none")
+
+
+def _approval_event(
+    view: JobView,
+    event: Event,
+    body: ev.ApprovalAsked | ev.ApprovalGiven | ev.ApprovalRefused,
+    only: Callable[[bool, str], None],
+    *,
+    idle: bool,
+) -> JobView:
     match body:
         case ev.ApprovalAsked():
             only(idle or body.extension, "an attempt is under way")
@@ -140,41 +176,12 @@ def _job_event(view: JobView, event: Event) -> JobView:
             return replace(
                 view, asked=None, state=JobState.PAUSED_BUDGET, waiting=ApprovalEnded(by=body.by, note=body.note)
             )
-        case ev.TasksStarted():
-            only(view.job.array is not None, "it is no array")
-            return replace(view, waiting=None)
-        case ev.PredecessorsEnded():
-            only(view.comes_later, "it waits for no job")
-            state = JobState.RUNNING if view.job.array else view.state
-            return replace(view, may_begin=True, state=state, waiting=None)
-        case ev.CancelRequested():
-            return replace(view, cancel_requested=True)
-        case ev.Extended():
-            seconds = body.max_duration_seconds
-            longer = view.max_duration if seconds is None else timedelta(seconds=seconds)
-            state = view.state
-            if state is JobState.PAUSED_BUDGET:
-                state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
-            return replace(
-                folding.extended(view),
-                state=state,
-                max_cost=view.max_cost if body.max_cost is None else body.max_cost,
-                max_duration=longer,
-                extended_after=view.attempt_count,
-                waiting=None,
-            )
-        case ev.NothingFeasible():
-            only(idle, "an attempt is under way")
-            return replace(view, waiting=body.reason)
-        case ev.DeadlineMissed():
-            only(not view.deadline_missed, "already known")
-            return replace(view, deadline_missed=True)
-        case ev.DeadlineAtRisk():
-            return replace(view, deadline_at_risk=True)
-        case ev.Paused():
-            only(idle, "an attempt is under way")
-            state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
-            return replace(view, state=state, waiting=body.reason)
+
+
+def _over(
+    view: JobView, event: Event, body: ev.JobEnded | ev.JobClosed, only: Callable[[bool, str], None], *, idle: bool
+) -> JobView:
+    match body:
         case ev.JobEnded():
             only(body.state.final, f"{body.state.value} is not an end")
             only(idle, "an attempt is under way")
@@ -184,8 +191,23 @@ def _job_event(view: JobView, event: Event) -> JobView:
             only(view.state.final, "the job has not ended")
             only(all(a.over for a in view.attempts), "a machine is not known to be gone")
             return replace(view, closed=True)
-        case _:
-            raise ImpossibleSequence(event, "concerns an attempt, and names none")
+
+
+def _extended(view: JobView, body: ev.Extended) -> JobView:
+    """With its new limits; a job that was paused for want of money or time goes on."""
+    seconds = body.max_duration_seconds
+    longer = view.max_duration if seconds is None else timedelta(seconds=seconds)
+    state = view.state
+    if state is JobState.PAUSED_BUDGET:
+        state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
+    return replace(
+        folding.extended(view),
+        state=state,
+        max_cost=view.max_cost if body.max_cost is None else body.max_cost,
+        max_duration=longer,
+        extended_after=view.attempt_count,
+        waiting=None,
+    )
 
 
 def _request(event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
@@ -345,8 +367,8 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
     if (after := _whenever(attempt, event)) is not None:
         return after
     body, at = event.body, event.at
-    if attempt.state.final and isinstance(body, FROM_AGENT):
-        return attempt  # arrived late; counts as read only
+    if isinstance(body, FROM_AGENT):
+        return attempt if attempt.state.final else _told_by_agent(attempt, body, at)  # a late report counts as read
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
     match body:
@@ -356,18 +378,8 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, handle=body.handle, launched_at=at, state=_forward(attempt, AttemptState.LAUNCHED))
         case ev.Queued():
             return replace(attempt, queued_at=attempt.queued_at or at)
-        case Claimed():
-            return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
-        case Restored():
-            return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
-        case CommandStarted():
-            return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
-        case CheckpointTrouble() | NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
+        case ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated() | ev.Entered():
             return attempt
-        case OutputsSaved() | OutputTrouble() | CheckpointsMissing() | MetricsReported() | ev.Entered():
-            return attempt
-        case NoticeReceived():
-            return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
         case ev.StopRequested():
             if attempt.stop_requested is not None:
                 raise ImpossibleSequence(event, "the stop is already requested")
@@ -392,3 +404,17 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             )
         case _:
             raise ImpossibleSequence(event, "does not concern an attempt, or came twice")
+
+
+def _told_by_agent(attempt: AttemptView, body: AgentEvent, at: datetime) -> AttemptView:
+    match body:
+        case Claimed():
+            return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
+        case Restored():
+            return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
+        case CommandStarted():
+            return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
+        case NoticeReceived():
+            return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
+        case _:
+            return attempt

@@ -166,6 +166,8 @@ _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     ),
 }
 
+OrderEvent = OrderSent | OrderRepeated | OrderNotTaken | OrderUnanswered | OrderTaken | OrderPaid | Accrued
+
 
 def intended(id: str, event: Intended, at: datetime) -> Purchase:
     """A purchase after its first event."""
@@ -221,6 +223,21 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
             if not purchase.may_approve(event.by):
                 raise ImpossiblePurchase(f"{event.by} may not approve {purchase.id}")
             return {"approved_by": (*purchase.approved_by, event.by)}
+        case PurchaseEnded():
+            return {"state": PurchaseState.ENDED, "evidence": event.evidence}
+        case PurchaseFailed():
+            ended = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
+            return {"state": PurchaseState.NOT_BOUGHT, **ended}
+        case Intended():
+            raise ImpossiblePurchase(f"{purchase.id} was intended already")
+        case UndoAsked() | UndoRefused() | Undone():
+            return _undo_change(purchase, event, at)
+        case _:
+            return _order_change(purchase, event, at)
+
+
+def _order_change(purchase: Purchase, event: OrderEvent, at: datetime) -> dict[str, object]:
+    match event:
         case OrderSent():
             sent = {"sent_at": at, "first_sent_at": at, "repeats": 0}
             return {"state": PurchaseState.ORDERING, "quote": event.quote, **sent}
@@ -238,6 +255,10 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
         case Accrued():
             sums = {"charged": purchase.charged + event.amount, "accrued": purchase.accrued + event.amount}
             return {"order": event.order, "accrued_to": event.until, **sums}
+
+
+def _undo_change(purchase: Purchase, event: UndoAsked | UndoRefused | Undone, at: datetime) -> dict[str, object]:
+    match event:
         case UndoAsked():
             asked = {"undo": event.terms, "undo_at": at, "undone_by": event.by, "evidence": ""}
             return {"state": PurchaseState.UNDOING, **asked}
@@ -247,10 +268,3 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
         case Undone():
             charged = purchase.charged + event.charge - event.refund
             return {"state": PurchaseState.UNDONE, "order": event.order, "charged": charged}
-        case PurchaseEnded():
-            return {"state": PurchaseState.ENDED, "evidence": event.evidence}
-        case PurchaseFailed():
-            ended = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
-            return {"state": PurchaseState.NOT_BOUGHT, **ended}
-        case Intended():
-            raise ImpossiblePurchase(f"{purchase.id} was intended already")

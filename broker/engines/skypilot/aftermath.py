@@ -109,23 +109,10 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
         return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
     asked_for = now - datetime.fromisoformat(at)
     if since is not None or refused:
-        try:
-            told = witness.after_end(slot, key)
-        except RetryLater as error:
-            if asked_for < _ASK_AGAIN:
-                return _not_settled(since, error)
-            says = CloudSays.RUNS if isinstance(error, StillThere) else CloudSays.UNKNOWN
-            told = {"now": CloudWord(says, str(error))}
-        # SkyPilot also says that nothing was to be had of a machine that came, and that it could not use.
-        refused = refused and told["now"].says is CloudSays.UNKNOWN
-        try:
-            # Whether the job ended first is written there; unless we ended it, nothing follows before it can be read.
-            folder = folder_of(slot)
-        except BrokerError as error:
-            if not (cancelled or refused) or asked_for < _ASK_AGAIN:
-                return _not_settled(since, error)
-            folder = None
-        how = how_gone(folder, told, ended_by_us=cancelled)
+        concluded = _concluded(slot, key, witness, cancelled=cancelled, refused=refused, early=asked_for < _ASK_AGAIN)
+        if isinstance(concluded, BrokerError):
+            return _not_settled(since, concluded)
+        how, refused = concluded
     if outcome.get("failure") and not cancelled:
         how = HowGone(how.interrupted, False, f"SkyPilot could not launch it: {outcome['failure']}")
     if refused:
@@ -151,6 +138,30 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
         "no_capacity": refused,
     }
     return from_record(slot.keep_first("gone.json", record))
+
+
+def _concluded(
+    slot: Slot, key: str, witness: CloudWitness, *, cancelled: bool, refused: bool, early: bool
+) -> tuple[HowGone, bool] | BrokerError:
+    """How it went and whether there never was a machine, by the cloud and the run folder; or what must be asked again
+    first. ``early``: an answer that is missing may still come."""
+    try:
+        told = witness.after_end(slot, key)
+    except RetryLater as error:
+        if early:
+            return error
+        says = CloudSays.RUNS if isinstance(error, StillThere) else CloudSays.UNKNOWN
+        told = {"now": CloudWord(says, str(error))}
+    # SkyPilot also says that nothing was to be had of a machine that came, and that it could not use.
+    refused = refused and told["now"].says is CloudSays.UNKNOWN
+    folder = None
+    try:
+        # Whether the job ended first is written there; unless we ended it, nothing follows before it can be read.
+        folder = folder_of(slot)
+    except BrokerError as error:
+        if early or not (cancelled or refused):
+            return error
+    return how_gone(folder, told, ended_by_us=cancelled), refused
 
 
 def _not_settled(since: str | None, error: BrokerError) -> Observation:

@@ -48,16 +48,20 @@ def place_exactly(
     rules = rules or QueueRules()
     weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
     slots = _horizon(ordered, free, step)
-    columns: list[tuple[QueueEntry, QueueOption, int]] = []
-    costs: list[tuple[int, float, bool]] = []  # the priority's place, the burden, and whether it is late
-    for tier, (_, group) in enumerate(groupby(ordered, key=lambda entry: entry.priority)):
-        jobs = list(group)
-        for job in jobs:
-            for option in job.options:
-                for slot in range(1 if option.pool is None else slots):
-                    columns.append((job, option, slot))
-                    start = slot * step
-                    costs.append((tier, burden(job, option, start, weight[job.id], rules), is_late(job, option, start)))
+    tiers = groupby(ordered, key=lambda entry: entry.priority)
+    placed = [
+        (tier, job, option, slot)
+        for tier, (_, group) in enumerate(tiers)
+        for job in group
+        for option in job.options
+        for slot in range(1 if option.pool is None else slots)
+    ]
+    columns = [(job, option, slot) for _, job, option, slot in placed]
+    # The priority's place, the burden, and whether it is late.
+    costs = [
+        (tier, burden(job, option, slot * step, weight[job.id], rules), is_late(job, option, slot * step))
+        for tier, job, option, slot in placed
+    ]
     rows: list[tuple[int, int, float]] = []
     lower: list[float] = []
     upper: list[float] = []
