@@ -23,7 +23,6 @@ from broker.core.events import events as ev
 from broker.core.events import folding
 from broker.core.events.agent_events import (
     FROM_AGENT,
-    AgentEvent,
     CheckpointSaved,
     Claimed,
     CommandStarted,
@@ -406,7 +405,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             raise ImpossibleSequence(event, "does not concern an attempt, or came twice")
 
 
-def _told_by_agent(attempt: AttemptView, body: AgentEvent, at: datetime) -> AttemptView:
+def _told_by_agent(attempt: AttemptView, body: ev.EventBody, at: datetime) -> AttemptView:
     match body:
         case Claimed():
             return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
