@@ -131,7 +131,6 @@ class SlurmProvider:
                     yield offer
 
     def _of_partition(self, cluster: str, partition: str, nodes: Sequence[SlurmNode]) -> Iterator[Offer | SkippedRow]:
-        settings = self._settings
         for kind in sorted({kind for node in nodes for kind in node.gpus}):
             having = [node for node in nodes if node.gpus[kind]]
             try:
@@ -145,48 +144,44 @@ class SlurmProvider:
                 free = sum(min((node.gpus[kind] - node.used[kind]) // count, node.free_cpus) for node in big)
                 share = min(big, key=lambda node: node.cpus)
                 yield self._offer(
-                    cluster,
-                    partition,
+                    f"{cluster}:{partition}",
                     f"{kind}:{count}",
                     accelerator,
                     count,
                     free,
                     share.cpus * count / share.gpus[kind],
                     share.memory_mib / 1024 * count / share.gpus[kind],
-                    settings.price_per_gpu_hour * count,
-                    settings.amortised_per_gpu_hour and settings.amortised_per_gpu_hour * count,
                 )
         free = sum(1 for node in nodes if node.free_cpus == node.cpus)
         smallest = min(nodes, key=lambda node: node.cpus)
-        price = settings.price_per_cpu_node_hour
         memory = smallest.memory_mib / 1024
-        yield self._offer(cluster, partition, "cpu", None, 0, free, float(smallest.cpus), memory, price, None)
+        yield self._offer(f"{cluster}:{partition}", "cpu", None, 0, free, float(smallest.cpus), memory)
 
     def _offer(
         self,
-        cluster: str,
-        partition: str,
+        zone: str,
         machine: str,
         accelerator: str | None,
         count: int,
         free: int,
         cpus: float,
         memory_gib: float,
-        price: Money,
-        amortised: Money | None,
     ) -> Offer:
+        """``zone``: ``cluster:partition``."""
+        settings = self._settings
+        amortised = settings.amortised_per_gpu_hour if count else None
         return Offer(
             provider=self.name,
-            region=cluster,
-            zone=f"{cluster}:{partition}",
+            region=zone.partition(":")[0],
+            zone=zone,
             instance_type=machine,
             accelerator=accelerator,
             count=count,
             capacity_type=CapacityType.OWNED,
-            price=price,
+            price=settings.price_per_gpu_hour * count if count else settings.price_per_cpu_node_hour,
             as_of=self._clock.now(),
             source=self.name,
-            amortised=amortised,
+            amortised=amortised and amortised * count,
             cpus=round(cpus, 1),
             memory_gib=round(memory_gib, 1),
             slots=free,

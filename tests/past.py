@@ -31,7 +31,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.sums import DAY
 from broker.reconciler.admission.records import attempt_key, hold_entries
-from broker.reconciler.loop import Reconciler
+from broker.reconciler.loop import Controllers, Reconciler
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
@@ -224,7 +224,7 @@ def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> R
         mailbox.leases[key] = []
         mailbox.says(key)
     ports = ReconcilerPorts(store, lambda name: engine, mailbox, clock)
-    return Reconciler(ports, AskedAlways(lambda view: False), TrustingGate())
+    return Reconciler(ports, Controllers(AskedAlways(lambda view: False)), TrustingGate())
 
 
 def analyse(store: Store) -> None:

@@ -117,7 +117,7 @@ def movements(sums: Iterable[Sum]) -> int:
     return sum(one.count for one in sums) // 2
 
 
-def move(
+def move(  # noqa: PLR0913 - the fields of an entry
     movement: Movement,
     amount: Money,
     *,

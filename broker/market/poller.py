@@ -6,17 +6,17 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.market.judging import MarketJudge
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
 from broker.core.values.clock import Clock
-from broker.store.records import PollRun, PollStatus
+from broker.store.records import PollDetails, PollRun, PollStatus
 
 log = logging.getLogger(__name__)
 
@@ -60,18 +60,9 @@ class PollStore(Protocol):
         started: datetime,
         finished: datetime,
         offers: Iterable[Offer],
-        skipped: Mapping[str, int],
-        samples: Mapping[str, Sequence[str]],
-        error: str,
-        complete: bool,
-        status: PollStatus,
-        hint: str,
-        keep_unchanged: bool,
-        judge: MarketJudge | None,
+        **details: Unpack[PollDetails],
     ) -> PollRun:
-        """Store the offers; return those on record. With ``complete``, missing offers are no longer current. Without
-        ``keep_unchanged``, a preceding uneventful poll is deleted. ``judge`` may find the answer suspect.
-        """
+        """Store the offers; return the record of the poll."""
         ...
 
 

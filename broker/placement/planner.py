@@ -115,15 +115,13 @@ def make_plan(
     conditions: Conditions | None = None,
     remaining: timedelta | None = None,
     excluded: Mapping[str, tuple[Reason, str]] | None = None,
-    hazard: Hazard | None = None,
     deny: Deny | None = None,
 ) -> Plan:
     """The plan for ``job`` over these offers at ``now`` (UTC).
 
     ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all of
-    it. ``excluded``: pools to skip, each with the reason. ``hazard``: interruptions per hour of one machine of an
-    offer; default: that of the conditions. ``deny``: the policies, checked last, so an offer they deny is otherwise
-    feasible.
+    it. ``excluded``: pools to skip, each with the reason. ``deny``: the policies, checked last, so an offer they deny
+    is otherwise feasible.
 
     Ranked by `ranking.rank_key`: the order of offers does not matter. Pure. Raises InvalidInput for a job that must be
     sized first.
@@ -131,7 +129,7 @@ def make_plan(
     conditions = conditions or Conditions()
     judge = Judge.of(
         job, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
-        hazard=hazard, deny=deny,
+        deny=deny,
     )  # fmt: skip
     ranked: list[tuple[RankKey, Placement]] = []
     rejections: list[Rejection] = []

@@ -82,22 +82,29 @@ class Tick:
         return self.open == self.waiting_for_people
 
 
+@dataclass(frozen=True, slots=True)
+class Controllers:
+    """``place``: places jobs. ``judges``: run in this order for a job without another step, until one changes
+    something. ``tasks``: starts the tasks of arrays."""
+
+    place: Controller
+    judges: Sequence[Controller] = ()
+    tasks: Controller | None = None
+
+
 class Reconciler:
     """Runs all jobs of one store. One per store at a time; a second one does no harm but loses races.
 
-    ``place``: places jobs. ``tasks``: starts the tasks of arrays. ``check``: judges requested launches again.
-    ``judges``: run in this order for a job without another step, until one changes something. ``limits``: limits that
-    nodes enforce. ``secrets``: returns the secrets for a launch of a job. ``closing``: called before a job is closed.
+    ``check``: judges requested launches again. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
+    for a launch of a job. ``closing``: called before a job is closed.
     """
 
     def __init__(
         self,
         ports: ReconcilerPorts,
-        place: Controller,
+        controllers: Controllers,
         check: LaunchCheck,
         *,
-        tasks: Controller | None = None,
-        judges: Sequence[Controller] = (),
         limits: NodeLimits | None = None,
         secrets: Secrets = lambda view: {},
         closing: Callable[[JobView], None] = lambda view: None,
@@ -105,8 +112,8 @@ class Reconciler:
     ) -> None:
         self._journal, self._clock, self._calls = ports.journal, ports.clock, ports.calls
         self._timing = timing or Timing()
-        self._place, self._tasks, self._following = place, tasks, ComingAfter(ports.journal)
-        self._judges = judges
+        self._place, self._tasks, self._following = controllers.place, controllers.tasks, ComingAfter(ports.journal)
+        self._judges = controllers.judges
         self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist, self._queue = Worklist(ports.journal), WorkQueue()

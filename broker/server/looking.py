@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Query
 from fastapi.responses import Response
@@ -83,16 +83,26 @@ def job_logs(
     return answer(shown.logs(by, id, attempt=attempt, node=node, tail=tail, start=start))
 
 
+class PageQuery(NamedTuple):
+    """Which page of a list."""
+
+    limit: int
+    cursor: str | None
+
+
+def _page(limit: Limit = 50, cursor: Cursor = None) -> PageQuery:
+    return PageQuery(limit, cursor)
+
+
 def list_offers(
     by: By,
+    page: Annotated[PageQuery, Depends(_page)],
     gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None,
     provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None,
     region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None,
     capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None,
     available: Annotated[bool, Query(description="Only what is known to be available.")] = False,
     live: Annotated[bool, Query(description="No reference, imported or stale prices.")] = False,
-    limit: Limit = 50,
-    cursor: Cursor = None,
 ) -> Response:
     """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU."""
     wanted = MarketFilter(
@@ -103,7 +113,7 @@ def list_offers(
         available,
         live,
     )
-    return answer(shown.offer_page(by, wanted, limit=limit, cursor=cursor))
+    return answer(shown.offer_page(by, wanted, limit=page.limit, cursor=page.cursor))
 
 
 def list_budgets(by: By) -> Response:

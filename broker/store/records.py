@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypedDict
 
+from broker.core.market.judging import MarketJudge
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import Money
 
@@ -24,6 +26,25 @@ class PollStatus(StrEnum):
     EXTRA_MISSING = "extra_missing"
     SUSPECT = "suspect"
     ACCEPTED = "accepted"
+
+
+class PollDetails(TypedDict, total=False):
+    """What else is said of a poll. ``complete``: missing offers are no longer current. ``status``: default failed if
+    there is an ``error``, else ok. ``keep_unchanged``: if false, the previous poll is deleted if it changed nothing and
+    ended in the same way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers,
+    if not its start, such as the date of a file: missing offers ended by then, unless they were reported later.
+    ``skipped``: rows by reason; ``samples``: details of some of them. ``judge``: judges completeness and prices; what
+    it does not believe is kept in doubt."""
+
+    skipped: Mapping[str, int] | None
+    samples: Mapping[str, Sequence[str]] | None
+    error: str
+    hint: str
+    complete: bool
+    status: PollStatus | None
+    keep_unchanged: bool
+    speaks_of: datetime | None
+    judge: MarketJudge | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from sqlalchemy import false, select
 
 from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
-from broker.core.market.judging import MarketJudge
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
 from broker.store.engine import leader
@@ -25,7 +24,7 @@ from broker.store.jobs.reading import StoreReading
 from broker.store.market import polls
 from broker.store.market.market_history import MarketHistory
 from broker.store.policy import policies
-from broker.store.records import AcceptedDoubts, PolicyVersion, PollRun, PollStatus
+from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
 from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
@@ -163,44 +162,13 @@ class Store:
         started: datetime,
         finished: datetime,
         offers: Iterable[Offer],
-        skipped: Mapping[str, int] | None = None,
-        error: str = "",
-        complete: bool = True,
-        status: PollStatus | None = None,
-        hint: str = "",
-        keep_unchanged: bool = True,
-        speaks_of: datetime | None = None,
-        samples: Mapping[str, Sequence[str]] | None = None,
-        judge: MarketJudge | None = None,
+        **details: Unpack[PollDetails],
     ) -> PollRun:
         """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
-        the store skipped. Times are UTC.
-
-        With ``complete``, missing offers are no longer current. ``status``: default failed if there is an ``error``,
-        else ok. Without ``keep_unchanged``, the previous poll is deleted if it changed nothing and ended in the same
-        way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers, if not its
-        start, such as the date of a file: missing offers ended by then, unless they were reported later. ``samples``:
-        details of skipped rows, by reason. ``judge``: judges completeness and prices; what it does not believe is kept
-        in doubt.
-        """
+        the store skipped. Times are UTC."""
         told = list(offers)  # a slow generator must not run inside the transaction
         with self._database.writing() as connection:
-            return polls.record_poll(
-                connection,
-                provider,
-                started=started,
-                finished=finished,
-                offers=told,
-                skipped=skipped or {},
-                samples=samples or {},
-                error=error,
-                complete=complete,
-                status=status or (PollStatus.FAILED if error else PollStatus.OK),
-                hint=hint,
-                keep_unchanged=keep_unchanged,
-                speaks_of=speaks_of,
-                judge=judge,
-            )
+            return polls.record_poll(connection, provider, started, finished, told, details)
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
         """Resolve the doubts about an adapter's offers, or those of ``pools``: offers missing from a suspect poll end,

@@ -63,7 +63,7 @@ def _known(names: tuple[str, ...], memory_gib: float | None) -> str | None:
         return None
 
 
-def offer(
+def offer(  # noqa: PLR0913 - the fields of an offer
     about: About,
     source: str,
     *,

@@ -75,7 +75,7 @@ def queue_of(jobs: int, offers: int) -> Any:
                 "deadline": chance.choice((None, timedelta(hours=2_000))),
             }
         )
-        entries.append(entry_of(f"job-{n}", job, board, handed_in=NOW - timedelta(minutes=n), **HOW))
+        entries.append(entry_of(f"job-{n}", job, board, **{**HOW, "submitted_at": NOW - timedelta(minutes=n)}))
     free = {one.pool: Free.of(one.slots) for one in ours if one.slots is not None}
     return entries, free
 

@@ -31,7 +31,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.loop import Controllers, Reconciler, Tick
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.runfolder.run_folders import RunFolders
@@ -162,8 +162,7 @@ def main() -> None:
         def process() -> Reconciler:
             return Reconciler(
                 ReconcilerPorts(store, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock),  # type: ignore[arg-type]  # engines in memory
-                AskedAlways(lambda view: False),
-                TrustingGate(), judges=(enforce,),
+                Controllers(AskedAlways(lambda view: False), (enforce,)), TrustingGate(),
             )  # fmt: skip
 
         def look(what: str, reconciler: Reconciler, limit: str = "(at most 0.5 s CPU, 50 ms)") -> None:

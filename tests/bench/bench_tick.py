@@ -36,7 +36,7 @@ from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.loop import Controllers, Reconciler, Tick
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.run_folders import RunFolders
 from broker.store import Store, open_store
@@ -174,8 +174,7 @@ def main(attempts: int = ATTEMPTS) -> None:
             enforce = Enforcement(opened, lambda: policy, clock.now, every=timedelta(seconds=5))
             reconciler = Reconciler(
                 ReconcilerPorts(opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock),  # type: ignore[arg-type]  # engines in memory
-                AskedAlways(lambda view: False),
-                TrustingGate(), judges=(enforce,),
+                Controllers(AskedAlways(lambda view: False), (enforce,)), TrustingGate(),
             )  # fmt: skip
             return reconciler, reconciler.tick()
 

@@ -150,7 +150,7 @@ def test_endless_interruptions_are_a_reason_of_their_own(make: Make) -> None:
 
 
 def test_another_hazard_can_be_put_in(make: Make) -> None:
-    plan = make.plan([make.spot(rate=0.1)], hazard=lambda offer: 0.0)
+    plan = make.plan([make.spot(rate=0.1)], conditions=replace(make.conditions, hazard=lambda offer: 0.0))
     assert plan.best.interruptions_per_hour == 0
 
 

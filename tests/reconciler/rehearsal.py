@@ -34,7 +34,7 @@ from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.leases import NodeLimits
-from broker.reconciler.loop import Reconciler, Timing
+from broker.reconciler.loop import Controllers, Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
@@ -264,7 +264,7 @@ class Stage:
         self.calls = self.made_calls()
         ports = ReconcilerPorts(self.store, self.engine_of, self.mailbox, self.clock, self.calls)
         self.reconciler = Reconciler(
-            ports, place, self.judge(), judges=judges, limits=limits or self.enforce,
+            ports, Controllers(place, judges), self.judge(), limits=limits or self.enforce,
             timing=Timing(retry_place=retry_place),
         )  # fmt: skip
 

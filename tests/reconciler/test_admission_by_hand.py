@@ -26,6 +26,7 @@ from broker.placement.shares import part
 from broker.reconciler.admission.admission import (
     Admission,
     HoldLimit,
+    MoreMoney,
     admit,
     denials,
     egress_of,
@@ -344,8 +345,8 @@ def test_more_for_what_runs_is_judged_at_the_price_of_now() -> None:
     (attempt,) = view.attempts
     attempt = replace(attempt, placement=at(replace(sold(), as_of=NOW - HOUR), 2))
     found = keep_going(
-        view, attempt, Money.usd(15), burn, gate_, no_facts,
-        {CASH: held("25", "50", dates), PAID: held("900", "700")}, rate=Money.usd(20), billed=4 * HOUR, now=NOW,
+        view, attempt, MoreMoney(Money.usd(15), burn, Money.usd(20)), gate_, no_facts,
+        {CASH: held("25", "50", dates), PAID: held("900", "700")}, billed=4 * HOUR, now=NOW,
     )  # fmt: skip
 
     assert (found.money, found.burns, found.answer) == ({CASH: Money.usd(15)}, {CASH: burn}, Answer.ALLOW)
@@ -367,8 +368,8 @@ def test_what_runs_is_judged_for_the_time_that_it_has_left(billed: int, ends: in
     gate_: Any = gate
     burn = Burn(Money.usd(40), NOW, NOW + ends * HOUR, Money.usd(20))
     keep_going(
-        view, view.attempts[0], Money.ZERO, burn, gate_, no_facts, {},
-        rate=Money.usd(12), billed=billed * HOUR, now=NOW,
+        view, view.attempts[0], MoreMoney(Money.ZERO, burn, Money.usd(12)), gate_, no_facts, {},
+        billed=billed * HOUR, now=NOW,
     )  # fmt: skip
     (action,) = gate.asked
     assert action.window == (NOW, NOW + hours * HOUR)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.store.records import PollStatus
 
 
 class OfferFields(TypedDict, total=False):
@@ -29,19 +27,6 @@ class OfferFields(TypedDict, total=False):
     money: MoneyKind
     reference: bool
     max_age: timedelta | None
-
-
-class PollFields(TypedDict, total=False):
-    """Of `Store.record_poll`."""
-
-    skipped: Mapping[str, int] | None
-    error: str
-    complete: bool
-    status: PollStatus | None
-    hint: str
-    keep_unchanged: bool
-    speaks_of: datetime | None
-    samples: Mapping[str, Sequence[str]] | None
 
 
 class TagFields(TypedDict, total=False):

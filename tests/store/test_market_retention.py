@@ -18,8 +18,8 @@ from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.market.retention import Uses
-from broker.store.records import PrunedPrices
-from tests.store.fields import OfferFields, PollFields, micros_of, spot_offer
+from broker.store.records import PollDetails, PrunedPrices
+from tests.store.fields import OfferFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -29,7 +29,7 @@ def offer(price: int | None = 100, day: float = 0, instance_type: str = "p5", **
     return spot_offer(instance_type, None if price is None else Money(price), T + day * DAY, **more)
 
 
-def poll(store: Store, day: float, *offers: Offer, provider: str = "aws", **more: Unpack[PollFields]) -> None:
+def poll(store: Store, day: float, *offers: Offer, provider: str = "aws", **more: Unpack[PollDetails]) -> None:
     at = T + day * DAY
     store.record_poll(provider, started=at, finished=at, offers=offers, **more)
 

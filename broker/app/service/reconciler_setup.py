@@ -32,7 +32,7 @@ from broker.reconciler.controllers.stopping_early import StoppingEarly
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
-from broker.reconciler.loop import Reconciler, Timing
+from broker.reconciler.loop import Controllers, Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.run_folders import RunFolders
 
@@ -96,10 +96,12 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
         ReconcilerPorts(
             broker.store, broker.engine, folders, broker.clock, calls or EngineCalls(), store_id(broker.store)
         ),
-        judges.placing,
+        Controllers(
+            judges.placing,
+            judges.what_runs,
+            tasks=RunningArrays(broker.store, broker.policy, judges.placing.plans),
+        ),
         judges.check,
-        tasks=RunningArrays(broker.store, broker.policy, judges.placing.plans),
-        judges=judges.what_runs,
         limits=judges.enforcement,
         secrets=partial(passed_on, broker, folders, judges.secrets),
         closing=judges.secrets.erase,

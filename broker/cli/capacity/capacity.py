@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.capacity import check, plan, purchases
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -55,6 +57,39 @@ def list_(
         terminal.show(*capacity_view.table(terminal.out, found))
 
 
+@dataclass(frozen=True)
+class HoldingOptions:
+    """What is recorded of a holding."""
+
+    machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators per machine, such as H100:8.")]
+    machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="Number of machines.")] = 1
+    provider: Annotated[
+        str, typer.Option("--provider", metavar="NAME", help="Provider; for owned machines: owned.")
+    ] = "owned"
+    site: Annotated[str, typer.Option("--site", metavar="PLACE", help="Region or location.")] = ""
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price", metavar="USD", help="One-time payment for all machines: purchase price or up-front fee."
+        ),
+    ] = None
+    hourly: Annotated[
+        str | None, typer.Option("--hourly", metavar="USD", help="Hourly payment for all machines, used or not.")
+    ] = None
+    start: Annotated[str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start. Default: now.")] = None
+    term: Annotated[
+        str | None,
+        typer.Option(
+            "--term", "--life", metavar="TIME", help="Duration: 1y, 36mo, 720h; of owned machines the useful life."
+        ),
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, instead of --term.")] = None
+    power: Annotated[
+        str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
+    ] = "0"
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = ""
+
+
 @app.command(
     epilog=examples(
         "gpubroker capacity add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
@@ -62,40 +97,13 @@ def list_(
         "gpubroker capacity add commitment A100-80GB:8 --provider gcp --price 90000 --until 2027-06-30",
     )
 )
+@gathered
 def add(
     context: typer.Context,
     kind: Annotated[
         CapacityKind, typer.Argument(help="A commitment is a promise to pay for a discount; it is not capacity.")
     ],
-    machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators per machine, such as H100:8.")],
-    machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="Number of machines.")] = 1,
-    provider: Annotated[
-        str, typer.Option("--provider", metavar="NAME", help="Provider; for owned machines: owned.")
-    ] = "owned",
-    site: Annotated[str, typer.Option("--site", metavar="PLACE", help="Region or location.")] = "",
-    price: Annotated[
-        str | None,
-        typer.Option(
-            "--price", metavar="USD", help="One-time payment for all machines: purchase price or up-front fee."
-        ),
-    ] = None,
-    hourly: Annotated[
-        str | None, typer.Option("--hourly", metavar="USD", help="Hourly payment for all machines, used or not.")
-    ] = None,
-    start: Annotated[str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start. Default: now.")] = None,
-    term: Annotated[
-        str | None,
-        typer.Option(
-            "--term", "--life", metavar="TIME", help="Duration: 1y, 36mo, 720h; of owned machines the useful life."
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, instead of --term.")
-    ] = None,
-    power: Annotated[
-        str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
-    ] = "0",
-    note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = "",
+    given: HoldingOptions,
     as_json: AsJson = False,
 ) -> None:
     """Record capacity: purchased machines, reservations, commitments. Launches and buys nothing.
@@ -110,12 +118,12 @@ def add(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    if kind is not CapacityKind.OWNED and provider == "owned":
+    if kind is not CapacityKind.OWNED and given.provider == "owned":
         raise InvalidInput(f"a {kind} needs a provider", where="--provider", hint="--provider aws")
-    begins, ends = _span(start, term, until, broker.clock.now())
-    provider, doubt = use_case.provider_of(broker, provider, owned=kind is CapacityKind.OWNED)
-    holding = _holding(kind, machine, machines, provider, site, price or "0", hourly or "0", begins, ends, power, note)
-    if price is None and hourly is None:
+    begins, ends = _span(given.start, given.term, given.until, broker.clock.now())
+    provider, doubt = use_case.provider_of(broker, given.provider, owned=kind is CapacityKind.OWNED)
+    holding = _holding(kind, given, provider, begins, ends)
+    if given.price is None and given.hourly is None:
         raise InvalidInput(
             "the payment is missing: give --price (one-time), --hourly or both",
             where="--price",
@@ -157,40 +165,28 @@ check.register(app)
 purchases.register(app)
 
 
-def _holding(
-    kind: CapacityKind,
-    machine: str,
-    machines: int,
-    provider: str,
-    site: str,
-    price: str,
-    hourly: str,
-    starts: datetime,
-    ends: datetime,
-    power: str,
-    note: str,
-) -> Holding:
+def _holding(kind: CapacityKind, given: HoldingOptions, provider: str, starts: datetime, ends: datetime) -> Holding:
     from broker.cli import filters
     from broker.core.values.accelerators import canonical
     from broker.core.values.units import split_machine
     from broker.economics.reserve.holdings import Holding, HoldingKind
 
     try:
-        name, count = split_machine(machine)
+        name, count = split_machine(given.machine)
     except ValueError as error:
         raise InvalidInput(str(error), where="GPU") from error
     return Holding(
         kind=HoldingKind(kind.value),
         accelerator=canonical(name),
-        gpus=count * machines,
+        gpus=count * given.machines,
         provider=provider,
-        site=site,
+        site=given.site,
         starts=starts,
         ends=ends,
-        upfront=filters.price("--price", price),
-        hourly=filters.price("--hourly", hourly),
-        watts=_watts(power),
-        note=note,
+        upfront=filters.price("--price", given.price or "0"),
+        hourly=filters.price("--hourly", given.hourly or "0"),
+        watts=_watts(given.power),
+        note=given.note,
     )
 
 

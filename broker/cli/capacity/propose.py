@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -30,31 +32,39 @@ def register(app: typer.Typer) -> None:
     )(propose)
 
 
-def propose(
-    context: typer.Context,
-    machine: Annotated[str, typer.Argument(metavar="GPU:COUNT", help="Accelerators per machine, such as H100:8.")],
-    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1,
-    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 1y.")] = "7d",
+@dataclass(frozen=True)
+class ProposeOptions:
+    """The options of `propose`."""
+
+    machine: Annotated[str, typer.Argument(metavar="GPU:COUNT", help="Accelerators per machine, such as H100:8.")]
+    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1
+    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 1y.")] = "7d"
     start: Annotated[
         str | None, typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d.")
-    ] = None,
+    ] = None
     demand: Annotated[
         str | None, typer.Option("--demand", metavar="[GPU=]FILE", help="GPUs needed per hour. Default: as recorded.")
-    ] = None,
-    last: Annotated[str, typer.Option("--last", metavar="TIME", help="How much of the record counts.")] = "90d",
+    ] = None
+    last: Annotated[str, typer.Option("--last", metavar="TIME", help="How much of the record counts.")] = "90d"
     on_demand_price: Annotated[
         str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
-    ] = None,
+    ] = None
     spot_price: Annotated[
         str | None, typer.Option("--spot-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
-    ] = None,
+    ] = None
     provider: Annotated[
         list[str] | None,
         typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
-    ] = None,
-    region: Annotated[
-        str | None, typer.Option("--region", "-r", metavar="REGION", help="Default: every region.")
-    ] = None,
+    ] = None
+    region: Annotated[str | None, typer.Option("--region", "-r", metavar="REGION", help="Default: every region.")] = (
+        None
+    )
+
+
+@gathered
+def propose(
+    context: typer.Context,
+    given: ProposeOptions,
     as_json: AsJson = False,
 ) -> None:
     """Propose purchases: quotes of every kind for that time, from the least to the most committed. Buys nothing.
@@ -70,23 +80,23 @@ def propose(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    instance_type, accelerator, count = wanted_machine(machine)
+    instance_type, accelerator, count = wanted_machine(given.machine)
     if accelerator is None:
         raise InvalidInput("expected accelerators, such as H100:8", where="GPU:COUNT")
     from broker.cli import filters
 
-    planned = _planned(broker, accelerator, demand, length("--last", last), on_demand_price, spot_price)
+    planned = _planned(broker, accelerator, given)
     request = QuoteRequest(
-        machines=machines,
+        machines=given.machines,
         instance_type=instance_type,
         accelerator=accelerator,
         count=count,
-        length=length("--for", term),
-        region=region,
-        earliest=None if start is None else filters.moment_ahead("--since", start, broker.clock.now()),
+        length=length("--for", given.term),
+        region=given.region,
+        earliest=None if given.start is None else filters.moment_ahead("--since", given.start, broker.clock.now()),
         products=tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION),
     )
-    found = use_case.propose(broker, planned, accelerator, request, provider or ())
+    found = use_case.propose(broker, planned, accelerator, request, given.provider or ())
     if as_json:
         from broker.app.results.proposal import ProposalResult
 
@@ -95,9 +105,7 @@ def propose(
         terminal.show(*propose_view.table(terminal.out, found))
 
 
-def buy_from(
-    terminal: Terminal, file: Path, lines: list[int], *, team: str | None, project: str | None, environment: str | None
-) -> list[Purchase]:
+def buy_from(terminal: Terminal, file: Path, lines: list[int], whose: Mapping[str, str | None]) -> list[Purchase]:
     """Request the purchases of these lines of a proposal's file; without any, of its best line."""
     from broker.app.capacity.proposal import buy_line
     from broker.app.results.proposal import read_proposal
@@ -113,33 +121,33 @@ def buy_from(
     for line in wanted:
         if line not in quotes:
             raise InvalidInput(f"it has no line {line}", where="--line", hint=f"1 to {len(quotes)}")
-    whose = {"team": team, "project": project, "environment": environment}
     return [
         buy_line(terminal.broker(), found.id, line, quotes[line], by=terminal.actor, **whose)
         for line in dict.fromkeys(wanted)
     ]
 
 
-def _planned(
-    broker: Broker, accelerator: str, demand: str | None, last: timedelta, on_demand: str | None, spot: str | None
-) -> CapacityPlans:
+def _planned(broker: Broker, accelerator: str, given: ProposeOptions) -> CapacityPlans:
     from broker.app.capacity import plan
     from broker.cli import filters
+    from broker.cli.capacity.terms import length
 
     def price(option: str, text: str | None) -> dict[str, float]:
         return {} if text is None else {plan.ALL: float(filters.price(option, text).dollars)}
 
     stated = plan.checked(
-        plan.Stated(on_demand=price("--on-demand-price", on_demand), spot=price("--spot-price", spot))
+        plan.Stated(
+            on_demand=price("--on-demand-price", given.on_demand_price), spot=price("--spot-price", given.spot_price)
+        )
     )
-    if demand is None:
-        history = plan.demand_of_history(broker, broker.clock.now() - last)
+    if given.demand is None:
+        history = plan.demand_of_history(broker, broker.clock.now() - length("--last", given.last))
         found, source, share = history.demand, f"{history.attempts} attempts on record here", history.spot_share
     else:
-        name, equals, path = demand.partition("=")
-        files = [(name, Path(path)) if equals else ("", Path(demand))]
+        name, equals, path = given.demand.partition("=")
+        files = [(name, Path(path)) if equals else ("", Path(given.demand))]
         found, _ = plan.demand_of_files(files)
-        source, share = demand, {}
+        source, share = given.demand, {}
     wanted = {accelerator: found[accelerator]} if accelerator in found else {}
     if not wanted:
         raise InvalidInput(f"no demand for {accelerator} is known", hint=f"--demand {accelerator}=FILE")

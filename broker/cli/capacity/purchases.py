@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 
 from broker.cli import completion
 from broker.cli.capacity import propose, review, undo
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
@@ -67,37 +69,45 @@ def register(app: typer.Typer) -> None:
     review.register(app)
 
 
-def quote(
-    context: typer.Context,
+@dataclass(frozen=True)
+class QuoteOptions:
+    """The options of `quote`."""
+
     machine: Annotated[
         str, typer.Argument(metavar="GPU:COUNT|TYPE", help="Accelerators per machine (H100:8), or an instance type.")
-    ],
-    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1,
-    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 3w.")] = "1d",
+    ]
+    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1
+    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 3w.")] = "1d"
     start: Annotated[
         str | None,
         typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d (from now)."),
-    ] = None,
+    ] = None
     latest: Annotated[
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="Latest start: 2026-12-31, or 30d (from now).")
-    ] = None,
+    ] = None
     provider: Annotated[
         list[str] | None,
         typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
-    ] = None,
+    ] = None
     region: Annotated[
         str | None,
         typer.Option(
             "--region", "-r", metavar="REGION", autocompletion=completion.regions, help="Default: every region."
         ),
-    ] = None,
+    ] = None
     product: Annotated[
         list[ProductKind] | None,
         typer.Option("--product", help="Kind of product; repeatable. Default: capacity-block."),
-    ] = None,
+    ] = None
     extends: Annotated[
         str, typer.Option("--extends", metavar="ORDER", help="The provider's ID of the block to extend.")
-    ] = "",
+    ] = ""
+
+
+@gathered
+def quote(
+    context: typer.Context,
+    given: QuoteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
@@ -115,20 +125,20 @@ def quote(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    instance_type, accelerator, count = wanted_machine(machine)
+    instance_type, accelerator, count = wanted_machine(given.machine)
     request = QuoteRequest(
-        machines=machines,
+        machines=given.machines,
         instance_type=instance_type,
         accelerator=accelerator,
         count=count,
-        length=length("--for", term),
-        region=region,
-        earliest=None if start is None else filters.moment_ahead("--since", start, now),
-        latest=None if latest is None else filters.moment_ahead("--until", latest, now),
-        products=_products(product or [ProductKind.CAPACITY_BLOCK]),
-        extends=extends,
+        length=length("--for", given.term),
+        region=given.region,
+        earliest=None if given.start is None else filters.moment_ahead("--since", given.start, now),
+        latest=None if given.latest is None else filters.moment_ahead("--until", given.latest, now),
+        products=_products(given.product or [ProductKind.CAPACITY_BLOCK]),
+        extends=given.extends,
     )
-    quoted = use_case.quotes(broker, request, provider or ())
+    quoted = use_case.quotes(broker, request, given.provider or ())
     if as_json:
         from broker.app.results.purchases import QuoteList
 
@@ -137,8 +147,19 @@ def quote(
         terminal.show(*purchases_view.quotes(terminal.out, quoted))
 
 
+@dataclass(frozen=True)
+class PayerOptions:
+    """Who pays."""
+
+    team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None
+    environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None
+
+
+@gathered
 def buy(
     context: typer.Context,
+    payer: PayerOptions,
     number: Annotated[
         int | None, typer.Argument(metavar="QUOTE", min=1, help="Number in `gpubroker capacity quote`.")
     ] = None,
@@ -152,9 +173,6 @@ def buy(
         str | None,
         typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price."),
     ] = None,
-    team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None,
-    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None,
-    environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the verdict and the money to be held; change nothing.")
     ] = False,
@@ -172,6 +190,7 @@ def buy(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
+    whose = {"team": payer.team, "project": payer.project, "environment": payer.environment}
     if (number is None) == (from_plan is None):
         hint = "gpubroker capacity quote --help"
         raise InvalidInput("give a quote's number or --from-plan", where="QUOTE", hint=hint)
@@ -179,13 +198,11 @@ def buy(
         if dry_run or ceiling is not None:
             given = "--dry-run" if dry_run else "--ceiling"
             raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
-        whose_plan = {"team": team, "project": project, "environment": environment}
-        _answers(terminal, propose.buy_from(terminal, from_plan, line or [], **whose_plan), as_json=as_json)
+        _answers(terminal, propose.buy_from(terminal, from_plan, line or [], whose), as_json=as_json)
         return
     assert number is not None
     wanted = broker.store.quote(number)
     most = None if ceiling is None else filters.price("--ceiling", ceiling)
-    whose = {"team": team, "project": project, "environment": environment}
     if not dry_run:
         _answer(terminal, use_case.buy(broker, wanted, ceiling=most, by=terminal.actor, **whose), as_json=as_json)
         return

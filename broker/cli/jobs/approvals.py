@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion, filters
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -72,6 +74,34 @@ def list_(
         )
 
 
+@dataclass(frozen=True)
+class StandingOptions:
+    """The options of a standing grant."""
+
+    for_user: Annotated[
+        list[str] | None, typer.Option("--for-user", help="Standing grant: for this user. Repeatable.")
+    ] = None
+    for_team: Annotated[
+        list[str] | None, typer.Option("--for-team", help="Standing grant: for this team. Repeatable.")
+    ] = None
+    for_project: Annotated[
+        list[str] | None, typer.Option("--for-project", help="Standing grant: for this project. Repeatable.")
+    ] = None
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rule", help="Standing grant: for this rule. Repeatable. Default: all rules that I may approve."
+        ),
+    ] = None
+    total: Annotated[
+        str | None, typer.Option("--total", metavar="USD", help="Standing grant: total amount over all jobs.")
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", "--to", metavar="WHEN", help="Standing grant: end, 2027-01-31 or 30d (from now)."),
+    ] = None
+
+
 @app.command(
     epilog=examples(
         "gpubroker approvals grant bert --reason 'agreed in the stand-up'",
@@ -79,33 +109,13 @@ def list_(
         "gpubroker approvals grant --for-team nlp --rule big-jobs --total '$3,000' --until 30d",
     )
 )
+@gathered
 def grant(
     context: typer.Context,
+    ahead: StandingOptions,
     job: Annotated[
         str | None,
         typer.Argument(metavar="[JOB]", help="Waiting job. Without it, a standing grant is created."),
-    ] = None,
-    for_user: Annotated[
-        list[str] | None, typer.Option("--for-user", help="Standing grant: for this user. Repeatable.")
-    ] = None,
-    for_team: Annotated[
-        list[str] | None, typer.Option("--for-team", help="Standing grant: for this team. Repeatable.")
-    ] = None,
-    for_project: Annotated[
-        list[str] | None, typer.Option("--for-project", help="Standing grant: for this project. Repeatable.")
-    ] = None,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rule", help="Standing grant: for this rule. Repeatable. Default: all rules that I may approve."
-        ),
-    ] = None,
-    total: Annotated[
-        str | None, typer.Option("--total", metavar="USD", help="Standing grant: total amount over all jobs.")
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", "--to", metavar="WHEN", help="Standing grant: end, 2027-01-31 or 30d (from now)."),
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
@@ -119,15 +129,12 @@ def grant(
     from broker.core.events.events import ApprovalGiven
 
     terminal = Terminal.of(context)
-    ahead = {"--for-user": for_user, "--for-team": for_team, "--for-project": for_project, "--rule": rule,
-             "--total": total, "--until": until}  # fmt: skip
-    given = [name for name, value in ahead.items() if value]
+    given = [f"--{name.replace('_', '-')}" for name, value in vars(ahead).items() if value]
     if job is not None and given:
         raise InvalidInput("applies to standing grants, not to the request of a job", where=given[0])
     broker = terminal.broker()
     if job is None:
-        _standing(terminal, broker, for_user or [], for_team or [], for_project or [], rule or [], total, until, reason,
-                  as_json=as_json)  # fmt: skip
+        _standing(terminal, broker, ahead, reason, as_json=as_json)
         return
     after = approvals.grant(broker, job, reason, by=terminal.actor)
     by_whom = [body for event in jobs.events(broker, after) if isinstance(body := event.body, ApprovalGiven)]
@@ -181,24 +188,13 @@ def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, 
         terminal.show(f"{after.id}: {word}; state: {state}. See `gpubroker jobs show {after.id}`.")
 
 
-def _standing(
-    terminal: Terminal,
-    broker: Broker,
-    users: list[str],
-    teams: list[str],
-    projects: list[str],
-    rules: list[str],
-    total: str | None,
-    until: str | None,
-    reason: str,
-    *,
-    as_json: bool,
-) -> None:
+def _standing(terminal: Terminal, broker: Broker, given: StandingOptions, reason: str, *, as_json: bool) -> None:
     from rich.text import Text
 
     from broker.app.jobs import approvals
     from broker.core.values.units import parse_money
 
+    total, until = given.total, given.until
     missing = [name for name, value in (("--total", total), ("--until", until)) if value is None]
     if missing or total is None or until is None:
         raise InvalidInput(
@@ -210,10 +206,12 @@ def _standing(
     except ValueError as error:
         raise InvalidInput(str(error), where="--total") from error
     end = filters.moment_ahead("--until", until, broker.clock.now())
-    ahead = approvals.GrantRequest(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
-    given = approvals.give_standing(broker, ahead, by=terminal.actor)
+    rules, users = tuple(given.rule or ()), tuple(given.for_user or ())
+    teams, projects = tuple(given.for_team or ()), tuple(given.for_project or ())
+    ahead = approvals.GrantRequest(amount, end, rules, users, teams, projects, reason)
+    granted = approvals.give_standing(broker, ahead, by=terminal.actor)
     terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unknown_grantees(broker, ahead)))
-    _granted(terminal, broker, given, "Granted", as_json=as_json)
+    _granted(terminal, broker, granted, "Granted", as_json=as_json)
 
 
 def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:

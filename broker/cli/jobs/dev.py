@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.jobs.submit import Manner, approval_needed, submitted_one, tell_approvers
 from broker.cli.options import AsJson, examples
@@ -28,45 +30,53 @@ _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # looks
 
 
-def dev(
-    context: typer.Context,
-    gpu: given_job.JobGpu = None,
+@dataclass(frozen=True)
+class SessionOptions:
+    """The session, and how it is opened."""
+
+    gpu: given_job.JobGpu = None
     longest: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="Machine time after which the session ends.")
-    ] = "4h",
+    ] = "4h"
     idle: Annotated[
         str, typer.Option("--idle", metavar="DURATION", help="Time without a sign of use after which it ends.")
-    ] = "30m",
+    ] = "30m"
     jupyter: Annotated[
         bool, typer.Option("--jupyter", help="Run Jupyter in it; `gpubroker ssh --jupyter` opens it.")
-    ] = False,
-    name: Annotated[
-        str, typer.Option("--name", help="Name; its home folder is that of the last session so named.")
-    ] = "dev",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin with an empty home folder.")] = False,
-    setup: Annotated[
-        str | None, typer.Option("--setup", metavar="COMMAND", help="Command to run before it opens.")
-    ] = None,
+    ] = False
+    name: Annotated[str, typer.Option("--name", help="Name; its home folder is that of the last session so named.")] = (
+        "dev"
+    )
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin with an empty home folder.")] = False
+    setup: Annotated[str | None, typer.Option("--setup", metavar="COMMAND", help="Command to run before it opens.")] = (
+        None
+    )
     infra: Annotated[
         str | None, typer.Option("--infra", metavar="PROVIDER[/REGION]", help="Where it may run, such as slurm or aws.")
-    ] = None,
-    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help="CPUs of the machine, at least.")] = None,
-    memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="Memory, at least, such as 64GB.")
-    ] = None,
+    ] = None
+    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help="CPUs of the machine, at least.")] = None
+    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Memory, at least, such as 64GB.")] = (
+        None
+    )
     spot: Annotated[
         bool, typer.Option("--spot", help="Allow spot capacity; when taken away, it reopens elsewhere.")
-    ] = False,
-    team: Annotated[str | None, typer.Option("--team", help="The team whose budget pays.")] = None,
-    env: given_job.Envs = None,
-    secret: given_job.Secrets = None,
+    ] = False
+    team: Annotated[str | None, typer.Option("--team", help="The team whose budget pays.")] = None
+    env: given_job.Envs = None
+    secret: given_job.Secrets = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan, the price per hour and the money held; start nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return at once, without waiting for the machine.")
-    ] = False,
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once, without waiting for the machine.")] = (
+        False
+    )
+
+
+@gathered
+def dev(
+    context: typer.Context,
+    given: SessionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Open a session: a machine to work on, through SSH, an editor or Jupyter.
@@ -80,17 +90,19 @@ def dev(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    machine = {"accelerators": gpu, "infra": infra, "cpus": cpus, "memory": memory}
-    where = {"providers": [infra.partition("/")[0]]} if infra else None
-    keys = {"team": team, "setup": setup, "constraints": where}
-    wanted = WantedSession(name, longest, idle, jupyter, spot, _given(machine), _given(keys))
-    job = session_job(wanted, broker.clock.now(), given_job.overrides(env, secret, None, None))
-    job = job if fresh else with_home(broker, job, by=terminal.actor)
-    if dry_run:
+    machine = {"accelerators": given.gpu, "infra": given.infra, "cpus": given.cpus, "memory": given.memory}
+    where = {"providers": [given.infra.partition("/")[0]]} if given.infra else None
+    keys = {"team": given.team, "setup": given.setup, "constraints": where}
+    wanted = WantedSession(
+        given.name, given.longest, given.idle, given.jupyter, given.spot, _given(machine), _given(keys)
+    )
+    job = session_job(wanted, broker.clock.now(), given_job.overrides(given.env, given.secret))
+    job = job if given.fresh else with_home(broker, job, by=terminal.actor)
+    if given.dry_run:
         raise typer.Exit(_shown(terminal, broker, job))
-    view, left = submitted_one(terminal, broker, job, Manner(yes=yes, detach=True, events=True))
+    view, left = submitted_one(terminal, broker, job, Manner(yes=given.yes, detach=True, events=True))
     tell_approvers(terminal, broker, view)
-    if left or detach or as_json:
+    if left or given.detach or as_json:
         _come_back(terminal, broker, view, left=left)
     else:
         _until_open(terminal, broker, view)

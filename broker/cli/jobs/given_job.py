@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,17 @@ JobFolder = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class JobOptions:
+    """What is given beside a job's file, or instead of it. ``workdir``: of a command without a job file."""
+
+    gpu: JobGpu = None
+    env: Envs = None
+    secret: Secrets = None
+    name: JobName = None
+    workdir: JobFolder = None
+
+
 class TakesCommand(TyperCommand):
     """A command whose arguments after ``--`` are the job's command."""
 
@@ -68,7 +80,7 @@ def command_of(context: typer.Context) -> tuple[str, ...] | None:
 
 
 def overrides(
-    envs: Sequence[str] | None, secrets: Sequence[str] | None, name: str | None, gpu: str | None
+    envs: Sequence[str] | None, secrets: Sequence[str] | None = None, name: str | None = None, gpu: str | None = None
 ) -> JobOverrides:
     """Raises `InvalidInput` for a variable without a value."""
     from broker.core.job.file.overrides import JobOverrides
@@ -89,24 +101,23 @@ def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
     return [job.model_copy(update={"after": (*job.after, *more)}) for job in wanted]
 
 
-def given_jobs(
-    context: typer.Context, files: Sequence[Path], beside: JobOverrides, folder: Path | None, now: datetime
-) -> list[Job]:
+def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions, now: datetime) -> list[Job]:
     """The jobs of the files, or the one of the command after ``--``. Raises `InvalidInput`."""
     from broker.app.jobs.job_input import job_of_command, read_job
 
+    beside = overrides(given.env, given.secret, given.name, given.gpu)
     command = command_of(context)
     if command is None:
         if not files:
             raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")
-        if folder is not None:
+        if given.workdir is not None:
             raise InvalidInput("--workdir is for a command after `--`", hint="write `workdir:` in the job file")
         return [read_job(path, now, beside) for path in files]
     if files:
         raise InvalidInput(f"both a job file ({files[0]}) and a command are given", hint="give one of them")
     if not command or not command[0].strip():
         raise InvalidInput("nothing follows `--`", hint="write the job's command after it")
-    return [job_of_command(command, folder or Path.cwd(), now, beside)]
+    return [job_of_command(command, given.workdir or Path.cwd(), now, beside)]
 
 
 def _variable(text: str) -> tuple[str, str]:

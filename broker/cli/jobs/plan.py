@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
@@ -31,8 +33,30 @@ class Rank(StrEnum):
     CARBON = "carbon"
 
 
+@dataclass(frozen=True)
+class PlanOptions:
+    """How the plan is made and shown."""
+
+    explain: Annotated[
+        bool, typer.Option("--explain", "-x", help="Show every cost term, and every rejection with its fix.")
+    ] = False
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
+        ),
+    ] = None
+    rank: Annotated[Rank, typer.Option("--rank", help="Rank by expected cost, or by expected CO2 (what-if only).")] = (
+        Rank.COST
+    )
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 8
+
+
+@gathered
 def plan(
     context: typer.Context,
+    shown: PlanOptions,
+    given: given_job.JobOptions,
     job: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -41,24 +65,6 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", "-x", help="Show every cost term, and every rejection with its fix.")
-    ] = False,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
-        ),
-    ] = None,
-    rank: Annotated[
-        Rank, typer.Option("--rank", help="Rank by expected cost, or by expected CO2 (what-if only).")
-    ] = Rank.COST,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 8,
-    gpu: given_job.JobGpu = None,
-    env: given_job.Envs = None,
-    secret: given_job.Secrets = None,
-    name: given_job.JobName = None,
-    workdir: given_job.JobFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where a job would run, at what cost and until when. Holds no money and launches nothing. The job is a file,
@@ -73,24 +79,23 @@ def plan(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    beside = given_job.overrides(env, secret, name, gpu)
-    wanted, *others = given_job.given_jobs(context, job or [], beside, workdir, broker.clock.now())
+    wanted, *others = given_job.given_jobs(context, job or [], given, broker.clock.now())
     terminal.adopt()
     if others:
         from broker.cli.jobs.queue_view import plan_together
 
-        alone = {"--explain": explain, "--policy": policy, "--rank": rank is not Rank.COST}
+        alone = {"--explain": shown.explain, "--policy": shown.policy, "--rank": shown.rank is not Rank.COST}
         raise typer.Exit(plan_together(terminal, broker, [wanted, *others], alone, as_json=as_json))
-    what_if = check(broker, policy) if policy else None
-    seen = preview(broker, wanted, what_if, by=terminal.actor, by_carbon=rank is Rank.CARBON)
+    what_if = check(broker, shown.policy) if shown.policy else None
+    seen = preview(broker, wanted, what_if, by=terminal.actor, by_carbon=shown.rank is Rank.CARBON)
     chosen = what_if or broker.policy()
     if as_json:
         from broker.app.results.plans import PlanResult
 
-        terminal.answer(PlanResult.of(seen, chosen, limit=limit))
+        terminal.answer(PlanResult.of(seen, chosen, limit=shown.limit))
     else:
         judged = plan_view.judged_by(broker, what_if)
-        explained = chosen if explain else None
-        terminal.show(*plan_view.screen(terminal.out, seen, explained=explained, judged=judged, limit=limit))
+        explained = chosen if shown.explain else None
+        terminal.show(*plan_view.screen(terminal.out, seen, explained=explained, judged=judged, limit=shown.limit))
     if seen.exit_code:
         raise typer.Exit(seen.exit_code)

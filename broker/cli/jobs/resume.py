@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
-from broker.cli.jobs.submit import Events, Manner, submit_job
+from broker.cli.jobs.submit import Manner, submit_job
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -20,13 +21,12 @@ RESUME_EXAMPLES = examples(
 )
 RETRY_EXAMPLES = examples("gpubroker jobs retry bert", "gpubroker jobs retry bert --from-start --yes --json")
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return at once; the job continues in the background.")]
 
-
+@gathered
 def resume(
     context: typer.Context,
     job: JobReference,
+    how: Manner,
     workdir: Annotated[
         Path | None,
         typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
@@ -35,9 +35,6 @@ def resume(
     step: Annotated[
         int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
     ] = None,
-    yes: Yes = False,
-    detach: Detach = False,
-    events: Events = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
@@ -53,18 +50,17 @@ def resume(
     folder = None if workdir is None else workdir.expanduser().absolute()
     changes = ResumeChanges(folder, _variables(env), step)
     wanted = resumed(broker, jobs.find(broker, job), changes, by=terminal.actor)
-    submit_job(terminal, broker, wanted, Manner(yes, detach, events))
+    submit_job(terminal, broker, wanted, how)
 
 
+@gathered
 def retry(
     context: typer.Context,
     job: JobReference,
+    how: Manner,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")
     ] = False,
-    yes: Yes = False,
-    detach: Detach = False,
-    events: Events = False,
     as_json: AsJson = False,
 ) -> None:
     """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
@@ -79,11 +75,11 @@ def retry(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     wanted = retried(broker, jobs.find(broker, job), by=terminal.actor, from_start=from_start)
-    submit_job(terminal, broker, wanted, Manner(yes, detach, events))
+    submit_job(terminal, broker, wanted, how)
 
 
 def _variables(given: list[str] | None) -> dict[str, str]:
-    envs = dict(given_job.overrides(given, None, None, None).envs)
+    envs = dict(given_job.overrides(given).envs)
     for name in envs:
         if not name.isidentifier() or name.startswith("GPUBROKER_"):
             raise InvalidInput(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
@@ -29,12 +30,25 @@ EXAMPLES = examples(
     "gpubroker submit prepare.yaml train.yaml --yes",
     "gpubroker submit evaluate.yaml --after train",
 )
-Events = Annotated[bool, typer.Option("--events", help="Follow the events only, without the output.")]
 COMMAND_CLASS = given_job.TakesCommand
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How a job is submitted and followed."""
+
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return at once; the job continues in the background.")
+    ] = False
+    events: Annotated[bool, typer.Option("--events", help="Follow the events only, without the output.")] = False
+
+
+@gathered
 def submit(
     context: typer.Context,
+    how: Manner,
+    given: given_job.JobOptions,
     job: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -43,19 +57,9 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return at once; the job continues in the background.")
-    ] = False,
-    gpu: given_job.JobGpu = None,
-    env: given_job.Envs = None,
-    secret: given_job.Secrets = None,
-    name: given_job.JobName = None,
-    workdir: given_job.JobFolder = None,
     after: Annotated[
         list[str] | None, typer.Option("--after", metavar="JOB", help="Begin once this job has succeeded. Repeatable.")
     ] = None,
-    events: Events = False,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job's events and output to its
@@ -68,18 +72,8 @@ def submit(
     """
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    beside = given_job.overrides(env, secret, name, gpu)
-    wanted = given_job.given_jobs(context, job or [], beside, workdir, broker.clock.now())
-    submit_graph(terminal, broker, given_job.coming_after(wanted, after or []), Manner(yes, detach, events))
-
-
-@dataclass(frozen=True)
-class Manner:
-    """Options of a submission: skip the confirmation, do not follow the job, follow its events only."""
-
-    yes: bool
-    detach: bool
-    events: bool
+    wanted = given_job.given_jobs(context, job or [], given, broker.clock.now())
+    submit_graph(terminal, broker, given_job.coming_after(wanted, after or []), how)
 
 
 def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how: Manner) -> None:

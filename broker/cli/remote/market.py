@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from broker.cli import completion
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.remote import through
 
 EXAMPLES = examples("gpubroker offers --gpu H100:8", "gpubroker offers --provider aws --capacity-type spot --json")
 
 
-def offers(
-    context: typer.Context,
+@dataclass(frozen=True)
+class OfferOptions:
+    """Which offers are listed."""
+
     gpu: Annotated[
         list[str] | None,
         typer.Option("--gpu", "-g", autocompletion=completion.gpus, help="Only these: H100, H100:8, cpu. Repeatable."),
-    ] = None,
-    provider: Annotated[
-        list[str] | None, typer.Option("--provider", "-p", help="Only this provider. Repeatable.")
-    ] = None,
-    region: Annotated[list[str] | None, typer.Option("--region", "-r", help="Only this region. Repeatable.")] = None,
+    ] = None
+    provider: Annotated[list[str] | None, typer.Option("--provider", "-p", help="Only this provider. Repeatable.")] = (
+        None
+    )
+    region: Annotated[list[str] | None, typer.Option("--region", "-r", help="Only this region. Repeatable.")] = None
     capacity_type: Annotated[
         list[str] | None, typer.Option("--capacity-type", "-t", help="spot, on_demand, reserved, owned. Repeatable.")
-    ] = None,
-    available: Annotated[bool, typer.Option("--available", help="Only what is known to be available.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="No reference, imported or stale prices.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
+    ] = None
+    available: Annotated[bool, typer.Option("--available", help="Only what is known to be available.")] = False
+    live: Annotated[bool, typer.Option("--live", help="No reference, imported or stale prices.")] = False
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30
+
+
+@gathered
+def offers(
+    context: typer.Context,
+    given: OfferOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the server's GPU offers, cheapest GPU-hour first."""
@@ -37,13 +47,13 @@ def offers(
     terminal, api = through(context)
     found = api.get(
         "/offers",
-        gpu=gpu,
-        provider=provider,
-        region=region,
-        capacity_type=[one.replace("-", "_") for one in capacity_type] if capacity_type else None,
-        available=True if available else None,
-        live=True if live else None,
-        limit=min(limit, 200),
+        gpu=given.gpu,
+        provider=given.provider,
+        region=given.region,
+        capacity_type=[one.replace("-", "_") for one in given.capacity_type] if given.capacity_type else None,
+        available=True if given.available else None,
+        live=True if given.live else None,
+        limit=min(given.limit, 200),
     )
     if as_json:
         terminal.answer(found)

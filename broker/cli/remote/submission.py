@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, examples
 from broker.cli.remote import through
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.core.job.file.overrides import JobOverrides
     from broker.core.job.jobs import Job
 
 PLAN_EXAMPLES = examples("gpubroker plan JOB.yaml", "gpubroker plan --gpu L4 -- python train.py")
@@ -26,14 +26,11 @@ Files = Annotated[
 ]
 
 
+@gathered
 def plan(
     context: typer.Context,
+    given: given_job.JobOptions,
     job: Files = None,
-    gpu: given_job.JobGpu = None,
-    env: given_job.Envs = None,
-    secret: given_job.Secrets = None,
-    name: given_job.JobName = None,
-    workdir: given_job.JobFolder = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Maximum placements.")] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +39,7 @@ def plan(
     from broker.remote.sending import planned
 
     terminal, api = through(context)
-    found = planned(api, _given(context, job, given_job.overrides(env, secret, name, gpu), workdir), limit=limit)
+    found = planned(api, _given(context, job, given), limit=limit)
     if as_json:
         terminal.answer(found)
     else:
@@ -51,16 +48,13 @@ def plan(
         raise typer.Exit(found["exit_code"])
 
 
+@gathered
 def submit(
     context: typer.Context,
+    given: given_job.JobOptions,
     job: Files = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once; the job continues.")] = False,
-    gpu: given_job.JobGpu = None,
-    env: given_job.Envs = None,
-    secret: given_job.Secrets = None,
-    name: given_job.JobName = None,
-    workdir: given_job.JobFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job to the server: show its plan, ask for confirmation, upload the job's files, follow it to its end.
@@ -74,7 +68,7 @@ def submit(
     from broker.remote import sending
 
     terminal, api = through(context)
-    wanted = _given(context, job, given_job.overrides(env, secret, name, gpu), workdir)
+    wanted = _given(context, job, given)
     if not yes and not terminal.asks:
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
     if (files := sending.survey_of(api, wanted)) is not None:
@@ -106,8 +100,8 @@ def submit(
         raise typer.Exit(code)
 
 
-def _given(context: typer.Context, files: list[Path] | None, beside: JobOverrides, folder: Path | None) -> Job:
-    jobs = given_job.given_jobs(context, files or [], beside, folder, datetime.now(UTC))
+def _given(context: typer.Context, files: list[Path] | None, given: given_job.JobOptions) -> Job:
+    jobs = given_job.given_jobs(context, files or [], given, datetime.now(UTC))
     if len(jobs) > 1:
         raise InvalidInput("one job at a time through a server", hint="submit them in order, with `after: ID`")
     return jobs[0]

@@ -22,7 +22,7 @@ from broker.placement.ranking import weighed
 _LIMITED = 8
 
 
-def entry_of(
+def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to know
     job_id: str,
     job: Job,
     board: Board,
@@ -30,17 +30,14 @@ def entry_of(
     now: datetime,
     submitted_at: datetime,
     conditions: Conditions,
-    handed_in: datetime | None = None,
     remaining: timedelta | None = None,
     excluded: Mapping[str, tuple[Reason, str]] | None = None,
     deny: Deny | None = None,
 ) -> QueueEntry:
     """The entry of a job with at most nine options: limited pools, best first, up to the first unlimited capacity in
     the ranking. If no placement meets the deadline, the options ignore it. So a job alone in the queue, with all
-    machines free, gets the first placement of its plan.
-
-    ``handed_in``: when it entered the queue, if later than its submission. An offer's ``slots`` must include the
-    machines that jobs occupy now.
+    machines free, gets the first placement of its plan. An offer's ``slots`` must
+    include the machines that jobs occupy now.
     """
 
     def options(one: Job) -> tuple[QueueOption, ...]:
@@ -64,7 +61,7 @@ def entry_of(
         gpus=job.num_nodes * max((machine.count for machine in job.resources), default=0) or job.num_nodes,
         options=found,
         deadline=None if deadline is None else hours_of(deadline - now),
-        handed_in=hours_of((handed_in or submitted_at) - now),
+        handed_in=hours_of(submitted_at - now),
         needs=min((option.hours for option in found), default=effort.work or 0.0),
         open_ended=effort.work is None,
         # $0 is a value too: the job waits while waiting is cheaper. A deadline overrides the value of time.

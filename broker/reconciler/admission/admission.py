@@ -267,27 +267,34 @@ def re_place(
     return refused
 
 
+@dataclass(frozen=True, slots=True)
+class MoreMoney:
+    """Money for an attempt that runs: ``amount`` (USD) is held in addition, ``burn`` is its whole hold afterwards.
+    ``rate``: the current cost of all its machines (USD per hour)."""
+
+    amount: Money
+    burn: Burn
+    rate: Money
+
+
 def keep_going(
     view: JobView,
     attempt: AttemptView,
-    asked: Money,
-    burn: Burn,
+    more: MoreMoney,
     policy: PolicySet,
     facts_for: FactsFor,
     balance: Mapping[MoneyKind, Balance],
     *,
-    rate: Money,
     billed: timedelta,
     now: datetime,
 ) -> Admission:
-    """Judge money and time for an attempt that continues where it runs: ``asked`` (USD) is held in addition, ``burn``
-    is its whole hold afterwards. ``rate``: the current cost of all its machines (USD per hour); rules see this price,
-    not that of the start. ``balance``: the money that the job may use."""
-    nodes = attempt.placement.nodes
-    offer = replace(attempt.placement.offer, price=rate.share(1, nodes), as_of=now)
-    placement = replace(attempt.placement, offer=offer, rate=rate)
+    """Judge money and time for an attempt that continues where it runs. Rules see the price of now, not that of the
+    start. ``balance``: the money that the job may use."""
+    nodes, burn = attempt.placement.nodes, more.burn
+    offer = replace(attempt.placement.offer, price=more.rate.share(1, nodes), as_of=now)
+    placement = replace(attempt.placement, offer=offer, rate=more.rate)
     kind, mine = placement.money, [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
-    money = {kind: asked} if asked > Money.ZERO else {}
+    money = {kind: more.amount} if more.amount > Money.ZERO else {}
     own = balance[kind].burn if kind in balance else None
     action = Action(
         ActionKind.EXTEND,

@@ -30,7 +30,7 @@ from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Movement
 from broker.ledger.holds import STOP_GRACE, billed_at_a_stroke, burn_of
 from broker.ledger.journal import Journal, Reading, Writing, writing_if
-from broker.reconciler.admission.admission import Admission, keep_going
+from broker.reconciler.admission.admission import Admission, MoreMoney, keep_going
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
@@ -191,8 +191,8 @@ class TopUp(Controller):
                 return AtRest(again_at)
             facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
             found = keep_going(
-                view, attempt, need.amount, need.burn, policy, facts_for, mine,
-                rate=funds.rate, billed=billed_time(view, now), now=now,
+                view, attempt, MoreMoney(need.amount, need.burn, funds.rate), policy, facts_for, mine,
+                billed=billed_time(view, now), now=now,
             )  # fmt: skip
             here = Plan(now, (found.placement,), (), 1, None, view.deadline)
             record = decision_of(found, here, policy, facts_for(found.action))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -267,39 +268,21 @@ def entry_of(row: Any) -> Entry:
         at=from_micros(row.at),
         covers_from=from_micros(row.covers_from),
         covers_to=from_micros(row.covers_to),
-        tags=_tags_of(
-            row.job_id,
-            row.user_name,
-            row.team,
-            row.project,
-            row.workload,
-            row.environment,
-            row.attempt,
-            row.provider,
-            row.region,
-            row.capacity_type,
-            row.accelerator,
-            row.gpus,
-        ),
+        tags=_tags_of(_TAGS(row)),
         note=row.note,
         rate=None if row.rate is None else Money(row.rate),
     )
 
 
+# The columns of `Tags`, in its order.
+_TAGS = attrgetter(
+    "job_id", "user_name", "team", "project", "workload", "environment", "attempt", "provider", "region",
+    "capacity_type", "accelerator", "gpus",
+)  # fmt: skip
+
+
 @lru_cache(maxsize=1024)  # the entries of an attempt have the same
-def _tags_of(
-    job_id: str,
-    user: str,
-    team: str | None,
-    project: str | None,
-    workload: str | None,
-    environment: str | None,
-    attempt: int | None,
-    provider: str | None,
-    region: str | None,
-    capacity_type: str | None,
-    accelerator: str | None,
-    gpus: int,
-) -> Tags:
-    kind = CapacityType(capacity_type) if capacity_type else None
-    return Tags(job_id, user, team, project, workload, environment, attempt, provider, region, kind, accelerator, gpus)
+def _tags_of(columns: tuple[Any, ...]) -> Tags:
+    *before, kind, accelerator, gpus = columns
+    fields = (*before, CapacityType(kind) if kind else None, accelerator, gpus)
+    return Tags(*fields)

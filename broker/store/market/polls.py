@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable, Table, and_, bindparam, exists, func, or_, select, update
 
-from broker.core.market.judging import MarketJudge, OddPrice
+from broker.core.market.judging import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import PriceDoubts, answer_counts, doubt_untold
 from broker.store.market.offer_rows import SAID, place, said
-from broker.store.records import PollRun, PollStatus
+from broker.store.records import PollDetails, PollRun, PollStatus
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 # Codes of `price_change.availability`; ENDED: the provider no longer reports the offer.
@@ -58,19 +58,10 @@ class _PollWrites:
 def record_poll(
     connection: Connection,
     provider: str,
-    *,
     started: datetime,
     finished: datetime,
     offers: Sequence[Offer],
-    skipped: Mapping[str, int],
-    samples: Mapping[str, Sequence[str]],
-    error: str,
-    complete: bool,
-    status: PollStatus,
-    hint: str,
-    keep_unchanged: bool,
-    speaks_of: datetime | None,
-    judge: MarketJudge | None,
+    details: PollDetails,
 ) -> PollRun:
     """Store a poll (see `Store.record_poll`); returns its record, including rows skipped here.
 
@@ -79,7 +70,9 @@ def record_poll(
     changes nothing (``overtaken``). If ``judge`` considers the answer incomplete, missing offers stay, in doubt; prices
     that it calls odd are stored in doubt.
     """
-    counts = Counter(skipped)
+    counts, judge, speaks_of = Counter(details.get("skipped") or {}), details.get("judge"), details.get("speaks_of")
+    complete, error, hint = details.get("complete", True), details.get("error", ""), details.get("hint", "")
+    status = details.get("status") or (PollStatus.FAILED if error else PollStatus.OK)
     begun, now = to_micros(started), to_micros(finished)
     last, newest = connection.execute(_BEFORE, {"provider": provider}).one()
     run = (last or 0) + 1
@@ -127,9 +120,9 @@ def record_poll(
     if writes.fresh or writes.updated or writes.ended:
         supersede(connection)
     row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
-    row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(samples)}
+    row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(details.get("samples") or {})}
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
-    if not keep_unchanged:
+    if not details.get("keep_unchanged", True):
         _forget_the_same(connection, row)
     row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
     connection.execute(POLL.insert(), row)

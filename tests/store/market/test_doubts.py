@@ -14,8 +14,8 @@ from broker.core.market.offers import Doubt, Offer
 from broker.core.values.money import Money
 from broker.market.suspicion import Suspicion
 from broker.store import PollRun, Store
-from broker.store.records import PollStatus
-from tests.store.fields import OfferFields, PollFields, spot_offer
+from broker.store.records import PollDetails, PollStatus
+from tests.store.fields import OfferFields, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -25,15 +25,14 @@ def offer(name: str, usd: str = "20", at: int = 0, **more: Unpack[OfferFields]) 
     return spot_offer(name, Money.usd(usd), T + at * MINUTE, **more)
 
 
-def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: Unpack[PollFields]) -> PollRun:
+def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: Unpack[PollDetails]) -> PollRun:
     start = T + at * MINUTE
     return store.record_poll(
         provider,
         started=start,
         finished=start + MINUTE / 2,
         offers=offers,
-        judge=Suspicion(),
-        **more,
+        **{"judge": Suspicion(), **more},
     )
 
 

@@ -18,9 +18,10 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
+from broker.store.records import PollDetails
 from tests import strategies
 from tests.counts import FULL
-from tests.store.fields import OfferFields, PollFields, spot_offer
+from tests.store.fields import OfferFields, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -34,7 +35,7 @@ def offer(name: str = "p5", price: int | None = 100, at: datetime = T, **more: U
     return spot_offer(name, None if price is None else Money(price), at, **more)
 
 
-def poll(store: Store, *offers: Offer, at: datetime = T, provider: str = "aws", **more: Unpack[PollFields]) -> int:
+def poll(store: Store, *offers: Offer, at: datetime = T, provider: str = "aws", **more: Unpack[PollDetails]) -> int:
     return store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more).changed
 
 

@@ -14,8 +14,8 @@ from broker.core.market.offers import Availability, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import Store, open_store
-from broker.store.records import PollStatus
-from tests.store.fields import OfferFields, PollFields, micros_of, spot_offer
+from broker.store.records import PollDetails, PollStatus
+from tests.store.fields import OfferFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -26,7 +26,7 @@ def offer(name: str = "p5", price: int | None = 100, minute: float = 0, **more: 
     return spot_offer(name, None if price is None else Money(price), T + minute * MINUTE, **more)
 
 
-def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **more: Unpack[PollFields]) -> None:
+def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **more: Unpack[PollDetails]) -> None:
     at = T + minute * MINUTE
     store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more)
 

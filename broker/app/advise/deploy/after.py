@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from broker.app.advise.deploy.situation import DeployDemand, PathStep
 from broker.app.advise.goal import Goal
 from broker.core.errors import InvalidInput, UnknownName
@@ -11,32 +13,38 @@ from broker.economics.rules import RulesOfThumb
 from broker.economics.savings import WorkloadDescription, ladder
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedSavings:
+    """What earlier steps have decided. ``interruptible``: whether spot is possible; ``spot``: whether it is used;
+    ``quantised``: whether the weights are quantised already."""
+
+    interruptible: bool
+    committed: bool
+    spot: bool = False
+    quantised: bool = False
+
+
 def after(
     situation: DeployDemand,
     card: Accelerator,
     gpus: int,
     hours: float,
-    *,
-    interruptible: bool,
-    committed: bool,
+    decided: DecidedSavings,
     rules: RulesOfThumb,
-    spot: bool = False,
-    quantised: bool = False,
 ) -> tuple[PathStep, ...]:
-    """``hours``: of a run, or in use per month. ``interruptible``: whether spot is possible; ``quantised``: whether the
-    weights are quantised already. Nothing is advised that an earlier step has decided."""
+    """``hours``: of a run, or in use per month. Nothing is advised that an earlier step has decided."""
     serves = situation.goal is Goal.SERVE
     target = rules.inference_utilisation if serves else rules.training_utilisation
     advice = ladder(
         WorkloadDescription(
             inference=serves,
             parameters=situation.model.parameters,
-            quantised=quantised,
-            interruptible=interruptible,
+            quantised=decided.quantised,
+            interruptible=decided.interruptible,
             checkpointed=not serves,
-            on_spot=spot,
+            on_spot=decided.spot,
             steady_share=situation.hours_per_day / 24 if serves else 0.0,
-            committed=committed,
+            committed=decided.committed,
             utilisation=target,
             spare_hours_share=1 - situation.hours_per_day / 24 if serves else 0.0,
         ),

@@ -41,8 +41,7 @@ def training_job(
     *,
     work_hours: float,
     limit_hours: float,
-    checkpoint_bytes: float,
-    checkpoint_hours: float,
+    checkpoint: CheckpointPlan,
     max_cost: float,
     linked: bool,
 ) -> Job:
@@ -58,9 +57,7 @@ def training_job(
         deadline=None if situation.deadline_hours is None else hours(situation.deadline_hours),
         max_duration=hours(limit_hours),
         max_cost=dollars(max_cost),
-        checkpoint=CheckpointPlan(
-            every=hours(checkpoint_hours), size=int(checkpoint_bytes), restart=timedelta(minutes=5)
-        ),
+        checkpoint=checkpoint,
         retry=Retry(failures=2, backoff=timedelta(minutes=1)),
         data=Data(sensitive=situation.sensitive),
         constraints=Constraints(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from broker.app.advise.deploy.after import after
+from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.prices import CurrentPrices, Quote
@@ -96,7 +96,9 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         _parallelism(best),
         *after(
             situation, best.card, best.gpus, situation.hours_per_day / 24 * HOURS_PER_MONTH,
-            interruptible=False, quantised=option.precision is not Precision.FP16, committed=owned, rules=rules,
+            DecidedSavings(
+                interruptible=False, committed=owned, quantised=option.precision is not Precision.FP16
+            ), rules,
         ),
     )  # fmt: skip
     return Deployment(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from broker.app.advise.deploy.after import after
-from broker.app.advise.deploy.files import dollars, job_text, policy_text, training_job
+from datetime import timedelta
+
+from broker.app.advise.deploy.after import DecidedSavings, after
+from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.goal import Goal
 from broker.app.advise.prices import CurrentPrices
 from broker.core.errors import InvalidInput
+from broker.core.job.jobs import CheckpointPlan
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
 from broker.economics.memory import Method
 from broker.economics.rules import RulesOfThumb
@@ -36,14 +39,14 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
         f"({'spot' if best.spot else 'on demand'}), {best.hours:,.1f} h, ${best.usd:,.2f}"
     )
+    size = _checkpoint(best, rules)
     job = training_job(
         situation,
         _alternatives(best, found),
         best.plan.num_nodes,
         work_hours=best.gpu_hours / best.plan.gpus,
         limit_hours=situation.deadline_hours or best.hours * (1 + rules.max_cost_margin) + 1,
-        checkpoint_bytes=_checkpoint(best, rules),
-        checkpoint_hours=_between(_checkpoint(best, rules), rules),
+        checkpoint=CheckpointPlan(every=hours(_between(size, rules)), size=int(size), restart=timedelta(minutes=5)),
         max_cost=max_cost,
         linked=best.plan.interconnect == "nvlink",
     )
@@ -69,10 +72,12 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
             best.card,
             best.plan.gpus,
             best.hours,
-            spot=best.spot,
-            interruptible=best.plan.num_nodes <= rules.spot_most_machines,
-            committed=situation.sensitive,
-            rules=rules,
+            DecidedSavings(
+                interruptible=best.plan.num_nodes <= rules.spot_most_machines,
+                committed=situation.sensitive,
+                spot=best.spot,
+            ),
+            rules,
         ),
     )
     return Deployment(
