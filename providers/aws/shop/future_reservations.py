@@ -10,8 +10,8 @@ API reference, CreateCapacityReservation and CancelCapacityReservation, as botoc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from broker.core.errors import InvalidInput, Refused, Unreachable
@@ -26,20 +26,10 @@ from broker.core.purchases.quotes import (
     UndoTerms,
 )
 from broker.core.values.money import Money
-from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
-from providers.aws.shop.blocks import tagged_reservations
-from providers.aws.shop.counter import (
-    AwsCounter,
-    dry_run,
-    on_demand_price,
-    read_answer,
-    utc,
-    wanted_regions,
-    wanted_types,
-)
-from providers.aws.shop.reservations import MADE, REPEATS_FOR, billed_order, reservation_parameters, zones_with
+from providers.aws.shop.counter import utc, wanted_types
+from providers.aws.shop.reservations import CapacityReservations
 
 _DAY = timedelta(days=1)
 _AHEAD = (5 * _DAY, 120 * _DAY)
@@ -50,41 +40,28 @@ _WIND_DOWN = "commitment-wind-down"
 _FREE = ("assessing", "delayed")
 
 
-class FutureReservations:
+class FutureReservations(CapacityReservations):
     """See `SellsProduct`."""
 
-    marked = True
-    repeats_for = REPEATS_FOR
-
-    def __init__(self, counter: AwsCounter) -> None:
-        self._counter = counter
+    product, undone = PurchaseProduct.FUTURE_RESERVATION, Undo.QUOTE
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote for each zone that has the machines. AWS says only after the order whether it can deliver."""
-        now = self._counter.now()
         starts = request.earliest
-        if starts is None or not _AHEAD[0] <= starts - now <= _AHEAD[1]:
+        if starts is None or not _AHEAD[0] <= starts - self._counter.now() <= _AHEAD[1]:
             raise InvalidInput("AWS takes requests 5 to 120 days ahead", where="--from", hint="--from 14d")
         if request.length < _SHORTEST or request.length % timedelta(hours=1):
             raise InvalidInput(f"AWS wants 14 days or more; got {request.length}", where="--for", hint="--for 14d")
+        yield from self._in_zones(request, starts, [one for one in wanted_types(request) if _is_sold(one)])
 
-        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
-            for name in filter(_is_sold, wanted_types(request)):
-                if (price := on_demand_price(self._counter, login, region, name)) is not None:
-                    for zone in zones_with(login, region, name):
-                        yield _quote(request, region, zone, name, price, starts, now)
-
-        yield from self._counter.everywhere(sold, wanted_regions(request))
-
-    def try_order(self, quote: CapacityQuote, key: str) -> None:
-        dry_run(self._counter.login(), quote.region, MADE, _parameters(quote, key))
-
-    def order(self, quote: CapacityQuote, key: str) -> Order:
-        answer = self._counter.login().call_once("ec2", quote.region, MADE, **_parameters(quote, key))
-        return read_answer(billed_order, answer.get("CapacityReservation"))
-
-    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
-        return [billed_order(row) for row in tagged_reservations(self._counter.login(), quote.region, key)]
+    def _parameters(self, quote: CapacityQuote, key: str) -> Mapping[str, Any]:
+        return {
+            **super()._parameters(quote, key),
+            "InstanceMatchCriteria": "targeted",
+            "StartDate": quote.starts,
+            "CommitmentDuration": quote.length // timedelta(seconds=1),
+            "DeliveryPreference": "incremental",
+        }
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         """Free, or by a cancellation quote of EC2, which is valid for a day."""
@@ -128,36 +105,3 @@ def _charge(term: Mapping[str, Any], quote: CapacityQuote) -> Money:
 def _is_sold(name: str) -> bool:
     shape = machine(name)
     return name.startswith(_FAMILIES) and shape.cpus is not None and shape.cpus >= _VCPUS
-
-
-def _quote(
-    request: QuoteRequest, region: str, zone: str, name: str, price: Money, starts: datetime, now: datetime
-) -> CapacityQuote:
-    shape = machine(name)
-    return CapacityQuote(
-        product=PurchaseProduct.FUTURE_RESERVATION,
-        provider=NAME,
-        offering=f"{name}/{zone}",
-        region=region,
-        zone=zone,
-        instance_type=name,
-        accelerator=shape.accelerator,
-        count=shape.count,
-        machines=request.machines,
-        starts=starts,
-        ends=starts + request.length,
-        total=price.for_duration(request.length) * request.machines,
-        undo=Undo.QUOTE,
-        quoted_at=now,
-        upfront=Money.ZERO,
-    )
-
-
-def _parameters(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
-    return {
-        **reservation_parameters(quote, key),
-        "InstanceMatchCriteria": "targeted",
-        "StartDate": quote.starts,
-        "CommitmentDuration": quote.length // timedelta(seconds=1),
-        "DeliveryPreference": "incremental",
-    }

@@ -9,8 +9,8 @@ It is open: machines of its type in its zone use it without naming it, so that e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from broker.core.errors import InvalidInput
@@ -40,9 +40,9 @@ from providers.aws.shop.counter import (
     wanted_types,
 )
 
-MADE = "create_capacity_reservation"
+_MADE = "create_capacity_reservation"
 # EC2 keeps a token for a day or longer (EC2 developer guide, "Ensuring idempotency"); this is well within.
-REPEATS_FOR = timedelta(hours=1)
+_REPEATS_FOR = timedelta(hours=1)
 _LONGEST = timedelta(days=366)
 
 
@@ -50,7 +50,8 @@ class CapacityReservations:
     """See `SellsProduct`."""
 
     marked = True
-    repeats_for = REPEATS_FOR
+    repeats_for = _REPEATS_FOR
+    product, undone = PurchaseProduct.CAPACITY_RESERVATION, Undo.ANY_TIME
 
     def __init__(self, counter: AwsCounter) -> None:
         self._counter = counter
@@ -67,18 +68,27 @@ class CapacityReservations:
         if not timedelta(hours=1) <= request.length <= _LONGEST:
             raise InvalidInput(f"expected 1 hour to 1 year; got {request.length}", where="--for", hint="--for 7d")
 
+        yield from self._in_zones(request, self._counter.now(), wanted_types(request))
+
+    def _in_zones(
+        self, request: QuoteRequest, starts: datetime, types: Iterable[str]
+    ) -> Iterator[CapacityQuote | SkippedRow]:
+        """A quote for each zone of each region, from a time on."""
+
         def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
-            for name in wanted_types(request):
+            for name in types:
                 if (price := on_demand_price(self._counter, login, region, name)) is not None:
                     for zone in zones_with(login, region, name):
-                        yield self._quote(request, region, zone, name, price)
+                        yield self._quote(request, region, zone, name, price, starts)
 
         yield from self._counter.everywhere(sold, wanted_regions(request))
 
-    def _quote(self, request: QuoteRequest, region: str, zone: str, name: str, price: Money) -> CapacityQuote:
-        shape, now = machine(name), self._counter.now()
+    def _quote(
+        self, request: QuoteRequest, region: str, zone: str, name: str, price: Money, starts: datetime
+    ) -> CapacityQuote:
+        shape = machine(name)
         return CapacityQuote(
-            product=PurchaseProduct.CAPACITY_RESERVATION,
+            product=self.product,
             provider=NAME,
             offering=f"{name}/{zone}",
             region=region,
@@ -87,20 +97,33 @@ class CapacityReservations:
             accelerator=shape.accelerator,
             count=shape.count,
             machines=request.machines,
-            starts=now,
-            ends=now + request.length,
+            starts=starts,
+            ends=starts + request.length,
             total=price.for_duration(request.length) * request.machines,
-            undo=Undo.ANY_TIME,
-            quoted_at=now,
+            undo=self.undone,
+            quoted_at=self._counter.now(),
             upfront=Money.ZERO,
-            at_once=True,
+            at_once=self.product is PurchaseProduct.CAPACITY_RESERVATION,
         )
 
+    def _parameters(self, quote: CapacityQuote, key: str) -> Mapping[str, Any]:
+        return {
+            "ClientToken": key,
+            "InstanceType": quote.instance_type,
+            "InstancePlatform": LINUX,
+            "AvailabilityZoneId": quote.zone,
+            "InstanceCount": quote.machines,
+            "EndDateType": "limited",
+            "EndDate": quote.ends,
+            "TagSpecifications": tags_of(key, "capacity-reservation"),
+            "InstanceMatchCriteria": "open",
+        }
+
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        dry_run(self._counter.login(), quote.region, MADE, _parameters(quote, key))
+        dry_run(self._counter.login(), quote.region, _MADE, self._parameters(quote, key))
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        answer = self._counter.login().call_once("ec2", quote.region, MADE, **_parameters(quote, key))
+        answer = self._counter.login().call_once("ec2", quote.region, _MADE, **self._parameters(quote, key))
         return read_answer(billed_order, answer.get("CapacityReservation"))
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
@@ -138,21 +161,3 @@ def billed_order(row: Any) -> Order:
             "billed_to": utc(row.get("EndDate")) if order.word == "expired" else None,
         }
     )
-
-
-def reservation_parameters(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
-    """The parameters that reservations from now on and from a later day share."""
-    return {
-        "ClientToken": key,
-        "InstanceType": quote.instance_type,
-        "InstancePlatform": LINUX,
-        "AvailabilityZoneId": quote.zone,
-        "InstanceCount": quote.machines,
-        "EndDateType": "limited",
-        "EndDate": quote.ends,
-        "TagSpecifications": tags_of(key, "capacity-reservation"),
-    }
-
-
-def _parameters(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
-    return {**reservation_parameters(quote, key), "InstanceMatchCriteria": "open"}

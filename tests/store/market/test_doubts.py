@@ -27,12 +27,13 @@ def offer(name: str, usd: str = "20", at: int = 0, **more: Unpack[OfferFields]) 
 
 def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: Unpack[PollDetails]) -> PollRun:
     start = T + at * MINUTE
+    more.setdefault("judge", Suspicion())
     return store.record_poll(
         provider,
         started=start,
         finished=start + MINUTE / 2,
         offers=offers,
-        **{"judge": Suspicion(), **more},
+        **more,
     )
 
 
