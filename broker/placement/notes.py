@@ -16,7 +16,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.feasibility import request_served
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
-from broker.placement.pricing.disk_cost import DEFAULT_GIB, PRICED_TIERS, disk_rate
+from broker.placement.pricing.disk_cost import attaches_disk, disk_gib, rate_for
 from broker.placement.pricing.preemption_notice import NOTICE
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.storage_cost import MONTH
@@ -28,7 +28,6 @@ from broker.placement.time_limit import ROOM, time_limit
 _WORTH_A_NOTE = Money.usd(1)
 # Part of the billed time that could be saved, from which a note warns.
 _WORTH_A_WARNING = 0.05
-_ATTACHES_DISKS = "skypilot"  # the engine whose machines get a disk of their own
 
 
 def notes(
@@ -208,16 +207,18 @@ def _kept_checkpoints(effort: Effort) -> Iterator[str]:
 
 
 def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
-    """What the disk of a rented machine costs: no figure of the plan, the hold or the bill contains it."""
-    if best.offer.engine != _ATTACHES_DISKS or best.money is not MoneyKind.CASH:
+    """What the disk of a rented machine costs: a part of its price, or unknown."""
+    if not attaches_disk(best.offer):
         return
     request = request_served(best.offer, job)
-    asked = request.disk_gib if request else None
-    tier = request.disk_tier.value if request and request.disk_tier else None
-    size = f"{asked or DEFAULT_GIB:g} GB" + ("" if asked else " (SkyPilot's default; `disk_size` sets another)")
-    rate = disk_rate(best.offer.location) if tier in PRICED_TIERS else None
-    cost = f"about {rate.per_hour(asked or DEFAULT_GIB) * best.nodes}/h ({rate.source})" if rate else "an unknown price"
-    yield f"disks of {size} have {cost}, which plan, hold and bill do not contain"
+    named = "" if request and request.disk_gib else " (SkyPilot's default; `disk_size` sets another)"
+    disks = f"disks of {disk_gib(request)} GB{named}"
+    rate = rate_for(best.offer, request)
+    if rate is None:
+        yield f"{disks} have an unknown price, which plan, hold and bill do not contain"
+        return
+    source = f"{rate.source}, {rate.as_of:%Y-%m-%d}"
+    yield f"prices and costs contain {best.offer.disk * best.nodes}/h for {disks} (list price: {source})"
 
 
 def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The part of a divided machine that a job gets. Pure.
+"""An offer as one job has it: its part of a divided machine, or the machine with the disk that is rented for it. Pure.
 
 Defaults for what the job file does not say, on a machine with n GPUs of a kind:
 
@@ -19,6 +19,7 @@ from broker.core.job.jobs import MachineRequest
 from broker.core.market.offers import Offer
 from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
+from broker.placement.pricing.disk_cost import disk_price
 
 _CPU = 1000
 
@@ -51,9 +52,10 @@ def share_of(offer: Offer, wanted: MachineRequest) -> MachineShare:
 
 def part(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> Offer:
     """The offer as the job gets it. Of a divided machine: the part of all nodes of the job, priced by the largest
-    fraction that it takes of CPUs, memory or GPUs. Other offers stay unchanged."""
+    fraction that it takes of CPUs, memory or GPUs. Of a machine with which a disk is rented: priced with the job's
+    disk. Other offers stay unchanged."""
     if not offer.divided or offer.whole is not None:
-        return offer
+        return _with_disk(offer, wanted)
     share = share_of(offer, wanted) * nodes
     used = share.part_of(offer.has)
     return replace(
@@ -69,11 +71,20 @@ def part(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> Offer:
     )
 
 
+def _with_disk(offer: Offer, wanted: MachineRequest) -> Offer:
+    disk = disk_price(offer, wanted)
+    if not disk or offer.price is None or offer.disk:
+        return offer
+    return replace(offer, price=offer.price + disk, disk=disk)
+
+
 def price_now(current: Offer, placed: Offer) -> Money | None:
-    """The current price per hour (USD) of a machine, or the part of one, that a job was placed on. ``current``: the
-    offer of the whole machine now; ``placed``: the offer as the job got it."""
-    if current.price is None or placed.whole is None:
-        return current.price
+    """The current price per hour (USD) of a machine with its disk, or the part of one, that a job was placed on.
+    ``current``: the offer of the whole machine now; ``placed``: the offer as the job got it."""
+    if current.price is None:
+        return None
+    if placed.whole is None:
+        return current.price + placed.disk
     used = placed.has.part_of(placed.whole)
     return current.price.share(used.numerator, used.denominator)
 

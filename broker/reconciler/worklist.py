@@ -55,7 +55,7 @@ class Worklist:
         self._sums: dict[str, Sequence[Sum]] = {}
         self._meters: dict[str, Mapping[int, Meter]] = {}
         self._balances: dict[str, Mapping[MoneyKind, Balance]] = {}
-        self._prices: dict[str, Sequence[tuple[datetime, Money]]] = {}
+        self._prices: dict[tuple[str, Money], Sequence[tuple[datetime, Money]]] = {}
 
     def look(self) -> list[JobView]:
         """Every open job that can be read, oldest first. Raises `StoreProblem`."""
@@ -118,10 +118,10 @@ class Worklist:
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """As `Reading.price_series`. The price at one moment is cached for the tick, whatever the moment."""
-        known = self._prices.get(offer.id) if start == end else None
+        known = self._prices.get((offer.id, offer.disk)) if start == end else None
         if known is None:
             with self._journal.reading() as look:
                 known = look.price_series(offer, start, end)
             if start == end:
-                self._prices[offer.id] = known
+                self._prices[offer.id, offer.disk] = known
         return known

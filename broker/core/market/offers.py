@@ -99,7 +99,8 @@ class Offer:
     provider gives or implies one. ``slots``: machines available at once, None without a known bound. ``engine``: the
     engine that can run it. ``doubt``: why the store does not believe it, with the figures in ``doubt_detail``; None if
     it does. ``whole``: for a part of a machine that one job has: the whole machine; all other fields then describe the
-    part. ``left``: for a machine that jobs share: the part that is free; None if not determined.
+    part. ``left``: for a machine that jobs share: the part that is free; None if not determined. ``disk``: for an offer
+    as one job has it: USD per hour of the disk that is rented with the machine, which ``price`` contains.
     """
 
     provider: str
@@ -131,6 +132,7 @@ class Offer:
     doubt_detail: str = ""
     whole: MachineShare | None = None
     left: MachineShare | None = None
+    disk: Money = Money.ZERO
 
     @property
     def divided(self) -> bool:

@@ -1,7 +1,8 @@
-"""Cost of the disks of rented machines: list prices by place from ``disk_cost.toml``."""
+"""Cost of the disks of rented machines: list prices by place from ``disk_cost.toml``. Pure."""
 
 from __future__ import annotations
 
+import math
 import tomllib
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
@@ -10,30 +11,58 @@ from importlib import resources
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.core.job.jobs import MachineRequest
+from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.placement.pricing.storage_cost import MONTH
 
 DEFAULT_GIB = 256
 """The disk that SkyPilot attaches to a machine whose job names no `disk_size` (sky/resources.py of 0.14)."""
-PRICED_TIERS = (None, "medium")
-"""The disk tiers of a job that the table's figures are for."""
+_ATTACHES_DISKS = "skypilot"  # the engine that does
+_PRICED_TIERS = (None, "medium")  # the disk tiers of a job that the table's figures are for
+_HOURS_A_MONTH = MONTH // timedelta(hours=1)
 
 
 class DiskRate(BaseModel):
-    """One row: USD per GiB and month in places matching the pattern (shell-style over ``provider/region``). ``source``
-    and ``as_of``: publisher and date."""
+    """One row: USD per GiB and month, and per disk and month, in places matching the pattern ``place`` (shell-style
+    over ``provider/region``), but for machine types that match one of ``not_for``. ``source`` and ``as_of``: publisher
+    and the day on which the figure was read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     place: str
     usd_per_gib_month: str = Field(pattern=r"^[0-9]+(\.[0-9]+)?$")
+    usd_per_disk_month: str = Field(default="0", pattern=r"^[0-9]+(\.[0-9]+)?$")
+    not_for: tuple[str, ...] = ()
     source: str
     as_of: date
 
-    def per_hour(self, gib: float) -> Money:
-        """USD an hour for a disk of that size."""
-        month = Money.usd(self.usd_per_gib_month)
-        return Money(round(month.micros * gib / (MONTH / timedelta(hours=1))))
+    def per_hour(self, gib: int) -> Money:
+        """USD an hour for a disk of that size, rounded half-even to a micro-dollar."""
+        month = Money.usd(self.usd_per_gib_month) * gib + Money.usd(self.usd_per_disk_month)
+        return month.share(1, _HOURS_A_MONTH)
+
+
+def attaches_disk(offer: Offer) -> bool:
+    """Whether a disk is rented with the machine, beside its price."""
+    return offer.engine == _ATTACHES_DISKS and offer.money is MoneyKind.CASH
+
+
+def disk_gib(wanted: MachineRequest | None) -> int:
+    """The size in GiB of the disk that a job's machine gets."""
+    return math.ceil(wanted.disk_gib) if wanted is not None and wanted.disk_gib else DEFAULT_GIB
+
+
+def rate_for(offer: Offer, wanted: MachineRequest | None) -> DiskRate | None:
+    """The rate of the disk that a job's machine gets there; None if its price is not known."""
+    tier = wanted.disk_tier.value if wanted is not None and wanted.disk_tier else None
+    return disk_rate(offer.location, offer.instance_type) if tier in _PRICED_TIERS else None
+
+
+def disk_price(offer: Offer, wanted: MachineRequest | None) -> Money:
+    """USD an hour for the disk of one machine; zero if none is rented, or its price is not known."""
+    rate = rate_for(offer, wanted) if attaches_disk(offer) else None
+    return rate.per_hour(disk_gib(wanted)) if rate is not None else Money.ZERO
 
 
 @cache
@@ -44,6 +73,8 @@ def rates() -> tuple[DiskRate, ...]:
 
 
 @cache
-def disk_rate(place: str) -> DiskRate | None:
-    """The rate at ``provider/region``; None if none is known."""
-    return next((rate for rate in rates() if fnmatchcase(place, rate.place)), None)
+def disk_rate(place: str, instance_type: str) -> DiskRate | None:
+    """The rate at ``provider/region`` for machines of that type; None if none is known."""
+    found = next((rate for rate in rates() if fnmatchcase(place, rate.place)), None)
+    unknown = found is None or any(fnmatchcase(instance_type, pattern) for pattern in found.not_for)
+    return None if unknown else found

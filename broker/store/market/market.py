@@ -139,11 +139,13 @@ _TOLD_LATER = _PRICED.where(PRICE.c.at > bindparam("start"), PRICE.c.at <= bindp
 
 def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
     """The prices of the offer's pool and source: the one in force at ``start`` first, then each reported up to ``end``
-    (inclusive), also if only the availability changed. Without a report, the last price continues."""
+    (inclusive), also if only the availability changed. Without a report, the last price continues. Of an offer as one
+    job has it, with the job's disk."""
     series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
     if series is None:
         return []
     asked = {"series": series, "start": to_micros(start)}
     first = connection.execute(_IN_FORCE, asked).first()
     later = connection.execute(_TOLD_LATER, {**asked, "end": to_micros(end)}).all()
-    return [(from_micros(row.at), Money(row.micros)) for row in ([first] if first else []) + list(later)]
+    found = ([first] if first else []) + list(later)
+    return [(from_micros(row.at), Money(row.micros) + offer.disk) for row in found]
