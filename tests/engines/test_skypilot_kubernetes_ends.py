@@ -11,7 +11,8 @@ import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.engines.skypilot.evidence import CloudSays
-from broker.engines.skypilot.kubernetes_ends import _on_cloud, kubernetes_word
+from broker.engines.skypilot.kubernetes_ends import kubernetes_word
+from broker.engines.skypilot.names_on_cloud import GCP, KUBERNETES, name_on_cloud
 
 KEY = "count-rdpu9v-1"
 POD = "count-rdpu9v-1-fcd1e5cf-head"
@@ -86,8 +87,13 @@ def test_a_key_that_begins_with_a_digit_and_one_that_skypilot_shortens() -> None
         CloudSays.TAKEN
     )
     long = "a-name-of-a-job-that-is-long-ab12cd-12"
-    assert said(events=[event("Preempted", about=f"{_on_cloud(long)}-fcd1e5cf-worker1")], key=long) is CloudSays.TAKEN
-    assert _on_cloud(long) != _on_cloud(long.replace("-12", "-13")), "attempts are told apart"
+    assert (
+        said(events=[event("Preempted", about=f"{name_on_cloud(long, KUBERNETES)}-fcd1e5cf-worker1")], key=long)
+        is CloudSays.TAKEN
+    )
+    assert name_on_cloud(long, KUBERNETES) != name_on_cloud(long.replace("-12", "-13"), KUBERNETES), (
+        "attempts are told apart"
+    )
 
 
 @pytest.mark.system
@@ -98,7 +104,10 @@ def test_a_key_that_begins_with_a_digit_and_one_that_skypilot_shortens() -> None
 def test_names_of_clusters_are_those_of_skypilot(cluster: str) -> None:
     from sky.utils import common_utils
 
-    assert _on_cloud(cluster) == common_utils.make_cluster_name_on_cloud(cluster, 42).rpartition("-")[0]
+    for ours, theirs in ((KUBERNETES, 42), (GCP, 35)):
+        assert (
+            name_on_cloud(cluster, ours) == common_utils.make_cluster_name_on_cloud(cluster, theirs).rpartition("-")[0]
+        )
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ def _specs() -> tuple[DiscoveryDocument, DiscoveryDocument]:
 class GcpCloud:
     """A project's view of Google Cloud; put rows into its lists.
 
-    ``skus``; ``machine_types``, ``accelerator_types``, ``reservations``, ``future_reservations`` and ``instances`` by
-    zone; ``commitments`` by region; ``regions``: what `compute.regions.list` has; ``project``: what
+    ``skus``; ``machine_types``, ``accelerator_types``, ``reservations``, ``future_reservations``, ``instances`` and
+    ``operations`` by zone; ``commitments`` by region; ``regions``: what `compute.regions.list` has; ``project``: what
     `compute.projects.get` has. ``unreachable``: zones that Google says it could not ask. ``lenient``: answers are not
     checked, to be wrong on purpose. ``before``: called with the method before each answer. ``refuse``: method id → an
     answer to give instead. ``log``: (method id, path parameters, query, body) of what was asked.
@@ -110,6 +110,7 @@ class GcpCloud:
         self.future_reservations: dict[str, list[Json]] = {}
         self.commitments: dict[str, list[Json]] = {}
         self.instances: dict[str, list[Json]] = {}
+        self.operations: dict[str, list[Json]] = {}
         self.regions: list[Json] = []
         self.project: Json = {"name": "team-ml", "quotas": []}
         self.advice: Callable[[str, Json], Json] | None = None
@@ -162,6 +163,7 @@ class GcpCloud:
             "compute.reservations.aggregatedList": (self.reservations, "reservations", "zones"),
             "compute.futureReservations.aggregatedList": (self.future_reservations, "futureReservations", "zones"),
             "compute.instances.aggregatedList": (self.instances, "instances", "zones"),
+            "compute.globalOperations.aggregatedList": (self.operations, "operations", "zones"),
             "compute.regionCommitments.aggregatedList": (self.commitments, "commitments", "regions"),
         }
         if called in lists:
@@ -220,13 +222,17 @@ def _token(token: str) -> Json:
 
 
 def fits(row: Json, query: dict[str, str]) -> bool:
-    """Whether the filter lets the row through; of the two kinds that are sent, ``name ne "regexp"`` and
-    ``labels.key:*``."""
+    """Whether the filter lets the row through; of the kinds that are sent: ``name ne "regexp"``, ``labels.key:*``,
+    ``labels.key = "value"`` and ``operationType = "type"``."""
     wanted = query.get("filter", "")
     if found := re.fullmatch(r'name ne "(.*)"', wanted):
         return not re.fullmatch(found[1], row["name"])
     if found := re.fullmatch(r"labels\.([a-z_-]+):\*", wanted):
         return found[1] in row.get("labels", {})
+    if found := re.fullmatch(r'labels\.([a-z_-]+) = "(.*)"', wanted):
+        return bool(row.get("labels", {}).get(found[1]) == found[2])
+    if found := re.fullmatch(r'operationType = "(.*)"', wanted):
+        return bool(row["operationType"] == found[1])
     if wanted:
         raise ValueError(f"a filter that the fake does not know: {wanted}")
     return True

@@ -36,6 +36,7 @@ from broker.engines.skypilot.aws_ends import aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import WordOf
+from broker.engines.skypilot.gcp_ends import gcp_word
 from broker.engines.skypilot.kubernetes_ends import kubernetes_word
 from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
@@ -50,6 +51,7 @@ _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
 _REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
 _WORDS: Mapping[str, WordOf] = {
     "aws": aws_word,
+    "gcp": gcp_word,
     "kubernetes": kubernetes_word,
 }  # by SkyPilot's cloud; of others no word is to be had
 

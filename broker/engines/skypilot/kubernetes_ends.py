@@ -8,7 +8,6 @@ that its node takes no pods any more. Reasons: Kubernetes, reference of the API,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.market.machines import TAG
 from broker.engines.skypilot.evidence import CloudSays, CloudWord
+from broker.engines.skypilot.names_on_cloud import KUBERNETES, name_on_cloud
 from broker.engines.skypilot.task import cluster_name
 
 _TIMEOUT = 30.0
@@ -29,7 +29,6 @@ _BROKE_CONDITIONS = frozenset({"DeletionByTaintManager", "DeletionByPodGC", "Ter
 # Reasons of events about a pod.
 _TAKEN_EVENTS = frozenset({"Preempted"})
 _BROKE_EVENTS = frozenset({"TaintManagerEviction", "NodeNotReady"})
-_LONGEST = 33
 _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)")
 
 KubectlList = Callable[[str, Sequence[str]], list[Any]]
@@ -100,20 +99,10 @@ def _about(event: Mapping[str, Any], key: str) -> bool:
     """Whether the event is about a pod of the key. A pod that is gone has no labels any more: its name is SkyPilot's of
     the cluster, a hash of SkyPilot's user, and its part in the cluster."""
     name = str((event.get("involvedObject") or {}).get("name") or "")
-    return re.fullmatch(rf"{re.escape(_on_cloud(cluster_name(key)))}-[0-9a-z]{{8}}-(head|worker\d*)", name) is not None
-
-
-def _on_cloud(cluster: str) -> str:
-    """A cluster's name as SkyPilot shortens it (sky/utils/common_utils.py of 0.14): to 33 characters, the last two of
-    them from a hash of the whole."""
-    name = re.sub(r"[._]", "-", cluster).lower()
-    if len(name) <= _LONGEST:
-        return name
-    number, hashed = int(hashlib.md5(cluster.encode(), usedforsecurity=False).hexdigest(), 16), ""
-    while number:
-        number, digit = divmod(number, 36)
-        hashed = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + hashed
-    return f"{name[: _LONGEST - 3].rstrip('-')}-{hashed[:2]}"
+    return (
+        re.fullmatch(rf"{re.escape(name_on_cloud(cluster_name(key), KUBERNETES))}-[0-9a-z]{{8}}-(head|worker\d*)", name)
+        is not None
+    )
 
 
 def _nodes(pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -178,10 +178,13 @@ class Sdk:
         return list(_requests(sorted(ours, key=lambda one: one.created_at)))
 
     def failure(self, id: str) -> BrokerError | None:
-        """The failure of a finished request; None if it succeeded."""
+        """The failure of a finished request; None if it succeeded. Raises `Unreachable` and `Throttled` where it is the
+        server that fails and not the request."""
         try:
             with _ours():
                 self._sky.get(id)
+        except (Unreachable, Throttled):
+            raise
         except BrokerError as error:
             return error
         return None

@@ -1,0 +1,130 @@
+"""Who ended machines, by Compute Engine: its operation ``compute.instances.preempted``, which stays for two weeks after
+the machine. Asked for the project of the Google login on this machine, which must be the one that SkyPilot's API server
+uses.
+
+Operations: Google Cloud, Compute Engine documentation, "Preemptible VM instances" and the sample of an instance's
+preemption history; states and types: reference of the API, resources Instance and Operation. Read 2026-11-25.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from broker.core.errors import BrokerError, LoginMissing, MissingExtra, Unreachable
+from broker.core.market.machines import TAG
+from broker.engines.skypilot.evidence import CloudSays, CloudWord
+from broker.engines.skypilot.names_on_cloud import GCP, name_on_cloud
+from broker.engines.skypilot.task import cluster_name
+
+_WHERE = "gcp compute"
+_TIMEOUT = 30.0  # seconds
+_PREEMPTED = "compute.instances.preempted"
+# By the operations' types: what says more of the end first.
+_SAY: Mapping[str, CloudSays] = {
+    _PREEMPTED: CloudSays.TAKEN,
+    "compute.instances.hostError": CloudSays.BROKE,
+    "compute.instances.automaticRestart": CloudSays.BROKE,
+    "delete": CloudSays.ASKED_FOR,
+    "stop": CloudSays.ASKED_FOR,
+    "compute.instances.guestTerminate": CloudSays.ASKED_FOR,
+}
+_THERE = ("PROVISIONING", "STAGING", "RUNNING", "REPAIRING")
+
+
+@dataclass(frozen=True, slots=True)
+class GcpRecord:
+    """An instance, with its ``status``, or an operation on one, with its type. ``name``: the instance's."""
+
+    name: str
+    kind: str
+
+
+class GcpRecords(Protocol):
+    """What Compute Engine knows. Raises `Unreachable` and `LoginMissing`."""
+
+    def instances(self, label: str, value: str) -> Sequence[GcpRecord]:
+        """Those with that label."""
+        ...
+
+    def operations(self, kind: str) -> Sequence[GcpRecord]:
+        """Those on instances of that type, in all zones."""
+        ...
+
+
+def gcp_word(key: str, region: str, make: Callable[[], GcpRecords] | None = None) -> CloudWord:
+    """Compute Engine's word about the machines of that key. ``make``: for tests. Raises `Unreachable`, `LoginMissing`
+    and `MissingExtra`."""
+    records = (make or ComputeEngine)()
+    there = records.instances(TAG, key)
+    if any(one.kind in _THERE for one in there):
+        return CloudWord(CloudSays.RUNS, "Compute Engine: the machine runs")
+    named = re.compile(rf"{re.escape(name_on_cloud(cluster_name(key), GCP))}-[0-9a-z]{{8}}-(head|worker)-[0-9a-z]+-\w+")
+    for kind, says in _SAY.items():
+        if any(named.fullmatch(one.name) for one in records.operations(kind)):
+            return CloudWord(says, f"Compute Engine: {kind}")
+    return CloudWord(CloudSays.UNKNOWN, "Compute Engine has no record of its end")
+
+
+class ComputeEngine:
+    """Google's API of the project, through its SDK."""
+
+    def __init__(self, credentials: Any = None, project: str = "", endpoint: str = "") -> None:
+        """``credentials`` and ``project``: of the login on this machine if not given. ``endpoint``: another than
+        Google's, for tests. Raises `MissingExtra` and `LoginMissing`."""
+        try:
+            import google.auth
+            from google.api_core.exceptions import GoogleAPIError
+            from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+            from google.cloud import compute_v1
+            from requests import RequestException
+        except ImportError as error:
+            raise MissingExtra("gcp", "asking who ended a machine on Google Cloud") from error
+        if credentials is None:
+            try:
+                credentials, found = google.auth.default()
+            except DefaultCredentialsError as error:
+                raise _refused("there is no usable Google login") from error
+            project = project or found or ""
+        if not project:
+            raise _refused("the Google login names no project")
+        self._sdk, self._credentials, self._project = compute_v1, credentials, project
+        self._endpoint = endpoint
+        self._problems = (GoogleAPIError, GoogleAuthError, RequestException)
+
+    def instances(self, label: str, value: str) -> Sequence[GcpRecord]:
+        found = self._listed("InstancesClient", f'labels.{label} = "{value}"')
+        return [GcpRecord(one.name, one.status) for _, page in found for one in page.instances]
+
+    def operations(self, kind: str) -> Sequence[GcpRecord]:
+        found = self._listed("GlobalOperationsClient", f'operationType = "{kind}"')
+        operations = [one for _, page in found for one in page.operations]
+        return [GcpRecord(one.target_link.rpartition("/instances/")[2], one.operation_type) for one in operations]
+
+    def _listed(self, client: str, wanted: str) -> Iterable[tuple[str, Any]]:
+        options = {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
+        try:
+            made = getattr(self._sdk, client)(credentials=self._credentials, transport="rest", **options)
+            request = {"project": self._project, "filter": wanted}
+            return list(made.aggregated_list(request=request, retry=None, timeout=_TIMEOUT))
+        except self._problems as error:
+            raise _meaning(error) from error
+
+
+def _meaning(error: Exception) -> BrokerError:
+    status = getattr(error, "code", None)
+    if isinstance(status, int) and 400 <= status < 500 and status != 429:
+        return _refused(f"Compute Engine refuses the request: {status}")
+    if type(error).__module__.startswith("google.auth") and not type(error).__name__.startswith("Transport"):
+        return _refused(f"the Google login is not accepted: {type(error).__name__}")
+    return Unreachable(f"Compute Engine does not answer: {type(error).__name__}", where=_WHERE)
+
+
+def _refused(said: str) -> LoginMissing:
+    hint = (
+        "who ended a machine is asked with the Google login that SkyPilot uses, with the permissions "
+        "compute.instances.list and compute.globalOperations.list; `gcloud auth application-default login` makes one"
+    )
+    return LoginMissing(said, where=_WHERE, hint=hint)

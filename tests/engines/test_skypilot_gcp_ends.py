@@ -1,0 +1,102 @@
+"""Who ended a machine, by Compute Engine: Google's own SDK against a Compute Engine that Google's discovery documents
+check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.core.errors import LoginMissing, Unreachable
+from broker.engines.skypilot import gcp_ends
+from broker.engines.skypilot.evidence import CloudSays
+from broker.engines.skypilot.gcp_ends import ComputeEngine, gcp_word
+from tests.fakes.gcp_cloud import GcpCloud, refusal
+from tests.fakes.server import FakeServer
+
+ZONE = "us-central1-a"
+KEY = "train-abc123-1"
+NAME = "train-abc123-1-fcd1e5cf-head-1x2y3z4w-compute"
+
+
+@pytest.fixture
+def cloud() -> GcpCloud:
+    pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
+    pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
+    return GcpCloud(page=1)
+
+
+@pytest.fixture
+def server(cloud: GcpCloud) -> Iterator[FakeServer]:
+    with FakeServer(cloud) as running:
+        yield running
+
+
+def said(server: FakeServer, key: str = KEY) -> CloudSays:
+    from google.auth.credentials import AnonymousCredentials
+
+    login = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    make = partial(ComputeEngine, login, "team-ml", server.url)
+    return gcp_word(key, "us-central1", make).says
+
+
+def operation(kind: str, name: str = NAME) -> dict[str, Any]:
+    link = f"https://www.googleapis.com/compute/v1/projects/team-ml/zones/{ZONE}/instances/{name}"
+    return {"name": f"systemevent-{kind}-{name}", "operationType": kind, "targetLink": link, "status": "DONE"}
+
+
+def instance(status: str, key: str = KEY) -> dict[str, Any]:
+    return {"name": NAME, "status": status, "labels": {"gpubroker": key}}
+
+
+def test_a_preempted_machine_was_taken_whether_it_still_stands_there_or_not(
+    cloud: GcpCloud, server: FakeServer
+) -> None:
+    """SkyPilot has it deleted after that, which is an operation, too."""
+    cloud.operations = {ZONE: [operation("delete"), operation("compute.instances.preempted")]}
+    assert said(server) is CloudSays.TAKEN
+    cloud.instances = {ZONE: [instance("TERMINATED")]}
+    assert said(server) is CloudSays.TAKEN
+
+
+def test_a_worker_that_is_taken_ends_its_gang(cloud: GcpCloud, server: FakeServer) -> None:
+    worker = NAME.replace("-head-", "-worker-")
+    cloud.operations = {ZONE: [operation("compute.instances.preempted", worker), operation("delete")]}
+    assert said(server) is CloudSays.TAKEN
+
+
+def test_a_machine_that_was_deleted_or_shut_itself_down_was_not_taken(cloud: GcpCloud, server: FakeServer) -> None:
+    for kind in ("delete", "stop", "compute.instances.guestTerminate"):
+        cloud.operations = {ZONE: [operation(kind)]}
+        assert said(server) is CloudSays.ASKED_FOR, kind
+
+
+def test_a_broken_host_is_the_clouds_fault(cloud: GcpCloud, server: FakeServer) -> None:
+    cloud.operations = {ZONE: [operation("compute.instances.hostError")]}
+    assert said(server) is CloudSays.BROKE
+
+
+def test_the_end_of_another_machine_proves_nothing(cloud: GcpCloud, server: FakeServer) -> None:
+    others = ("train-abc123-12-fcd1e5cf-head-1x2y3z4w-compute", "train-abc123-1-head", "x" + NAME)
+    cloud.operations = {ZONE: [operation("compute.instances.preempted", name) for name in others]}
+    cloud.instances = {ZONE: [instance("RUNNING", "train-abc123-12")]}
+    assert said(server) is CloudSays.UNKNOWN
+
+
+def test_a_machine_that_runs(cloud: GcpCloud, server: FakeServer) -> None:
+    cloud.instances = {ZONE: [instance("RUNNING")]}
+    assert said(server) is CloudSays.RUNS
+
+
+def test_a_login_that_may_not_ask_and_a_cloud_that_does_not_answer(
+    cloud: GcpCloud, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.refuse = {"compute.instances.aggregatedList": refusal(403, "forbidden", "no permission")}
+    with pytest.raises(LoginMissing, match="refuses the request: 403"):
+        said(server)
+    monkeypatch.setattr(gcp_ends, "_TIMEOUT", 0.2)
+    cloud.refuse = {"compute.instances.aggregatedList": refusal(503, "backendError", "later")}
+    with pytest.raises(Unreachable, match="does not answer"):
+        said(server)
