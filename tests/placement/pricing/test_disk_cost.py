@@ -63,8 +63,9 @@ def test_a_plan_contains_disks_and_says_so(make: Make) -> None:
     found = plan(make, offer)
     (best,) = found.placements
     assert best.offer.disk == Money.usd("0.036575")
+    assert offer.price is not None
     assert best.offer.price == offer.price + best.offer.disk
-    assert best.rate == best.offer.price * 2
+    assert best.rate == (offer.price + best.offer.disk) * 2
     assert best.expected_cost == sum((term.amount for term in best.terms), Money.ZERO)
     said = "\n".join(found.notes)
     assert "contain $0.07315/h for disks of 256 GB (SkyPilot's default; `disk_size` sets another)" in said
