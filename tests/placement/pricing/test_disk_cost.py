@@ -55,7 +55,8 @@ def plan(make: Make, offer: Offer, **wanted: Any) -> Plan:
     """Of two machines."""
     job = make.job(num_nodes=2)
     resources = tuple(one.model_copy(update=wanted) for one in job.resources)
-    return make.plan([offer], job.model_copy(update={"resources": resources}), conditions=SKYPILOT)
+    found: Plan = make.plan([offer], job.model_copy(update={"resources": resources}), conditions=SKYPILOT)
+    return found
 
 
 def test_a_plan_contains_disks_and_says_so(make: Make) -> None:
