@@ -213,6 +213,8 @@ class Settings(BaseSettings):
     ``runs_role``: for run folders in S3, the ARN of an AWS role whose sessions nodes get, each narrowed to its job's
     folder and renewed while it runs; None: nodes use an identity of their own, which usually reaches the whole bucket.
     ``runs_role_seconds``: how long a session lasts, and so how long a node can save without a broker.
+    ``runs_narrowed``: for run folders in Google Cloud Storage: nodes get tokens of this process's Google login, each
+    narrowed to its job's folder and renewed while it runs; else they use an identity of their own.
     ``max_snapshot``: the most bytes that a job's working folder and local file mounts may take together.
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.
@@ -232,6 +234,7 @@ class Settings(BaseSettings):
     runs_location: str | None = None
     runs_role: str | None = None
     runs_role_seconds: int = Field(default=3600, ge=900, le=43200)
+    runs_narrowed: bool = False
     max_snapshot: Size = 10 * 10**9
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -26,7 +26,8 @@ log = logging.getLogger("gpubroker-agent")
 ACCESS_VARIABLE = "GPUBROKER_RUNS_ACCESS"
 """The variable with which a launch gives the first credentials, as JSON."""
 FILE = "access.json"
-_FIELDS = ("access_key_id", "secret_access_key", "token", "expires_at")
+_OF_GCS = ("token", "expires_at")
+_OF_S3 = ("access_key_id", "secret_access_key", *_OF_GCS)
 _BLOCK = 32
 
 
@@ -66,7 +67,8 @@ def _mixed(content: bytes, key: bytes) -> bytes:
 
 
 def _credentials(values: Mapping[str, Any]) -> dict[str, str]:
-    found = {name: values[name] for name in _FIELDS}
+    fields = _OF_S3 if _OF_S3[0] in values else _OF_GCS
+    found = {name: values[name] for name in fields}
     if not all(isinstance(value, str) for value in found.values()):
         raise BadDocument(f"{FILE}: credentials are text")
     from_text(found["expires_at"])
@@ -86,7 +88,7 @@ class NodeAccess:
         self._began = datetime.now(timezone.utc)
 
     def __call__(self) -> dict[str, Any]:
-        """What a ``credential_provider`` of obstore returns for S3. Asked again when it expires."""
+        """What a ``credential_provider`` of obstore returns. Asked again when it expires."""
         with self._lock:
             now = dict(self._now)
         expires = from_text(now.pop("expires_at"))

@@ -1,9 +1,11 @@
-"""Credentials for nodes that reach one job's run folder and nothing else: narrowed sessions of an AWS role.
+"""Credentials for nodes that reach one job's run folder and nothing else; here: narrowed sessions of an AWS role.
 
 | store | way |
 |---|---|
 | S3 | AWS STS `AssumeRole` with a session policy: a session has what the role *and* the policy allow |
-| Google Cloud Storage, Azure Blob Storage, stores that speak S3 without STS | none here: nodes use their own identity |
+| Google Cloud Storage | tokens with a Credential Access Boundary (`gcs_access`) |
+| Azure Blob Storage | none here, nodes use their own identity: a signature is for a blob or a whole container |
+| stores that speak S3 without STS | none: nodes use their own identity |
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ class AccessGiver(Protocol):
     """Gives credentials for the run folder of a job."""
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
-        """``access_key_id``, ``secret_access_key``, ``token`` and ``expires_at`` (ISO 8601, UTC). Raises `RetryLater`
-        or `LoginMissing`."""
+        """``token`` and ``expires_at`` (ISO 8601, UTC), for S3 also ``access_key_id`` and ``secret_access_key``. Raises
+        `RetryLater` or `LoginMissing`."""
         ...
 
 
@@ -36,7 +38,7 @@ def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
     of the jobs whose results it takes, and of the one from whose checkpoint it begins."""
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
-    own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(_read_by(job))))
+    own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))
     arn = f"arn:aws:s3:::{bucket}"
     return {
         "Version": "2012-10-17",
@@ -61,7 +63,7 @@ def _reading(arn: str, prefixes: Sequence[str]) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": "s3:GetObject", "Resource": [f"{arn}/{prefix}*" for prefix in prefixes]}
 
 
-def _read_by(job: Job) -> set[str]:
+def read_by(job: Job) -> set[str]:
     """The folders beside its own that a job reads. Tasks of an array have the array's id and a number."""
     found = {f"{job.snapshot.pool}/"} if job.snapshot else set()
     found |= {f"{job.resume_from.job}/"} if job.resume_from else set()

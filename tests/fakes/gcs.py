@@ -4,7 +4,8 @@ Each object is a resource of the document that Google ships with google-api-pyth
 against the schema ``Object``, and each request stands for a method of the document whose parameters it must have, the
 preconditions on generations among them. The same objects are to be had by the JSON API, ``objects.get`` and
 ``objects.list``. Every write gives a new generation; generation 0 means "there is none". Lists are given in pages of
-``page``. Only the bearer tokens in ``tokens`` are let in; ``writers`` says whose wrote an object.
+``page``. Only the bearer tokens in ``tokens`` are let in, and those in ``bounds`` as far as they reach; ``writers``
+says whose wrote an object.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import re
 import threading
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -27,6 +29,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from tests.fakes.gcp_cloud import DiscoveryDocument
+from tests.fakes.gcs_bounds import Boundary
 
 Json = dict[str, Any]
 _GENERATION = "x-goog-if-generation-match"
@@ -89,6 +92,7 @@ class GcsBucket:
 
     def __init__(self, name: str, *tokens: str, page: int = 1000) -> None:
         self.name, self.tokens, self.page = name, set(tokens), page
+        self.bounds: Mapping[str, Boundary] = {}
         self.objects: dict[str, GcsObject] = {}
         self.writers: dict[str, str] = {}
         self._uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
@@ -118,14 +122,19 @@ class GcsBucket:
         token = headers.get("authorization", "").removeprefix("Bearer ")
         json_api = parts.path.startswith("/storage/v1/")
         try:
-            if token not in self.tokens:
+            bounds = self.bounds.get(token)
+            if token not in self.tokens and bounds is None:
                 raise GcsRefusal(401, "AuthenticationRequired")
             with self._lock:
-                if json_api:
+                if json_api and bounds is None:
                     return self._json(method, parts.path, query)
                 bucket, _, name = unquote(parts.path).lstrip("/").partition("/")
                 if bucket != self.name:
                     raise GcsRefusal(404, "NoSuchBucket")
+                listed = method == "GET" and not name
+                about = ("LIST", query.get("prefix", "")) if listed else (method, name)
+                if bounds is not None and not bounds.allows(self.name, *about):
+                    raise GcsRefusal(403, "AccessDenied")
                 return self._xml(_Asked(method, name, query, headers, body, token))
         except GcsRefusal as error:
             if json_api:

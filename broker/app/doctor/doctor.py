@@ -48,6 +48,8 @@ _EXTRAS = {
     "torch": ("torch", "the PyTorch example"),
     "recipes": ("transformers", "the recipe for the Hugging Face Trainer"),
 }
+# By where jobs run; see sky/utils/command_runner.py and sky/provision/kubernetes/utils.py of 0.14.
+_PROGRAMS = {"clouds": ("ssh", "rsync"), "Kubernetes": ("nc", "socat")}
 
 
 def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
@@ -55,6 +57,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
     the folder for run folders if they do not exist. If the store cannot be used, findings that need it are left out."""
     yield _python()
     yield from _extras()
+    yield from _programs()
     yield from _variables(os.environ)
     try:
         broker = make_broker()
@@ -131,6 +134,18 @@ def _extras() -> Iterator[DoctorFinding]:
         yield DoctorFinding("extra", Health.NOTE, message, fix, {"installed": False, "adds": missing})
 
 
+def _programs() -> Iterator[DoctorFinding]:
+    """The programs that SkyPilot starts on this machine and that are missing: launches fail without them."""
+    if not _there("sky"):
+        return
+    for where, names in _PROGRAMS.items():
+        if lacking := [name for name in names if shutil.which(name) is None]:
+            message = f"not installed: {', '.join(lacking)}: no job starts on {where} through SkyPilot without"
+            yield DoctorFinding(
+                "program", Health.NOTE, message, f"install {' and '.join(lacking)}", {"missing": lacking}
+            )
+
+
 def _there(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -199,10 +214,13 @@ def _runs(broker: Broker) -> DoctorFinding:
         facts["region"] = region = bucket_region(broker.settings.runs_url)
         message += f"; region {region}" if region else "; its region is not told, so AWS_REGION must name it"
         fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_ROLE to a role's ARN"
-    facts["narrowed"] = narrowed = bool(fix) and broker.settings.runs_role is not None
+    if parts.scheme == "gs":
+        fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_NARROWED=true (takes uniform access)"
+    role, asked = broker.settings.runs_role, broker.settings.runs_narrowed
+    facts["narrowed"] = narrowed = bool(fix) and (asked if parts.scheme == "gs" else role is not None)
     if narrowed:
         return DoctorFinding("runs", Health.OK, f"{message}; a node reaches its own job's folder alone", facts=facts)
-    fix = fix or "gpubroker narrows them in S3 alone: give teams that must not see each other a bucket each"
+    fix = fix or "there is no way to narrow them in this store: give teams that must not see each other a bucket each"
     return DoctorFinding("runs", Health.OK, f"{message}; nodes reach it with an identity of their own", fix, facts)
 
 

@@ -85,8 +85,12 @@ def run_folders(broker: Broker) -> RunFolders:
 
 def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
     """What gives nodes credentials for their folders; None: they use their own."""
-    role = broker.settings.runs_role
-    if role is None or urlsplit(runs_url).scheme not in ("s3", "s3a"):
+    role, scheme = broker.settings.runs_role, urlsplit(runs_url).scheme
+    if broker.settings.runs_narrowed and scheme == "gs":
+        from broker.runfolder.gcs_access import BoundTokens
+
+        return BoundTokens(runs_url)
+    if role is None or scheme not in ("s3", "s3a"):
         return None
     from broker.runfolder.node_access import RoleSessions  # only for buckets with a role
 

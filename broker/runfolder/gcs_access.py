@@ -1,0 +1,103 @@
+"""Tokens for nodes that reach one job's run folder in Cloud Storage and nothing else: downscoped by a Credential Access
+Boundary, which Cloud Storage enforces on buckets with uniform bucket-level access.
+
+Form of the boundary: Google Cloud, IAM documentation, "Downscope with Credential Access Boundaries". Read 2026-11-25.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from broker.core.errors import LoginMissing, MissingExtra, Unreachable
+from broker.core.job.jobs import Job
+from broker.runfolder.node_access import read_by
+
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_STS = "https://sts.{}/v1/token"
+_WHERE = "gcp sts token"
+
+
+def boundary(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
+    """What a node of the job may do in the bucket: read and write the job's folder; read the folders that the job
+    reads."""
+    parts = urlsplit(runs_url)
+    bucket, root = parts.netloc, unquote(parts.path).strip("/")
+    own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))
+    rules = [_rule(bucket, [own], "inRole:roles/storage.objectAdmin")]
+    if others:
+        rules.append(_rule(bucket, others, "inRole:roles/storage.objectViewer"))
+    return {"accessBoundary": {"accessBoundaryRules": rules}}
+
+
+def _rule(bucket: str, prefixes: list[str], role: str) -> dict[str, Any]:
+    there = [f"resource.name.startsWith({_quoted(f'projects/_/buckets/{bucket}/objects/{one}')})" for one in prefixes]
+    listed = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
+    there += [f"{listed}.startsWith({_quoted(one)})" for one in prefixes]
+    return {
+        "availableResource": f"//storage.googleapis.com/projects/_/buckets/{bucket}",
+        "availablePermissions": [role],
+        "availabilityCondition": {"expression": " || ".join(there)},
+    }
+
+
+def _quoted(text: str) -> str:
+    """A string of CEL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@dataclass(frozen=True)
+class BoundTokens:
+    """Exchanges tokens of the Google login of this process. ``sts``: the address of the token service, with ``{}`` for
+    Google's domain."""
+
+    runs_url: str
+    sts: str = _STS
+
+    def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
+        try:
+            import google.auth
+            from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+            from google.auth.transport.requests import Request
+            from google.oauth2.sts import Client
+        except ImportError as error:
+            raise MissingExtra("gcp", "credentials of nodes for a bucket of Cloud Storage") from error
+        hint = "`gcloud auth application-default login`, or unset GPUBROKER_RUNS_NARROWED"
+        try:
+            login, _ = google.auth.default(scopes=[_SCOPE])
+            if not login.valid:
+                login.refresh(Request())
+            kind = "urn:ietf:params:oauth:token-type:access_token"
+            told = Client(self.sts.format(login.universe_domain)).exchange_token(
+                request=Request(),
+                grant_type="urn:ietf:params:oauth:grant-type:token-exchange",
+                subject_token=login.token,
+                subject_token_type=kind,
+                requested_token_type=kind,
+                additional_options=boundary(self.runs_url, job_id, job),
+            )
+        except TransportError as error:
+            raise Unreachable("Google's token service cannot be reached", where=_WHERE) from error
+        except DefaultCredentialsError as error:
+            raise LoginMissing("there is no usable Google login", where=_WHERE, hint=hint) from error
+        except GoogleAuthError as error:
+            raise LoginMissing(f"the token is refused: {_short(error)}", where=_WHERE, hint=hint) from error
+        lasts = told.get("expires_in")
+        now = datetime.now(UTC)
+        # A token without a time of its own ends with the login's.
+        ends = now.timestamp() + float(lasts) if lasts else login.expiry.replace(tzinfo=UTC).timestamp()
+        return {"token": str(told["access_token"]), "expires_at": datetime.fromtimestamp(ends, UTC).isoformat()}
+
+
+def _short(error: Exception) -> str:
+    """Without what the service sent along, which may hold the token."""
+    said = str(error.args[0]) if error.args else type(error).__name__
+    try:
+        document = json.loads(said)
+    except ValueError:
+        return " ".join(said.split())[:200]
+    return str(document.get("error", type(error).__name__))[:200] if isinstance(document, dict) else said[:200]
