@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -60,31 +61,30 @@ class BoundTokens:
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
         try:
-            import google.auth
-            from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
-            from google.auth.transport.requests import Request
-            from google.oauth2.sts import Client
+            auth, problems = import_module("google.auth"), import_module("google.auth.exceptions")
+            request = import_module("google.auth.transport.requests").Request()
+            client = import_module("google.oauth2.sts").Client
         except ImportError as error:
             raise MissingExtra("gcp", "credentials of nodes for a bucket of Cloud Storage") from error
         hint = "`gcloud auth application-default login`, or unset GPUBROKER_RUNS_NARROWED"
         try:
-            login, _ = google.auth.default(scopes=[_SCOPE])
+            login, _ = auth.default(scopes=[_SCOPE])
             if not login.valid:
-                login.refresh(Request())
+                login.refresh(request)
             kind = "urn:ietf:params:oauth:token-type:access_token"
-            told = Client(self.sts.format(login.universe_domain)).exchange_token(
-                request=Request(),
+            told = client(self.sts.format(login.universe_domain)).exchange_token(
+                request=request,
                 grant_type="urn:ietf:params:oauth:grant-type:token-exchange",
                 subject_token=login.token,
                 subject_token_type=kind,
                 requested_token_type=kind,
                 additional_options=boundary(self.runs_url, job_id, job),
             )
-        except TransportError as error:
+        except problems.TransportError as error:
             raise Unreachable("Google's token service cannot be reached", where=_WHERE) from error
-        except DefaultCredentialsError as error:
+        except problems.DefaultCredentialsError as error:
             raise LoginMissing("there is no usable Google login", where=_WHERE, hint=hint) from error
-        except GoogleAuthError as error:
+        except problems.GoogleAuthError as error:
             raise LoginMissing(f"the token is refused: {_short(error)}", where=_WHERE, hint=hint) from error
         lasts = told.get("expires_in")
         now = datetime.now(UTC)

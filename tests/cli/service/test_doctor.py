@@ -109,7 +109,7 @@ def test_jobs_without_a_reconciler_are_a_problem(gpubroker: Any, job: Path) -> N
 def test_programs_that_skypilot_needs_are_named(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = doctor._there
     monkeypatch.setattr(doctor, "_there", lambda module: module == "sky" or real(module))
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None if name == "nc" else f"/usr/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "nc" else f"/usr/bin/{name}")
     (finding,) = findings(gpubroker)["program"]
     assert finding["health"] == "note"
     assert "not installed: nc: no job starts on Kubernetes" in finding["message"]

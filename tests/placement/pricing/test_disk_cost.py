@@ -48,7 +48,9 @@ def test_figures_copied_by_hand_from_the_pages() -> None:
 
 def offered(make: Make, location: str = "aws/us-east-1", **changes: Any) -> Offer:
     provider, _, region = location.partition("/")
-    return make.offer(provider=provider, region=region, engine="skypilot", **{"money": MoneyKind.CASH, **changes})
+    about = {"provider": provider, "region": region, "engine": "skypilot", "money": MoneyKind.CASH, **changes}
+    found: Offer = make.offer(**about)
+    return found
 
 
 def plan(make: Make, offer: Offer, **wanted: Any) -> Plan:
