@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ PRICES = {"use1-az6": "3.6", "use1-az1": "4.32"}
 POLICY = "version: 1\npolicy: lab\nbudgets: [{name: month, amount: $50, period: month}]\n"
 PACE = 0.5  # seconds a step
 EVERY = 3  # seconds between checkpoints
+# After so many seconds without a sign nothing is waited for any more. A launch on a busy machine takes minutes.
+_STILL = 420.0
 # Each rank counts; every step is a checkpoint finished by rename, and is printed once it is kept.
 COUNT = """\
 cd "$GPUBROKER_CHECKPOINT_DIR"
@@ -102,20 +106,34 @@ class CloudDesk:
         assert not document["trouble"], document
         return document
 
-    def until(self, kind: str, at_least: int = 1, seconds: float = 300) -> None:
+    def until(self, kind: str, at_least: int = 1) -> None:
         """Wait for that many events of a kind, or for the program to end without them."""
         happened = counted(self.home, kind, at_least)
-        eventually(lambda: happened() or self._over(), f"{at_least} × {kind}", seconds)
+        self.while_it_gets_on(lambda: happened() or self._over(), f"{at_least} × {kind}")
         assert happened(), f"the program ended before {at_least} × {kind}: {self._said()}"
 
-    def ended(self, seconds: float = 400) -> str:
+    def ended(self) -> str:
         """The state of the job when the program has ended and the job is closed."""
-        out, err = self._cli[0].communicate(timeout=seconds)
+        self.while_it_gets_on(self._over, "the program ends")
+        out, err = self._cli[0].communicate(timeout=60)
         assert counted(self.home, "launch_requested")() or self._cli[0].returncode == 0, f"{out}{err}"
-        eventually(counted(self.home, "job_closed"), f"the job is closed: {out}{err}", 120)
+        eventually(counted(self.home, "job_closed"), f"the job is closed: {out}{err}")
         document = json.loads(self.gpubroker("jobs", "show", "count", "--json"))
         assert (self._cli[0].returncode == 0) == (document["state"] == "succeeded"), (document["state"], out, err)
         return str(document["state"])
+
+    def while_it_gets_on(self, happened: Callable[[], Any], what: str) -> None:
+        """Wait for that, as long as something happens to the job: an event of it, or a machine that comes or goes."""
+        while not happened():
+            before = self._signs()
+            eventually(partial(self._moved, happened, before), f"{what}; all was still", _STILL)
+
+    def _moved(self, happened: Callable[[], Any], before: object) -> bool:
+        return bool(happened()) or self._signs() != before
+
+    def _signs(self) -> object:
+        events = rows(self.store, "SELECT count(*) FROM attempt_event") if self.store.exists() else []
+        return events, [(one["InstanceId"], one["State"]["Name"]) for one in self.lab.instances()]
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the events of a kind, with the attempt's number."""
@@ -143,7 +161,7 @@ class CloudDesk:
         """No machine, no cluster, no hold, no process; every movement balances; each attempt is billed its price for
         the time from its launch until its machines were gone, and no machine lived outside of that time."""
         assert not self.lab.alive(), "a machine runs on"
-        eventually(lambda: not processes(self.home), "every process of the broker is gone", 60)
+        eventually(lambda: not processes(self.home), "every process of the broker is gone")
         assert "No existing clusters" in self.lab.server.sky("status")
         entries = rows(self.store, "SELECT movement_id, account, micros, attempt FROM ledger_entry")
         assert sum(micros for _, account, micros, _ in entries if account == "held") == 0

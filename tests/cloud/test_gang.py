@@ -9,7 +9,7 @@ import pytest
 from tests.cloud.desk import CloudDesk
 from tests.cloud.lab import ZONES
 
-pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 
 
 def test_a_gang_runs_on_two_machines_of_one_zone_and_both_are_billed(desk: Callable[..., CloudDesk]) -> None:

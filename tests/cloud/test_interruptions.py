@@ -11,7 +11,7 @@ import pytest
 from tests.cloud.desk import EVERY, PACE, CloudDesk
 from tests.cloud.lab import ZONES, CloudLab
 
-pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 FIRST, SECOND = ZONES
 
 

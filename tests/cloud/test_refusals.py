@@ -13,7 +13,7 @@ from tests.cloud.ec2 import OrderedRefusal
 from tests.cloud.lab import ZONES, CloudLab
 from tests.program import eventually, kill, processes
 
-pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 FIRST, SECOND = ZONES
 
 
@@ -58,7 +58,7 @@ def test_a_broker_that_dies_between_the_request_and_the_machine_takes_up_the_sam
 ) -> None:
     job = desk(steps=6)
     job.submit()
-    eventually(lambda: job.events("launch_requested") and job.instances(), "the machine is requested", 300)
+    job.while_it_gets_on(lambda: job.events("launch_requested") and job.instances(), "the machine is requested")
     assert kill(processes(job.home))
     job.follow()
     assert job.ended() == "succeeded"

@@ -82,7 +82,14 @@ def launch(what: Offer, job: Job | None = None, nodes: int = 1) -> Launch:
 def made(
     home: Path, sky: fake.Sky, settings: SkypilotSettings | None = None, clock: Clock | None = None, url: str = URL
 ) -> Skypilot:
-    return Skypilot(home, clock or SystemClock(), settings, Sdk(sky, url), cloud_words={"aws": sky.word})
+    return Skypilot(
+        home,
+        clock or SystemClock(),
+        settings,
+        Sdk(sky, url),
+        cloud_words={"aws": sky.word},
+        cloud_ends={"aws": sky.end_lost},
+    )
 
 
 # --- the contract ---------------------------------------------------------------------------------------------------

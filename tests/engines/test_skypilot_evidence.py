@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from broker.core.errors import LoginMissing, Unreachable
 from broker.core.ports import EngineState, Observation
 from broker.core.values.clock import SystemClock
 from broker.engines.skypilot import aftermath
-from broker.engines.skypilot.aws_ends import aws_word, of_machines
+from broker.engines.skypilot.aws_ends import aws_end, aws_word, of_machines
 from broker.engines.skypilot.engine import SkypilotSettings
 from broker.engines.skypilot.evidence import CloudSays
 from tests.contracts.engine_contract import Bench, eventually
@@ -140,6 +141,25 @@ def test_a_cloud_that_does_not_answer_is_asked_again_and_not_for_ever(
     assert (gone.interrupted, gone.own_end) == (False, True), "without the cloud's word it is none"
 
 
+def test_a_machine_that_skypilot_lost_and_the_cloud_has_is_ended_and_billed_until_then(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SkyPilot gives a launch up while its machine cannot be found yet, and then ends nothing."""
+    handle = bench.doomed_one()
+    sky.lose(handle.rpartition(":")[2])
+    eventually(lambda: "does not know that yet" in bench.look(handle).evidence, "the cloud is asked")
+    assert bench.look(handle).state is EngineState.UP, "it may be about to end"
+    assert sky._lost
+    last_seen = datetime.now(UTC)
+    bench.look(handle)
+    monkeypatch.setattr(aftermath, "_LOST_AFTER", aftermath._LOST_AFTER * 0)
+    gone = bench.until(handle, EngineState.GONE)
+    assert not sky._lost
+    assert gone.gone_at is not None
+    assert gone.gone_at >= last_seen, "it is billed as long as it ran"
+    assert not gone.interrupted
+
+
 def test_a_login_that_may_not_ask_is_no_word_of_the_cloud(bench: Bench, sky: fake.Sky) -> None:
     handle = bench.doomed_one()
     sky.words_trouble = LoginMissing("EC2 refuses the request: UnauthorizedOperation")
@@ -192,14 +212,25 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield boto3.client("ec2", region_name="us-east-1")
 
 
-def test_ec2_is_asked_by_the_tag_of_the_key(account: Any) -> None:
-    def started(key: str) -> str:
-        tags = [{"ResourceType": "instance", "Tags": [{"Key": "gpubroker", "Value": key}]}]
-        made = account.run_instances(ImageId="ami-1e749f67", MinCount=1, MaxCount=1, TagSpecifications=tags)
-        return str(made["Instances"][0]["InstanceId"])
+def started(account: Any, key: str) -> str:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "gpubroker", "Value": key}]}]
+    made = account.run_instances(ImageId="ami-1e749f67", MinCount=1, MaxCount=1, TagSpecifications=tags)
+    return str(made["Instances"][0]["InstanceId"])
 
-    mine = started("train-1")
-    started("train-2")
+
+def test_only_the_machines_of_the_key_are_ended(account: Any) -> None:
+    started(account, "train-1")
+    started(account, "train-2")
+    aws_end("train-1", "us-east-1")
+    aws_end("train-1", "us-east-1")
+    aws_end("train-3", "us-east-1")
+    assert aws_word("train-1", "us-east-1").says is CloudSays.ASKED_FOR
+    assert aws_word("train-2", "us-east-1").says is CloudSays.RUNS
+
+
+def test_ec2_is_asked_by_the_tag_of_the_key(account: Any) -> None:
+    mine = started(account, "train-1")
+    started(account, "train-2")
     assert aws_word("train-1", "us-east-1").says is CloudSays.RUNS
     account.terminate_instances(InstanceIds=[mine])
     assert aws_word("train-1", "us-east-1").says is CloudSays.ASKED_FOR

@@ -134,6 +134,7 @@ class Sky:
         self._lock = threading.RLock()
         self._requests: dict[str, FakeSkyRequest] = {}
         self._clusters: dict[str, FakeSkyCluster] = {}
+        self._lost: dict[str, FakeSkyCluster] = {}
         self._ended: dict[str, tuple[int, int]] = {}
         self._taken: set[str] = set()
         self.announced: set[str] = set()
@@ -194,12 +195,25 @@ class Sky:
         self._taken.add(cluster_name)
         cluster.end()
 
+    def lose(self, cluster_name: str) -> None:
+        """SkyPilot gives the cluster up and finds no machine of it to end; the cloud has it."""
+        self._lost[cluster_name] = self._clusters.pop(cluster_name)
+
+    def end_lost(self, cluster_name: str, region: str) -> None:
+        """End what the cloud has of that cluster."""
+        if lost := self._lost.pop(cluster_name, None):
+            lost.there = False
+            lost.end()
+            self._ended[cluster_name] = (lost.launched_at, int(time.time()))
+
     def word(self, cluster_name: str, region: str) -> CloudWord:
         """What the cloud says about who ended a cluster's machines."""
         if self.words_trouble is not None:
             raise self.words_trouble
         if cluster_name in self._taken:
             return CloudWord(CloudSays.TAKEN, "the cloud: taken back")
+        if cluster_name in self._lost:
+            return CloudWord(CloudSays.RUNS, "the cloud: running")
         if cluster_name in self._clusters:
             return CloudWord(CloudSays.ANNOUNCED if cluster_name in self.announced else CloudSays.RUNS)
         if cluster_name in self.never or cluster_name not in self._ended:
@@ -213,7 +227,7 @@ class Sky:
     def close(self) -> None:
         for request in list(self._requests.values()):
             request.aborted.set()
-        for cluster in list(self._clusters.values()):
+        for cluster in [*self._clusters.values(), *self._lost.values()]:
             cluster.end()
 
     def _start(self, name: str, cluster: str | None, work: Callable[[FakeSkyRequest], Any]) -> str:

@@ -12,13 +12,15 @@ from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
 from broker.engines.skypilot.ends import Ends
-from broker.engines.skypilot.evidence import NO_WORD, CloudSays, CloudWord, HowGone, WordOf, how_gone
+from broker.engines.skypilot.evidence import NO_WORD, CloudSays, CloudWord, EndOf, HowGone, WordOf, how_gone
 from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.runfolder import AttemptFolder, RunFolder
 
 log = logging.getLogger(__name__)
 _BEFORE = "before-end.json"
+_SEEN = "seen-after-end.json"  # until when the cloud had machines that SkyPilot no longer lists
 _ASK_AGAIN = timedelta(minutes=5)  # how long an unreachable server or cloud is asked for end times and reasons
+_LOST_AFTER = timedelta(seconds=30)  # clouds tell of an end within seconds; what runs on then is not being ended
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot has no record of it")
 
 
@@ -44,9 +46,9 @@ class StillThere(RetryLater):
 class CloudWitness:
     """Asks clouds who ended machines, and keeps what they said beside the attempt."""
 
-    def __init__(self, words: Mapping[str, WordOf]) -> None:
-        """``words``: whom to ask, by SkyPilot's cloud."""
-        self._words = words
+    def __init__(self, words: Mapping[str, WordOf], ends: Mapping[str, EndOf]) -> None:
+        """``words``: whom to ask, ``ends``: what ends machines there, both by SkyPilot's cloud."""
+        self._words, self._ends = words, ends
 
     def before_end(self, slot: Slot, key: str) -> None:
         """Note what the cloud says of machines that we are about to end. Raises nothing: they are ended anyway."""
@@ -73,6 +75,20 @@ class CloudWitness:
         if now.says in (CloudSays.RUNS, CloudSays.ANNOUNCED):
             raise StillThere(f"its cloud does not know that yet ({now.words})")
         return {**found, "now": now}
+
+    def end(self, slot: Slot, key: str) -> None:
+        """End machines that SkyPilot does not list any more: it gives a launch up whose machines' tags come late, and
+        finds nothing to end. Raises nothing: they are looked at again."""
+        launch = slot.read("launch.json") or {}
+        end = self._ends.get(str(launch.get("cloud")))
+        if end is None:
+            return
+        try:
+            end(key, str(launch.get("region")))
+        except BrokerError as error:
+            log.warning("the machines of %s, which SkyPilot lost, cannot be ended: %s", key, error)
+        else:
+            log.warning("the machines of %s, which SkyPilot lost, are being ended", key)
 
     def _ask(self, slot: Slot, key: str) -> CloudWord | None:
         """None for a cloud that nobody can be asked of. Raises `RetryLater`."""
@@ -110,6 +126,10 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
     asked_for = now - datetime.fromisoformat(at)
     if since is not None or refused:
         concluded = _concluded(slot, key, witness, cancelled=cancelled, refused=refused, early=asked_for < _ASK_AGAIN)
+        if isinstance(concluded, StillThere):
+            slot.write(_SEEN, {"at": now.isoformat()})
+            if asked_for >= _LOST_AFTER:
+                witness.end(slot, key)
         if isinstance(concluded, BrokerError):
             return _not_settled(since, concluded)
         how, refused = concluded
@@ -129,6 +149,9 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
             since = launched_at  # it existed only between two queries
         if since is not None:
             at = max(min(at, ended.isoformat() if ended else at), since)
+    if seen := slot.read(_SEEN):  # whatever SkyPilot believed
+        since = since or launched_at
+        at = max(at, str(seen["at"]))
     record = {
         "since": since,
         "at": at,

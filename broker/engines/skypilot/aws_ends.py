@@ -50,6 +50,19 @@ def aws_word(key: str, region: str) -> CloudWord:
     return of_machines(machines, statuses)
 
 
+def aws_end(key: str, region: str) -> None:
+    """End the machines of that key. Does nothing for those that are gone. Raises what `ec2` raises."""
+    there = [
+        {"Name": f"tag:{TAG}", "Values": [key]},
+        {"Name": "instance-state-name", "Values": [*_THERE, "stopping", "stopped"]},
+    ]
+    why = "ending a machine that SkyPilot lost"
+    answer = ec2(region, "DescribeInstances", why, Filters=there)
+    ids = [str(one["InstanceId"]) for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
+    if ids:
+        ec2(region, "TerminateInstances", why, InstanceIds=ids)
+
+
 def of_machines(machines: Sequence[Mapping[str, Any]], statuses: Mapping[str, str]) -> CloudWord:
     """The word about machines as DescribeInstances has them. ``statuses``: of spot requests, by id. Pure."""
     words = [_of_machine(one, statuses.get(str(one.get("SpotInstanceRequestId")), "")) for one in machines]

@@ -32,10 +32,10 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, from_record, run_folder, vanished
-from broker.engines.skypilot.aws_ends import aws_word
+from broker.engines.skypilot.aws_ends import aws_end, aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
-from broker.engines.skypilot.evidence import WordOf
+from broker.engines.skypilot.evidence import EndOf, WordOf
 from broker.engines.skypilot.gcp_ends import gcp_word
 from broker.engines.skypilot.kubernetes_ends import kubernetes_word
 from broker.engines.skypilot.node import enter_script
@@ -54,6 +54,7 @@ _WORDS: Mapping[str, WordOf] = {
     "gcp": gcp_word,
     "kubernetes": kubernetes_word,
 }  # by SkyPilot's cloud; of others no word is to be had
+_ENDS: Mapping[str, EndOf] = {"aws": aws_end}
 
 
 def _words(value: object) -> object:
@@ -118,17 +119,18 @@ class Skypilot:
         sdk: Sdk | None = None,
         aws_zones: ZoneNames | None = None,
         cloud_words: Mapping[str, WordOf] = _WORDS,
+        cloud_ends: Mapping[str, EndOf] = _ENDS,
     ) -> None:
         """``home``: the engine's own folder, created when needed. ``clock`` dates what SkyPilot does not.
-        ``cloud_words``: whom to ask who ended a machine, by SkyPilot's cloud. Makes no connection. Raises
-        `MissingExtra`.
+        ``cloud_words``: whom to ask who ended a machine, by SkyPilot's cloud; ``cloud_ends``: what ends one that
+        SkyPilot lost. Makes no connection. Raises `MissingExtra`.
         """
         self._root = home
         self._clock = clock
         self._settings = settings or SkypilotSettings()
         self._sdk = sdk or Sdk()
         self._aws_zones = aws_zones or AwsZones()
-        self._witness = CloudWitness(cloud_words)
+        self._witness = CloudWitness(cloud_words, cloud_ends)
         self._refreshed = -math.inf
         self._seen: _Seen | None = None
 

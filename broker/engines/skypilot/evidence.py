@@ -39,6 +39,9 @@ class CloudWord:
 WordOf = Callable[[str, str], CloudWord]
 """The cloud's word about the machines of a key in a region. Raises `RetryLater` where asking again may help."""
 
+EndOf = Callable[[str, str], None]
+"""Ends the machines of a key in a region, whatever SkyPilot knows. Raises `BrokerError`."""
+
 NO_WORD = CloudWord(CloudSays.UNKNOWN, "its cloud is not asked who ended it")
 
 
