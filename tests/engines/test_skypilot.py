@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def made(
         clock or SystemClock(),
         settings,
         Sdk(sky, url),
-        cloud_words={"aws": sky.word},
+        cloud_words={"aws": sky.word, "kubernetes": sky.word},
         cloud_ends={"aws": sky.end_lost},
     )
 
@@ -485,6 +486,41 @@ def test_a_machine_that_its_cloud_knows_of_is_billed_whatever_skypilot_says(
     fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
     gone = bench.until(handle, EngineState.GONE)
     assert (gone.no_capacity, gone.since) == (False, starting)
+
+
+@pytest.mark.parametrize("cloud", ["aws", "kubernetes"])
+def test_a_machine_that_was_taken_while_it_was_launched_was_not_sold_out(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch, placed(offer(cloud)))
+    sky._taken.add(handle.rpartition(":")[2])
+    fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert (gone.no_capacity, gone.interrupted) == (False, True), gone.evidence
+
+
+class ApiServerConnectionError(Exception):
+    """As SkyPilot calls it."""
+
+
+def test_a_server_that_does_not_answer_is_no_failure_of_the_launch(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch)
+    get, restarts = sky.get, [True]
+
+    def get_of(request: str) -> Any:
+        if restarts and sky._requests[request].name.endswith("launch"):
+            raise ApiServerConnectionError("it restarts")
+        return get(request)
+
+    monkeypatch.setattr(sky, "get", get_of)
+    fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
+    sky.never.add(handle.rpartition(":")[2])
+    with pytest.raises(Unreachable):
+        bench.look(handle)
+    restarts.clear()
+    assert bench.until(handle, EngineState.GONE).no_capacity
 
 
 def test_one_machine_of_several_may_have_been_there(
