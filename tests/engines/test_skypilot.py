@@ -499,10 +499,6 @@ def test_a_machine_that_was_taken_while_it_was_launched_was_not_sold_out(
     assert (gone.no_capacity, gone.interrupted) == (False, True), gone.evidence
 
 
-class ApiServerConnectionError(Exception):
-    """As SkyPilot calls it."""
-
-
 def test_a_server_that_does_not_answer_is_no_failure_of_the_launch(
     bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
