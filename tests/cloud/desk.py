@@ -185,6 +185,16 @@ class CloudDesk:
             assert began <= min(birth for birth, _ in mine) + 1, "the machine ran before its bill began"
             assert until >= max(death for _, death in mine) - 1, "the machine ran after its bill had ended"
 
+    def transcript(self) -> str:
+        """What became of the job, as its user is shown it, and its ledger: account, USD, attempt."""
+        entries = rows(
+            self.store, "SELECT movement_id, account, micros, attempt FROM ledger_entry ORDER BY movement_id"
+        )
+        lines = [
+            f"{id:48} {account:10} {micros / 1e6:10.6f} {attempt or ''}" for id, account, micros, attempt in entries
+        ]
+        return "\n".join([self.gpubroker("jobs", "show", "count"), *lines])
+
     def kill(self) -> None:
         """Whatever still runs of the program."""
         kill(processes(self.home))

@@ -41,6 +41,7 @@ def test_after_a_notice_no_step_is_lost_and_the_job_goes_on_in_another_zone(
     assert job.steps_done() == list(range(1, 41)), "each step once: what was done before the notice is kept"
     assert job.taken_back() == [False, False, False], "it ended before it was taken, and is billed"
     job.verify_nothing_left()
+    print(job.transcript())  # pytest shows it with -rP
 
 
 def test_after_a_machine_is_gone_at_once_no_more_than_one_interval_is_lost(
