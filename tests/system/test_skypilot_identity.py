@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.engines.skypilot.identity import identities, set_for_launch, untold
+from broker.engines.skypilot.identity import identities, powering_off, set_for_launch, untold
+from broker.engines.skypilot.node import UNTOUCHED_MARK
 from broker.engines.skypilot.sdk import Sdk
 
 pytestmark = [
@@ -36,7 +37,7 @@ def sent_with(infra: str) -> dict[str, Any]:
 def test_a_machine_gets_an_identity_of_its_own_or_none_and_no_files_of_other_clouds(infra: str, own: str) -> None:
     cloud = infra.partition("/")[0]
     sent = sent_with(infra)
-    assert sent.pop(cloud) == {"remote_identity": own}
+    assert sent.pop(cloud)["remote_identity"] == own
     assert {name: section["remote_identity"] for name, section in sent.items()} == dict.fromkeys(sent, "NO_UPLOAD")
     assert {*sent, cloud, *untold()} == set(registry.CLOUD_REGISTRY), "all of them are looked at"
     assert {"aws", "gcp", "azure"} <= {*sent, cloud}
@@ -47,12 +48,12 @@ def test_skypilot_itself_accepts_the_settings() -> None:
     schema: Any = schemas
     validate: Any = common_utils.validate_schema
     for cloud in registry.CLOUD_REGISTRY:
-        validate(identities(cloud), schema.get_config_schema(), "invalid: ")
+        validate({**identities(cloud), **powering_off(cloud)}, schema.get_config_schema(), "invalid: ")
 
 
 def test_what_the_user_chose_stays_unless_it_copies_files() -> None:
     with skypilot_config.override_skypilot_config({"aws": {"remote_identity": "my-role"}}):
-        assert sent_with("aws/us-east-1")["aws"] == {"remote_identity": "my-role"}
+        assert sent_with("aws/us-east-1")["aws"]["remote_identity"] == "my-role"
         assert sent_with("gcp/us-central1")["aws"] == {"remote_identity": "my-role"}
     for name in ("LOCAL_CREDENTIALS", "local_credentials"):
         with skypilot_config.override_skypilot_config({"gcp": {"remote_identity": name}}):
@@ -70,5 +71,12 @@ def test_a_launch_is_sent_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sky.launch", launch)
     config = {"name": "j-1", "run": "true", "resources": {"infra": "aws/us-east-1"}}
     assert Sdk().launch(config, "j-1") == "request"
-    assert sent[0]["aws"] == {"remote_identity": "SERVICE_ACCOUNT"}
+    assert sent[0]["aws"]["remote_identity"] == "SERVICE_ACCOUNT"
     assert sent[0]["gcp"] == {"remote_identity": "NO_UPLOAD"}
+
+
+def test_a_machine_on_aws_powers_off_unless_it_is_set_up_and_what_the_user_set_is_done_too() -> None:
+    with skypilot_config.override_skypilot_config({"aws": {"post_provision_runcmd": ["echo mine"]}}):
+        commands = sent_with("aws/us-east-1")["aws"]["post_provision_runcmd"]
+    assert commands == ["echo mine", f"touch {UNTOUCHED_MARK}", "shutdown -P +180"]
+    assert "post_provision_runcmd" not in sent_with("gcp/us-central1")["gcp"]

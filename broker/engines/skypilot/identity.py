@@ -1,9 +1,13 @@
-"""Which cloud credentials SkyPilot puts on a node: as few as it can be told to.
+"""SkyPilot's settings for one launch: which cloud credentials it puts on a node, as few as it can be told to; and when
+a machine ends itself that nobody has set up.
 
 Left alone, SkyPilot copies the credential files of every cloud that its server may use to every node. Here a machine
 gets an identity of its own where SkyPilot makes one for that cloud, and no files of the clouds for which this can be
 said at all. SkyPilot 0.14 has no such setting for the clouds of `untold`: keep their credentials off its server, or
 accept that every node can read them.
+
+SkyPilot arms its autodown once a machine is set up. If its server ends before, as a laptop is closed, the machine would
+run on; on AWS, where commands at the first boot can be given, it powers off. The setup of an attempt calls that off.
 """
 
 from __future__ import annotations
@@ -13,8 +17,13 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
+from broker.engines.skypilot.node import UNTOUCHED_MARK
+
 _OWN, _NONE, _COPIED = "SERVICE_ACCOUNT", "NO_UPLOAD", "LOCAL_CREDENTIALS"
 _SETTING = "remote_identity"
+UNTOUCHED = 180
+"""Minutes after its start in which a machine on AWS must be set up."""
+_AT_BOOT = {"aws": "post_provision_runcmd"}  # where SkyPilot 0.14 hands commands to cloud-init
 
 
 def identities(cloud: str) -> dict[str, dict[str, str]]:
@@ -32,6 +41,16 @@ def identities(cloud: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def powering_off(cloud: str) -> dict[str, dict[str, list[str]]]:
+    """SkyPilot's settings with which a machine of that cloud powers off unless it is set up. What the user has set
+    stays."""
+    if cloud not in _AT_BOOT:
+        return {}
+    config = import_module("sky.skypilot_config")
+    own = config.get_nested((cloud, _AT_BOOT[cloud]), None) or []
+    return {cloud: {_AT_BOOT[cloud]: [*own, f"touch {UNTOUCHED_MARK}", f"shutdown -P +{UNTOUCHED}"]}}
+
+
 def untold() -> list[str]:
     """The clouds whose credential files this SkyPilot copies to every node, if its server has them."""
     registry = import_module("sky.utils.registry")
@@ -39,10 +58,13 @@ def untold() -> list[str]:
 
 
 def set_for_launch(task: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """SkyPilot's settings of this process with `identities` for the task's cloud. A launch sends them along."""
+    """SkyPilot's settings of this process with those for the task's cloud. A launch sends them along."""
     cloud = str(task["resources"]["infra"]).partition("/")[0].lower()
     override = import_module("sky.skypilot_config").override_skypilot_config
-    context: AbstractContextManager[None] = override(identities(cloud))
+    settings: dict[str, dict[str, Any]] = {name: dict(found) for name, found in identities(cloud).items()}
+    for name, found in powering_off(cloud).items():
+        settings.setdefault(name, {}).update(found)
+    context: AbstractContextManager[None] = override(settings)
     return context
 
 

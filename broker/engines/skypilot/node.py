@@ -20,9 +20,13 @@ def archive_path(key: str) -> str:
     return f"~/{_FOLDER}/{key}/agent.pyz"
 
 
+UNTOUCHED_MARK = "/run/gpubroker-untouched"
+"""A file that stands for a machine that will power off unless it is set up (`identity`)."""
+
 _SETUP = """\
 set -eu
 umask 077
+if [ -e {untouched} ]; then sudo -n sh -c 'shutdown -c; rm -f {untouched}' || true; fi
 own="$HOME/{folder}/{key}/rank-${{SKYPILOT_NODE_RANK:-${{SKYPILOT_SETUP_NODE_RANK:-0}}}}"
 mkdir -p "$own"
 found=
@@ -68,7 +72,7 @@ def setup_script(key: str) -> str:
         f'{word} [ "$version" -ge {major}{minor:02d} ]; then requirements={shlex.quote(requirements(pin))}'
         for word, ((major, minor), pin) in zip(words, OBSTORE, strict=True)
     ]
-    return _SETUP.format(folder=_FOLDER, key=key, pins="\n".join([*pins, "fi"]))
+    return _SETUP.format(folder=_FOLDER, key=key, untouched=UNTOUCHED_MARK, pins="\n".join([*pins, "fi"]))
 
 
 def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
