@@ -1,6 +1,6 @@
 # Starts one node: a machine image below, a layer of its own above, its own processes, mounts and host name.
 # Runs in the node's network namespace and in new mount, pid and UTS namespaces. Variables: NODE (its folder), IMAGE,
-# NAME (its host name), NODE_USER.
+# NAME and ADDRESS (its own), NODE_USER.
 set -eu
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$IMAGE,upperdir=$NODE/upper,workdir=$NODE/work" "$NODE/root"
@@ -14,7 +14,8 @@ chmod 1777 "$root/tmp"
 mkdir -p "$root/run/sshd" "$root/sys/class/dmi/id"
 echo 'Amazon EC2' > "$root/sys/class/dmi/id/sys_vendor"
 hostname "$NAME"
-printf '127.0.0.1 localhost %s\n' "$NAME" > "$root/etc/hosts"
+# Its own name is its own address: Ray takes the address of the machine from there.
+printf '127.0.0.1 localhost\n%s %s\n' "$ADDRESS" "$NAME" > "$root/etc/hosts"
 install -d -m 700 "$root/home/$NODE_USER/.ssh"
 cp "$NODE/authorized_keys" "$root/home/$NODE_USER/.ssh/authorized_keys"
 cp -r "$NODE/home/." "$root/home/$NODE_USER/"

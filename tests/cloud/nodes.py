@@ -82,7 +82,7 @@ class CloudNode:
         apart = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "bash", str(_HERE / "boot.sh")]
         name = f"ip-{self.address.replace('.', '-')}"
         words = {"NODE": str(self.folder), "IMAGE": str(self.image), "NAME": name, "NODE_USER": self.user["name"]}
-        self._run("console", apart, **words)
+        self._run("console", apart, ADDRESS=self.address, **words)
 
     def notice(self, within: timedelta) -> None:
         """The provider says that it takes the machine back."""
