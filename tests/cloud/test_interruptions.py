@@ -8,20 +8,26 @@ from datetime import timedelta
 
 import pytest
 
-from tests.cloud.desk import EVERY, PACE, CloudDesk
+from tests.cloud.desk import COUNT, EVERY, PACE, CloudDesk
+from tests.cloud.ec2 import Parameters
 from tests.cloud.lab import ZONES, CloudLab
 
 pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 FIRST, SECOND = ZONES
 
 
-def test_a_job_runs_on_a_spot_machine_to_its_end(desk: Callable[..., CloudDesk]) -> None:
-    job = desk(steps=6)
+def test_a_job_runs_on_a_spot_machine_to_its_end(lab: CloudLab, desk: Callable[..., CloudDesk]) -> None:
+    requests: list[Parameters] = []
+    lab.aws.after.append(requests.append)
+    job = desk(steps=6, script=f"{COUNT}[ -e ~/.aws/credentials ] || echo 'nobody is logged in here'\n")
     job.submit()
     assert job.ended() == "succeeded"
     assert job.causes() == ["completed"]
     assert job.steps_done() == [1, 2, 3, 4, 5, 6]
     (machine,) = job.instances()
+    (asked,) = [one for one in requests if one["Action"] == "RunInstances"]
+    assert any(name.startswith("IamInstanceProfile.") for name in asked), "an identity of the machine's own"
+    assert "nobody is logged in here" in job.gpubroker("jobs", "logs", "count"), "and not its user's"
     assert (machine["InstanceLifecycle"], machine["Placement"]["AvailabilityZone"]) == ("spot", ZONES[FIRST])
     job.verify_nothing_left()
 
