@@ -132,7 +132,7 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
                 witness.end(slot, key)
         if isinstance(concluded, BrokerError):
             return _not_settled(since, concluded)
-        how, refused = concluded
+        how, refused = concluded[0], concluded[1] and slot.read(_SEEN) is None
     if outcome.get("failure") and not cancelled:
         how = HowGone(how.interrupted, False, f"SkyPilot could not launch it: {outcome['failure']}")
     if refused:
