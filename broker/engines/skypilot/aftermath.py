@@ -127,31 +127,16 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
     if since is not None or refused:
         concluded = _concluded(slot, key, witness, cancelled=cancelled, refused=refused, early=asked_for < _ASK_AGAIN)
         if isinstance(concluded, StillThere):
-            slot.write(_SEEN, {"at": now.isoformat()})
-            if asked_for >= _LOST_AFTER:
-                witness.end(slot, key)
+            _lost(slot, key, witness, now, asked_for)
         if isinstance(concluded, BrokerError):
             return _not_settled(since, concluded)
         how, refused = concluded[0], concluded[1] and slot.read(_SEEN) is None
     if outcome.get("failure") and not cancelled:
         how = HowGone(how.interrupted, False, f"SkyPilot could not launch it: {outcome['failure']}")
-    if refused:
-        at = since or at
-    else:
-        try:
-            ended = ends.of(cluster_name(key))
-        except RetryLater as error:
-            if asked_for < _ASK_AGAIN:
-                return _not_settled(since, error)
-            ended = None
-        existed = ended is not None or bool(outcome.get("refused"))
-        if existed and since is None and not launch.get("queued"):
-            since = launched_at  # it existed only between two queries
-        if since is not None:
-            at = max(min(at, ended.isoformat() if ended else at), since)
-    if seen := slot.read(_SEEN):  # whatever SkyPilot believed
-        since = since or launched_at
-        at = max(at, str(seen["at"]))
+    billed = (since, since or at) if refused else _billed(slot, key, ends, since, early=asked_for < _ASK_AGAIN)
+    if isinstance(billed, RetryLater):
+        return _not_settled(since, billed)
+    since, at = billed
     record = {
         "since": since,
         "at": at,
@@ -161,6 +146,34 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
         "no_capacity": refused,
     }
     return from_record(slot.keep_first("gone.json", record))
+
+
+def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
+    """The cloud has machines that SkyPilot no longer lists, ``since`` so long: they are billed, and ended."""
+    slot.write(_SEEN, {"at": now.isoformat()})
+    if since >= _LOST_AFTER:
+        witness.end(slot, key)
+
+
+def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool) -> tuple[str | None, str] | RetryLater:
+    """From when until when machines that existed are billed; from None: none did. ``early``: see `_concluded`."""
+    launch, outcome = slot.read("launch.json") or {}, slot.read("launched.json") or {}
+    at = str((slot.read("vanished.json") or {})["at"])
+    launched_at = str(launch.get("at", at))
+    try:
+        ended = ends.of(cluster_name(key))
+    except RetryLater as error:
+        if early:
+            return error
+        ended = None
+    existed = ended is not None or bool(outcome.get("refused"))
+    if existed and since is None and not launch.get("queued"):
+        since = launched_at  # it existed only between two queries
+    if since is not None:
+        at = max(min(at, ended.isoformat() if ended else at), since)
+    if seen := slot.read(_SEEN):  # whatever SkyPilot believed
+        since, at = since or launched_at, max(at, str(seen["at"]))
+    return since, at
 
 
 def _concluded(
