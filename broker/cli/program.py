@@ -56,6 +56,7 @@ COMMANDS = {
     "doctor": "broker.cli.service.doctor:doctor",
     "schema": "broker.cli.service.schema:schema",
     "serve": "broker.cli.service.serve:serve",
+    "store": "broker.cli.service.store:app",
     "reconcile": "broker.cli.service.reconcile:reconcile",
 }
 
@@ -69,7 +70,10 @@ THROUGH_SERVER = {
     "approvals": "broker.cli.remote.approvals:app",
 }
 OF_THIS_MACHINE = frozenset(
-    {"demo", "init", "backtest", "advise", "doctor", "schema", "serve", "reconcile", "login", "logout", "whoami"}
+    {
+        *("demo", "init", "backtest", "advise", "doctor", "schema"),
+        *("serve", "store", "reconcile", "login", "logout", "whoami"),
+    }
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from sqlalchemy import false, select
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.ledger.journal import Journal
     from broker.store.access.access import AccessStore
+    from broker.store.engine.copies import StoreCopy
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
     from broker.store.market.watches import Watches
@@ -135,6 +137,20 @@ class Store:
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process has that leadership now."""
         return leader.is_led(self._database, duty)
+
+    def copy_to(self, file: Path) -> StoreCopy:
+        """Copy the store into a new file, as it is now. Raises as `broker.store.engine.copies.copy_to`."""
+        from broker.store.engine.copies import copy_to  # most commands do without
+
+        return copy_to(self._database, file)
+
+    def put_back(self, file: Path) -> StoreCopy:
+        """Replace the store's content by a copy. Raises as `broker.store.engine.copies.put_back`."""
+        from broker.store.engine.copies import put_back  # most commands do without
+
+        found = put_back(self._database, file)
+        ensure_current(self._database)
+        return found
 
     def check_writable(self) -> None:
         """Raises `StoreProblem` if the store cannot be written, so that callers fail early."""

@@ -66,7 +66,15 @@ from broker.app.results.purchases import (
 from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
-from broker.app.results.service import DemoReport, DoctorReport, ReconcileReport, ServiceReport, SweepReport
+from broker.app.results.service import (
+    DemoReport,
+    DoctorReport,
+    ReconcileReport,
+    RestoredStoreResult,
+    ServiceReport,
+    StoreCopyResult,
+    SweepReport,
+)
 from broker.app.results.serving_advice import ServeAdvice
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
@@ -176,6 +184,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "report-units": UnitMetrics,
     "serve": ServiceReport,  # once it is stopped
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
+    "store-backup": StoreCopyResult,
+    "store-restore": RestoredStoreResult,
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": RefusedSubmission,
     "token": TokenResult,  # of `tokens revoke`

@@ -10,10 +10,12 @@ from broker.app.demo import Summary
 from broker.app.doctor.providers import Setup
 from broker.app.doctor.result import DoctorFinding, Health, healthy
 from broker.app.results.values import Facts, Figure, Moment, Result
+from broker.app.service.store_copies import RestoredStore
 from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
+from broker.store.engine.copies import StoreCopy
 
 
 class CheckedArea(Result):
@@ -200,3 +202,28 @@ class DemoReport(Result):
     @classmethod
     def of(cls, summary: Summary) -> Self:
         return cls.model_validate(summary)
+
+
+class StoreCopyResult(Result):
+    """A copy of the store. ``size``: bytes; ``revision``: of its schema; ``newest_event``: null if no job was ever
+    submitted."""
+
+    path: Path
+    size: int
+    revision: str
+    newest_event: Moment | None
+
+    @classmethod
+    def of(cls, copied: StoreCopy) -> Self:
+        return cls(path=copied.path, size=copied.size, revision=copied.revision, newest_event=copied.newest)
+
+
+class RestoredStoreResult(Result):
+    """A restored store. ``restored``: the copy that was put back; ``previous``: a copy of what was there before."""
+
+    restored: StoreCopyResult
+    previous: StoreCopyResult
+
+    @classmethod
+    def of(cls, restored: RestoredStore) -> Self:
+        return cls(restored=StoreCopyResult.of(restored.copy), previous=StoreCopyResult.of(restored.previous))

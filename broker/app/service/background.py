@@ -90,6 +90,11 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
     return True
 
 
+def step_down(broker: Broker) -> None:
+    """Ask a background reconciler to end after its next pass. That of `gpubroker serve` goes on."""
+    broker.store.set_setting(_TURN, secrets.token_hex(8))
+
+
 def work_left(broker: Broker) -> bool:
     """Whether a reconciler has work: an open job that can proceed without a person."""
     people, now = (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET), broker.clock.now()

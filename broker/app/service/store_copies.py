@@ -1,0 +1,74 @@
+"""Use cases: back up the store while jobs run, and restore it.
+
+A restored store knows nothing of what happened after its copy was made. Jobs that were open then go on: their machines
+are found again by the names of their attempts. Machines and purchases that are not in it are found by
+`gpubroker doctor --sweep` and `gpubroker capacity check`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.app.access.audit import log
+from broker.app.service.background import step_down
+from broker.app.store_identity import signing_key, store_id
+from broker.app.wiring import Broker
+from broker.core.access.audit import AuditRecord
+from broker.core.actors import Actor
+from broker.core.errors import NotAllowed
+from broker.store.engine.copies import StoreCopy
+from broker.store.engine.leader import LeaderRole
+
+_LOOKS, _PAUSE = 60, 0.5  # half a minute for a reconciler to end its pass
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredStore:
+    """``copy``: what was put back; ``previous``: a copy of what was there before."""
+
+    copy: StoreCopy
+    previous: StoreCopy
+
+
+def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
+    """Copy the store into a new private file. Jobs go on meanwhile. The copy holds the key that signs orders to nodes:
+    keep it like the store itself. Raises as `Store.copy_to`."""
+    # A copy without them would belong to another store: its machines would be foreign ones.
+    store_id(broker.store)
+    signing_key(broker.store)
+    copied = broker.store.copy_to(file)
+    log(broker, AuditRecord(broker.clock.now(), by.identity, by.origin, "store.back_up", str(file)))
+    return copied
+
+
+def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStore:
+    """Put a copy back in the place of the store, of which a copy is kept beside it first.
+
+    A background reconciler is asked to end first. Raises `NotAllowed` while `gpubroker serve` runs, and as
+    `Store.copy_to` and `Store.put_back`.
+    """
+    now = broker.clock.now()
+    with ExitStack() as leading:
+        for duty in (LeaderRole.JOBS, LeaderRole.PURCHASES):
+            _lead(broker, duty, leading)
+        place = Path(broker.store.where)
+        previous = broker.store.copy_to(place.with_name(f"{place.name}.before-{now:%Y%m%dT%H%M%S.%f}"))
+        copy = broker.store.put_back(file)
+        log(broker, AuditRecord(now, by.identity, by.origin, "store.restore", str(file), before=str(previous.path)))
+    return RestoredStore(copy, previous)
+
+
+def _lead(broker: Broker, duty: LeaderRole, leading: ExitStack) -> None:
+    for look in range(_LOOKS):
+        if leading.enter_context(broker.store.lead(duty)) is not None:
+            return
+        if not look:
+            step_down(broker)
+        broker.clock.sleep(_PAUSE)
+    raise NotAllowed(
+        "a broker runs on this store, and would go on with what it knows",
+        where=broker.store.where,
+        hint="stop `gpubroker serve` first",
+    )

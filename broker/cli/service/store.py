@@ -1,0 +1,77 @@
+"""`gpubroker store`: back up the store, and restore it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+app = typer.Typer(no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore.")
+
+
+@app.command(
+    epilog=examples("gpubroker store backup gpubroker-2026-11-25.db", "gpubroker store backup /backup/monday.db")
+)
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file. An existing one is never overwritten.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy the store into a file while jobs run. For SQLite; PostgreSQL has `pg_dump`.
+
+    The copy is complete as of one moment, checked, and readable by you alone: it holds the key that signs orders to
+    machines. Run folders with checkpoints and outputs are not in it; they lie in GPUBROKER_RUNS.
+    """
+    from broker.app.results.service import StoreCopyResult
+    from broker.app.service.store_copies import back_up
+
+    terminal = Terminal.of(context)
+    copied = back_up(terminal.broker(look_after=False), file.absolute(), by=terminal.actor)
+    if as_json:
+        terminal.answer(StoreCopyResult.of(copied))
+        return
+    terminal.say(f"Backed up to {copied.path} ({copied.size / 1e6:.1f} MB, {_as_of(copied.newest)}).")
+
+
+@app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))
+def restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A copy made by `gpubroker store backup`.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Restore without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a copy back in the place of the store. The present content is kept in a file beside it.
+
+    Refused while `gpubroker serve` runs. What happened since the copy was made is not in it: open jobs go on, and find
+    their machines again; machines started since then are found by `gpubroker doctor --sweep`.
+    """
+    from broker.app.results.service import RestoredStoreResult
+    from broker.app.service.store_copies import restore as use_case
+    from broker.store.engine.copies import examined
+
+    terminal = Terminal.of(context)
+    found = examined(file)
+    broker = terminal.broker(look_after=False)
+    if not yes:
+        if not terminal.asks:
+            raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")
+        question = f"Replace {broker.store.where} by {file} ({_as_of(found.newest)})?"
+        typer.confirm(question, default=False, abort=True, err=True)
+    restored = use_case(broker, file, by=terminal.actor)
+    if as_json:
+        terminal.answer(RestoredStoreResult.of(restored))
+        return
+    terminal.say(f"Restored from {file} ({_as_of(restored.copy.newest)}).")
+    terminal.say(f"What was there before is kept in {restored.previous.path}.")
+    terminal.say(
+        "Machines and money since then are not in it. Next: gpubroker doctor --sweep, gpubroker capacity check"
+    )
+
+
+def _as_of(newest: object) -> str:
+    return "without a job" if newest is None else f"newest event {newest:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,123 @@
+"""Copies of a store in SQLite: made while it is in use, and put back in one transaction."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from broker.core.errors import InvalidInput, NotAllowed, StoreProblem
+from broker.store.engine.database import BUSY_SECONDS, Database, explain
+from broker.store.engine.schema import REVISIONS
+from broker.store.engine.times import from_micros
+
+_STEP = 0.05  # seconds between two tries while another process writes
+_NEWEST = "SELECT max(at) FROM (SELECT at FROM attempt_event ORDER BY rowid DESC LIMIT 1)"
+_PAGES = 10_000  # copied at a time, so that writers of the store get in between
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCopy:
+    """A copy of a store. ``newest``: the time of its newest event (UTC); None if no job was ever submitted."""
+
+    path: Path
+    size: int
+    revision: str
+    newest: datetime | None
+
+
+def copy_to(database: Database, file: Path) -> StoreCopy:
+    """Copy the store as it is at one moment into a new private file, which appears when it is complete and checked.
+    Writers go on meanwhile.
+
+    Raises `InvalidInput` for a store in PostgreSQL, `NotAllowed` if the file exists, `StoreProblem` if it cannot be
+    written or the copy is damaged.
+    """
+    source = _path_of(database)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    except OSError as error:
+        raise explain(error, str(file)) from error
+    os.close(handle)
+    part = Path(name)
+    try:
+        with _explained(file):
+            with closing(_opened(source)) as store, closing(sqlite3.connect(part)) as copy:
+                store.backup(copy, pages=_PAGES, sleep=_STEP)
+                copy.execute("PRAGMA journal_mode=DELETE")
+            found = examined(part)
+            os.link(part, file)  # unlike a rename, never over another file
+    except FileExistsError as error:
+        raise NotAllowed(f"{file} exists and is not overwritten", hint="give the name of a new file") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return StoreCopy(file, file.stat().st_size, found.revision, found.newest)
+
+
+def put_back(database: Database, file: Path) -> StoreCopy:
+    """Replace the content of the store by a copy, in one transaction: other processes see all of it or nothing.
+
+    Raises `InvalidInput` as `copy_to` and for a file that is not an undamaged store of this version or an earlier one;
+    `StoreProblem` if the store is damaged or in use for longer than a writer waits.
+    """
+    target = _path_of(database)
+    found = examined(file)
+    until = time.monotonic() + BUSY_SECONDS
+
+    def in_time(status: int, left: int, of: int) -> None:
+        if time.monotonic() > until and left:
+            raise sqlite3.OperationalError("another process writes to it")
+
+    database.close()
+    with _explained(target), closing(_opened(file)) as copy, closing(sqlite3.connect(target, timeout=_STEP)) as store:
+        copy.backup(store, pages=-1, sleep=_STEP, progress=in_time)
+    return found
+
+
+def examined(file: Path) -> StoreCopy:
+    """What a file is a copy of. Raises `InvalidInput` if it is not an undamaged store that this version can read."""
+    try:
+        with closing(_opened(file)) as copy:
+            (state,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+            (revision,) = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+            (newest,) = copy.execute(_NEWEST).fetchone()
+    except (sqlite3.Error, TypeError) as error:
+        raise InvalidInput(f"not a copy of a store: {error}", where=str(file)) from error
+    if state != "ok":
+        raise InvalidInput(f"the copy is damaged: {state}", where=str(file), hint="use another copy")
+    if revision not in REVISIONS:
+        raise InvalidInput(
+            f"a newer version of gpubroker made it (schema {revision}; this one knows {REVISIONS[-1]})",
+            where=str(file),
+            hint="upgrade gpubroker first",
+        )
+    return StoreCopy(file, file.stat().st_size, revision, None if newest is None else from_micros(newest))
+
+
+def _path_of(database: Database) -> Path:
+    if database.path is None:
+        raise InvalidInput(
+            "the store is in PostgreSQL, which has its own tools", hint="`pg_dump --format=custom` and `pg_restore`"
+        )
+    return database.path
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """For reading; creates nothing."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+@contextmanager
+def _explained(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except (OSError, sqlite3.Error) as error:
+        raise StoreProblem(f"the store cannot be copied: {error}", where=str(where)) from error
