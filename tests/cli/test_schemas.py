@@ -189,6 +189,8 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     assert prints("backtest-placement", "backtest", "placement", trace, *quick)["cells"]
     assert prints("doctor", "doctor", code=2)["findings"], "jobs wait, and no reconciler runs"
     prints("doctor-sweep", "doctor", "--sweep")
+    kept = prints("store-backup", "store", "backup", "copy.db")["path"]
+    prints("store-restore", "store", "restore", kept, "--yes")
 
 
 def test_alerts_are_as_their_schema_says(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:

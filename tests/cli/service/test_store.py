@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import cli
+from broker.app.jobs import jobs
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
@@ -85,14 +86,12 @@ def test_a_job_that_runs_at_the_backup_goes_on_after_the_restore_and_is_billed_o
     second.close()
     assert _state(broker, job) is JobState.SUCCEEDED
     assert waiting not in {one["id"] for one in gpubroker("jobs", "list", "--json").json["jobs"]}
-    with broker.store.reading() as look:
-        assert len(look.job(job).attempts) == 1
+    assert len(jobs.find(broker, job).attempts) == 1
     assert gpubroker("doctor", "--sweep").code == 0
 
 
 def _state(broker: Broker, job: str) -> JobState:
-    with broker.store.reading() as look:
-        return look.job(job).state
+    return jobs.find(broker, job).state
 
 
 def test_nothing_is_overwritten_and_nothing_else_is_restored(gpubroker: Any, home: Path, tmp_path: Path) -> None:
