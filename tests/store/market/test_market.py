@@ -55,6 +55,14 @@ def test_offers_come_back_as_they_were_told(store: Store, told: list[Offer]) -> 
     assert store.count_offers() == len(told)
 
 
+def test_the_prices_of_an_offer_as_a_job_has_it_contain_its_disk(store: Store) -> None:
+    poll(store, offer())
+    poll(store, offer(price=120, at=T + 10 * MINUTE), at=T + 10 * MINUTE)
+    placed = replace(offer(price=107), disk=Money(7))
+    assert series(store, placed, T, T + 20 * MINUTE) == [(0, 107), (10, 127)]
+    assert series(store, offer(), T, T + 20 * MINUTE) == [(0, 100), (10, 120)]
+
+
 def test_a_poll_counts_what_changed(store: Store) -> None:
     assert poll(store, offer("a"), offer("b")) == 2
     assert poll(store, offer("a", at=T + MINUTE), offer("b", at=T + MINUTE), at=T + MINUTE) == 0
