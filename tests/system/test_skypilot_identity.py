@@ -80,3 +80,5 @@ def test_a_machine_on_aws_powers_off_unless_it_is_set_up_and_what_the_user_set_i
         commands = sent_with("aws/us-east-1")["aws"]["post_provision_runcmd"]
     assert commands == ["echo mine", f"touch {UNTOUCHED_MARK}", "shutdown -P +180"]
     assert "post_provision_runcmd" not in sent_with("gcp/us-central1")["gcp"]
+    with set_for_launch({"resources": {"infra": "aws/us-east-1", "image_id": "docker:torch"}}):
+        assert "post_provision_runcmd" not in payloads.get_override_skypilot_config_from_client()["aws"]

@@ -41,10 +41,10 @@ def identities(cloud: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def powering_off(cloud: str) -> dict[str, dict[str, list[str]]]:
-    """SkyPilot's settings with which a machine of that cloud powers off unless it is set up. What the user has set
-    stays."""
-    if cloud not in _AT_BOOT:
+def powering_off(cloud: str, image: str = "") -> dict[str, dict[str, list[str]]]:
+    """SkyPilot's settings with which a machine of that cloud powers off unless it is set up; none for container images,
+    since what is set up in a container cannot call it off. What the user has set stays."""
+    if cloud not in _AT_BOOT or image.startswith("docker:"):
         return {}
     config = import_module("sky.skypilot_config")
     own = config.get_nested((cloud, _AT_BOOT[cloud]), None) or []
@@ -62,7 +62,7 @@ def set_for_launch(task: Mapping[str, Any]) -> AbstractContextManager[None]:
     cloud = str(task["resources"]["infra"]).partition("/")[0].lower()
     override = import_module("sky.skypilot_config").override_skypilot_config
     settings: dict[str, dict[str, Any]] = {name: dict(found) for name, found in identities(cloud).items()}
-    for name, found in powering_off(cloud).items():
+    for name, found in powering_off(cloud, str(task["resources"].get("image_id") or "")).items():
         settings.setdefault(name, {}).update(found)
     context: AbstractContextManager[None] = override(settings)
     return context

@@ -26,7 +26,7 @@ UNTOUCHED_MARK = "/run/gpubroker-untouched"
 _SETUP = """\
 set -eu
 umask 077
-if [ -e {untouched} ]; then sudo -n sh -c 'shutdown -c; rm -f {untouched}' || true; fi
+if [ -e {untouched} ]; then sudo -n sh -c 'shutdown -c && rm -f {untouched}'; fi
 own="$HOME/{folder}/{key}/rank-${{SKYPILOT_NODE_RANK:-${{SKYPILOT_SETUP_NODE_RANK:-0}}}}"
 mkdir -p "$own"
 found=
