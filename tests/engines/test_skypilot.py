@@ -519,6 +519,20 @@ def test_a_server_that_does_not_answer_is_no_failure_of_the_launch(
     assert bench.until(handle, EngineState.GONE).no_capacity
 
 
+class RequestInterruptedError(Exception):
+    """As SkyPilot calls it."""
+
+
+def test_a_launch_that_ended_with_its_server_has_failed(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch)
+    eventually(lambda: bench.look(handle).since, "it starts")
+    fails(sky, handle, RequestInterruptedError("the server was shut down"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert "the server was shut down" in gone.evidence
+
+
 def test_one_machine_of_several_may_have_been_there(
     bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,8 @@ _SSH_PATIENCE = 120.0  # seconds
 _SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT selects the server"
 _CLOUDS = "`sky check` lists the clouds its API server may use, and what is missing"
 
+_INTERRUPTED = "RequestInterruptedError"
+
 # Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
 # sky/exceptions.py of 0.14.
 _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
@@ -72,7 +74,7 @@ _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
     "ExecutionPoolFullError": (Throttled, ""),
     "ApiServerConnectionError": (Unreachable, _SERVER),
     "ServerTemporarilyUnavailableError": (Unreachable, _SERVER),
-    "RequestInterruptedError": (Unreachable, _SERVER),
+    _INTERRUPTED: (Unreachable, _SERVER),
     "KubeAPIUnreachableError": (Unreachable, _CLOUDS),
     "NetworkError": (Unreachable, ""),
     "FetchClusterInfoError": (Unreachable, ""),
@@ -180,13 +182,15 @@ class Sdk:
     def failure(self, id: str) -> BrokerError | None:
         """The failure of a finished request; None if it succeeded. Raises `Unreachable` and `Throttled` where it is the
         server that fails and not the request."""
-        try:
-            with _ours():
+        with _ours():
+            try:
                 self._sky.get(id)
-        except (Unreachable, Throttled):
-            raise
-        except BrokerError as error:
-            return error
+            except (Exception, SystemExit) as error:  # noqa: BLE001 (as in `_ours`)
+                found = meaning(error)
+                # A server that ends makes that the end of the requests under way, and keeps it.
+                if isinstance(found, Unreachable | Throttled) and type(error).__name__ != _INTERRUPTED:
+                    raise found from None
+                return found
         return None
 
     def clusters(self, names: Sequence[str] | None) -> dict[str, SkyCluster]:
