@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,6 +20,7 @@ from broker.runfolder.node_access import read_by
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _STS = "https://sts.{}/v1/token"
+_UNKNOWN = timedelta(minutes=30)  # after which a token is renewed whose end nobody tells
 _WHERE = "gcp sts token"
 
 
@@ -89,8 +90,9 @@ class BoundTokens:
         lasts = told.get("expires_in")
         now = datetime.now(UTC)
         # A token without a time of its own ends with the login's.
-        ends = now.timestamp() + float(lasts) if lasts else login.expiry.replace(tzinfo=UTC).timestamp()
-        return {"token": str(told["access_token"]), "expires_at": datetime.fromtimestamp(ends, UTC).isoformat()}
+        own = login.expiry.replace(tzinfo=UTC) if login.expiry is not None else now + _UNKNOWN
+        ends = now + timedelta(seconds=float(lasts)) if lasts else own
+        return {"token": str(told["access_token"]), "expires_at": ends.isoformat()}
 
 
 def _short(error: Exception) -> str:

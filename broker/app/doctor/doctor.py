@@ -220,6 +220,9 @@ def _runs(broker: Broker) -> DoctorFinding:
     facts["narrowed"] = narrowed = bool(fix) and (asked if parts.scheme == "gs" else role is not None)
     if narrowed:
         return DoctorFinding("runs", Health.OK, f"{message}; a node reaches its own job's folder alone", facts=facts)
+    if asked:
+        message += "; GPUBROKER_RUNS_NARROWED is set, and nodes cannot be narrowed in this store by it"
+        return DoctorFinding("runs", Health.PROBLEM, message, fix or "unset it", facts)
     fix = fix or "there is no way to narrow them in this store: give teams that must not see each other a bucket each"
     return DoctorFinding("runs", Health.OK, f"{message}; nodes reach it with an identity of their own", fix, facts)
 

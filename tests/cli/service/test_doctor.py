@@ -94,6 +94,25 @@ def test_run_folders_that_cannot_be_written(gpubroker: Any, tmp_path: Path, monk
     assert "set GPUBROKER_RUNS to another place" in done.out
 
 
+@pytest.mark.parametrize(
+    ("place", "asked", "narrowed", "health"),
+    [
+        ("gs://runs/x", True, True, "ok"),
+        ("gs://runs/x", False, False, "ok"),
+        ("az://runs/x", True, False, "problem"),
+        ("az://runs/x", False, False, "ok"),
+    ],
+)
+def test_doctor_says_what_nodes_reach(
+    gpubroker: Any, monkeypatch: pytest.MonkeyPatch, place: str, asked: bool, narrowed: bool, health: str
+) -> None:
+    monkeypatch.setenv("GPUBROKER_RUNS", place)
+    monkeypatch.setenv("GPUBROKER_RUNS_NARROWED", str(asked).lower())
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "team")
+    (finding,) = findings(gpubroker)["runs"]
+    assert (finding["facts"]["narrowed"], finding["health"]) == (narrowed, health), finding["message"]
+
+
 def test_a_store_elsewhere_has_a_disk_of_its_own(gpubroker: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("GPUBROKER_STORE", f"sqlite:///{tmp_path}/other.db")
     assert [disk["facts"]["folder"] for disk in findings(gpubroker)["disk"]] == [str(tmp_path / "home"), str(tmp_path)]
