@@ -385,5 +385,6 @@ def _holding(purchase: Purchase, order: Order, charged: Money) -> Holding:
         upfront=charged,
         hourly=quote.hourly,
         watts=0.0,
-        note=f"{order.id} ({purchase.id})",
+        note=purchase.id,
+        order_id=order.id,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,13 +96,12 @@ def differences(
     missing: Iterable[Purchase],
 ) -> list[CapacityDifference]:
     """The differences, sorted by provider and order. ``purchases``: all, including closed ones. ``missing``: those of
-    `unseen` that their provider does not find by their tag either. A recorded holding counts if its note names the
-    order's id."""
+    `unseen` that their provider does not find by their tag either. A recorded holding counts by its ``order_id``."""
     by_order = {one.order.id: one for one in purchases if one.order is not None}
     by_mark = {one.id: one for one in purchases}
     extensions = [one for one in purchases if one.quote.extends and one.state in _LASTING]
     ends = {one.quote.extends: one.quote.ends for one in sorted(extensions, key=lambda one: one.quote.ends)}
-    noted = {word for one in recorded for word in re.split(r"[\s,;:()]+", one.holding.note)}
+    noted = {one.holding.order_id for one in recorded}
     found = [_missing(one) for one in missing]
     for one in reported:
         bought = by_order.get(one.id)
@@ -123,7 +121,7 @@ def _unknown(one: Reservation, by_mark: Mapping[str, Purchase], noted: Collectio
         told = f"{what} was bought as {one.mark}, by a gpubroker with another store"
         yield CapacityDifference(DifferenceKind.OTHER_STORE, one.provider, one.region, one.id, one.mark, told)
     elif one.id not in noted:
-        told = f"{what} was bought beside gpubroker; record it: gpubroker capacity add … --note {one.id}"
+        told = f"{what} was bought beside gpubroker; record it: gpubroker capacity add … --order {one.id}"
         yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, "", told)
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a store that an earlier version wrote go on: they are placed anew, cancelled and settled."""
+"""The jobs of a store of commit 6aefd21 (version 0.1) go on: they are placed anew, cancelled and settled."""
 
 from __future__ import annotations
 

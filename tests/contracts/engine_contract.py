@@ -84,8 +84,9 @@ class Bench:
         secrets: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         sources: Sources | None = None,
+        grace: float = 1.0,
     ) -> Launch:
-        """A launch of a job of its own, its run folder prepared."""
+        """A launch of a job of its own, its run folder prepared. ``grace``: seconds that it has to save."""
         number = next(self.numbers)
         job_id, key = f"job{number}", f"job{number}-1"
         scaled = self.clock if isinstance(self.clock, ScaledClock) else None
@@ -93,7 +94,7 @@ class Bench:
         runs = RunFolder(self.runs_url, job_id)
         runs.write_lease(1, Lease())
         given: dict[str, Any] = {"envs": envs or {}, "sources": sources}
-        runs.write_spec(Spec(job_id, 1, key, command, grace=1.0, intervals=QUICK, clock=clock, **given))
+        runs.write_spec(Spec(job_id, 1, key, command, grace=grace, intervals=QUICK, clock=clock, **given))
         job = Job(name="contract", run=command, secrets=tuple(secrets or ()))
         return Launch(key, job, placement or self.placement, runs.attempt_url(1), secrets or {})
 
@@ -309,6 +310,19 @@ class EngineContract:
         assert bench.ending(launch).cause is Cause.CANCELLED_BY_USER
         bench.engine.cancel(handle)
         assert bench.look(handle) == gone
+
+    def test_cancel_returns_while_the_job_still_saves(self, bench: Bench) -> None:
+        """What lets the job finish saving comes after the call: an engine that waits for its end waits until it is
+        killed, and nothing was saved."""
+        mark, go = bench.mark(), bench.mark()
+        saves = f"until [ -e {go} ]; do sleep 0.02; done; echo saved >> {mark}; exit 0"
+        command = f"trap '{saves}' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
+        handle = bench.engine.submit(bench.launch(command, grace=SECONDS))
+        eventually(lambda: lines(mark) == ["up"], "the command runs")
+        bench.engine.cancel(handle)
+        go.touch()
+        bench.until(handle, EngineState.GONE)
+        assert lines(mark)[1:] == ["saved"], "it was given no time to save, or `cancel` waited for its end"
 
     def test_nothing_of_the_job_outlives_the_machine(self, bench: Bench) -> None:
         mark = bench.mark()

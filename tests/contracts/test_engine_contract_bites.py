@@ -16,6 +16,7 @@ from broker.engines.local import Local
 from tests.contracts import engine_contract
 from tests.contracts.engine_contract import Bench, EngineContract
 from tests.engines.test_local import local_bench
+from tests.waiting import looks
 
 
 class ListsNothing(Local):
@@ -122,6 +123,14 @@ class CancelsNothing(Local):
         return
 
 
+class WaitsForTheEnd(Local):
+    def cancel(self, handle: str) -> None:
+        super().cancel(handle)
+        for _ in looks("it is gone"):
+            if self.observe([handle])[handle].state in (EngineState.GONE, EngineState.LOST):
+                return
+
+
 class ChokesOnStrangers(Local):
     def cancel(self, handle: str) -> None:
         if self.find(handle) is None:
@@ -159,6 +168,7 @@ LIES: list[tuple[type[Local], Check]] = [
     (OwnsEverything, EngineContract.test_another_place_over_the_same_store_concludes_nothing),
     (CancelsNothing, EngineContract.test_what_is_cancelled_at_once_is_gone_at_once),
     (CancelsNothing, EngineContract.test_nothing_of_the_job_outlives_the_machine),
+    (WaitsForTheEnd, EngineContract.test_cancel_returns_while_the_job_still_saves),
     (ChokesOnStrangers, EngineContract.test_what_it_does_not_know_is_lost_and_harms_nobody),
     (SaysNothing, EngineContract.test_a_job_runs_to_its_end),
     (WritesSecretsDown, EngineContract.test_secrets_reach_the_command_and_lie_nowhere),

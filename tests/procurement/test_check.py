@@ -57,10 +57,12 @@ def elsewhere(shop: Shop, id: str = "cr-of-the-console", **more: Any) -> None:
     shop.cloud.reservations.setdefault(REGION, []).append(row)
 
 
-def record(shop: Shop, note: str) -> None:
-    """Ann puts a reservation on record with that note."""
+def record(shop: Shop, order_id: str, note: str = "") -> None:
+    """Ann puts a reservation on record that AWS calls by that id."""
     ends = NOW + timedelta(days=30)
-    held = Holding(HoldingKind.RESERVATION, "H100", 8, "aws", REGION, starts=NOW, ends=ends, note=note)
+    held = Holding(
+        HoldingKind.RESERVATION, "H100", 8, "aws", REGION, starts=NOW, ends=ends, note=note, order_id=order_id
+    )
     shop.broker.store.add_holding(held, by=ANN.identity)
 
 
@@ -80,8 +82,10 @@ def test_what_was_bought_at_the_console_is_found_until_somebody_records_it(shop:
     [found] = check(shop.broker).differences
     assert (found.kind, found.order, found.purchase) == (DifferenceKind.NOT_RECORDED, "cr-of-the-console", "")
     assert "1 × p5.48xlarge" in found.told
-    assert "capacity add … --note cr-of-the-console" in found.told
-    record(shop, "invoice 7, cr-of-the-console")
+    assert "capacity add … --order cr-of-the-console" in found.told
+    record(shop, "", note="invoice 7, cr-of-the-console")
+    assert kinds(check(shop.broker)) == [(DifferenceKind.NOT_RECORDED, "cr-of-the-console")], "a note decides nothing"
+    record(shop, "cr-of-the-console")
     assert kinds(check(shop.broker)) == []
 
 

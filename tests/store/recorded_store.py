@@ -1,4 +1,4 @@
-"""A store as version 0.1 wrote it: recorded from real commands on the simulated market, as SQL text.
+"""A store of commit 6aefd21 (version 0.1, schema 0007): recorded from real commands on the simulated market, as SQL.
 
 Eleven jobs: two that run (one of them with extended limits), one that waits for approval, one whose approval was
 refused, one that a policy file named ``secrets-team.yaml`` keeps from starting, one that waits for a secret, one whose

@@ -1,4 +1,4 @@
-"""A store that an earlier version wrote opens, is upgraded, and can be read to its last event."""
+"""A store of commit 6aefd21 (version 0.1) opens, is upgraded, and can be read to its last event."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
     Changes nothing. Raises `InvalidInput` with the row, and `MissingExtra`."""
     charges = read_focus_charges(file)
     if not charges:
-        raise InvalidInput("holds no charges", where=str(file))
+        raise InvalidInput("the file has no charges", where=str(file))
     since, until = min(one.starts for one in charges), max(one.ends for one in charges)
     providers, now = {one.provider for one in charges}, broker.clock.now()
     with broker.store.reading() as look:

@@ -44,7 +44,7 @@ def read_charges(file: Path, provider: str = "") -> list[Charge]:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"is no CSV file in UTF-8: {error}", where=str(file)) from error
+        raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
     charges, problems = [], []
     for line, row in numbered:
         try:
@@ -56,7 +56,7 @@ def read_charges(file: Path, provider: str = "") -> list[Charge]:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise InvalidInput(said + more, where=str(file), hint="nothing was imported", problems=problems)
     if not charges:
-        raise InvalidInput("holds no charges", where=str(file))
+        raise InvalidInput("the file has no charges", where=str(file))
     return charges
 
 

@@ -51,7 +51,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
         raise UnknownName("FOCUS version", version, VERSIONS)
     billing = begun(broker, month)
     if out.exists() and not replace:
-        raise InvalidInput("there is such a file", where=str(out), hint="write to another one, or add --force")
+        raise InvalidInput("the file exists already", where=str(out), hint="write to another one, or add --force")
     account = f"gpubroker-{store_id(broker.store)}"
     rows = corrections = billed = effective = 0
     as_of = min(broker.clock.now(), billing.closes)

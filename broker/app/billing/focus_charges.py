@@ -93,7 +93,7 @@ def read_focus_charges(file: Path) -> list[Charge]:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"is no CSV file in UTF-8: {error}", where=str(file)) from error
+        raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
     return list(summed.charges())
 
 
@@ -117,7 +117,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 number += 1
                 yield f"{file}, row {number}", row
     except arrow.ArrowException as error:
-        raise InvalidInput(f"is no Parquet file: {error}", where=str(file)) from error
+        raise InvalidInput(f"is not a Parquet file: {error}", where=str(file)) from error
 
 
 def _check_columns(file: Path, names: Any) -> None:
@@ -134,7 +134,7 @@ def _provider(row: Mapping[str, Any], where: str) -> str:
     for column in _PROVIDER:
         if name := _text(row.get(column)):
             return _CALLED.get(name.lower(), name.lower())
-    raise InvalidInput("names no provider", where=where)
+    raise InvalidInput("the provider is missing", where=where)
 
 
 def _key(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 
 class RecordedCapacity(Result):
     """Capacity on record. Money in USD; ``usd_per_gpu_hour`` with six decimals; ``watts``: the power draw of all of it
-    in use."""
+    in use; ``order_id``: what the provider calls it, or empty."""
 
     number: int
     kind: HoldingKind
@@ -28,6 +28,7 @@ class RecordedCapacity(Result):
     usd_per_gpu_hour: str
     watts: Figure
     note: str
+    order_id: str
     added_at: Moment
     added_by: str
 

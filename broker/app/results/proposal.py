@@ -84,14 +84,15 @@ class ProposalResult(Result):
 
 def read_proposal(text: str, where: str) -> tuple[ProposalResult, dict[int, CapacityQuote]]:
     """A proposal's file, and the quotes by line. Raises `InvalidInput` for a file that is none or was changed."""
-    hint = "gpubroker capacity propose … --json > FILE"
+    hint = "make it with `gpubroker capacity propose … --json > FILE`"
     try:
         found = ProposalResult.model_validate_json(text)
         quotes = {line.line: CapacityQuote.model_validate(line.order) for line in found.lines}
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise InvalidInput(f"it is no proposal: {key}: {first['msg']}", where=where, hint=hint) from error
+        what = f"{key}: {first['msg']}" if key else first["msg"]
+        raise InvalidInput(f"the file is not a proposal of purchases: {what}", where=where, hint=hint) from error
     if proposal_id(list(quotes.values())) != found.id:
-        raise InvalidInput("its lines are not those that were proposed", where=where, hint=hint)
+        raise InvalidInput("the lines of the proposal were changed", where=where, hint=hint)
     return found, quotes

@@ -105,7 +105,7 @@ def chargeback(
         raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
     if month is None:
         if freeze:
-            raise InvalidInput("which month?", where="--month", hint="--month 2026-10")
+            raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
         listed = ChargebackList.of(statements(broker))
         if as_json:
             terminal.answer(listed)

@@ -88,6 +88,9 @@ class HoldingOptions:
         str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
     ] = "0"
     note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = ""
+    order: Annotated[
+        str, typer.Option("--order", metavar="ID", callback=one_line, help="The provider's ID, for `capacity check`.")
+    ] = ""
 
 
 @app.command(
@@ -187,6 +190,7 @@ def _holding(kind: CapacityKind, given: HoldingOptions, provider: str, starts: d
         hourly=filters.price("--hourly", given.hourly or "0"),
         watts=_watts(given.power),
         note=given.note,
+        order_id=given.order.strip(),
     )
 
 

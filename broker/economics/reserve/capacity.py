@@ -152,7 +152,7 @@ def plan_capacity(
     invalid demand.
     """
     if not demand:
-        raise InvalidInput(f"{accelerator}: no demand to plan with")
+        raise InvalidInput(f"{accelerator}: no demand is known")
     stacked = _stacked(recorded for recorded in holdings if recorded.holding.ends > now)
     held = HeldCapacity.of((recorded.holding for _, recorded in stacked), now, kwh_usd, pue)
     weighed = [_weigh(demand, option, market, held) for option in options]

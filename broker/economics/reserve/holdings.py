@@ -26,7 +26,8 @@ class Holding:
 
     ``provider``: who it is held from, for owned machines what their site is called; ``site``: region or place.
     ``upfront``: paid once, for all of it; ``hourly``: paid for every hour of the time whether used or not, for all of
-    it. ``watts``: what all of it draws in use, for owned machines. Raises InvalidInput.
+    it. ``watts``: what all of it draws in use, for owned machines. ``order_id``: what the provider
+    calls it, if it has a name there. Raises InvalidInput.
     """
 
     kind: HoldingKind
@@ -40,6 +41,7 @@ class Holding:
     hourly: Money = Money.ZERO
     watts: float = 0.0
     note: str = ""
+    order_id: str = ""
 
     def __post_init__(self) -> None:
         whole("GPUs", self.gpus)

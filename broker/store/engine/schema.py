@@ -35,6 +35,7 @@ REVISIONS = (
     "0023",
     "0024",
     "0025",
+    "0026",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

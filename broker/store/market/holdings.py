@@ -44,6 +44,7 @@ def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> R
             hourly=holding.hourly.micros,
             watts=holding.watts,
             note=holding.note,
+            order_id=holding.order_id,
             added_at=to_micros(at),
             added_by=by,
             removed_at=None,
@@ -82,5 +83,6 @@ def _recorded(row: Any) -> RecordedHolding:
         hourly=Money(row.hourly),
         watts=row.watts,
         note=row.note,
+        order_id=row.order_id,
     )
     return RecordedHolding(row.number, holding, from_micros(row.added_at), row.added_by)

@@ -28,6 +28,7 @@ class HoldingRow(Row, table=True):
     hourly: int = Field(sa_type=BigInteger)
     watts: float
     note: str
+    order_id: str = Field(sa_column_kwargs={"server_default": ""})
     added_at: int = Field(sa_type=BigInteger)
     added_by: str
     removed_at: int | None = Field(sa_type=BigInteger)

@@ -285,7 +285,7 @@ def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path
         (["key,starts,ends,amount", "a-1,0001-01-01T00:00+05:00,2026-11-02,1"], "line 2: starts is '0001-01-01"),
         (["key,day,amount,estimated", "a-1,2026-11-01,1,perhaps"], "expected yes or no"),
         (["key,day,amount,provider", "a-1,2026-11-01,1,acme"], "provider is 'acme'; expected 'mute'"),
-        (["key,day,amount"], "holds no charges"),
+        (["key,day,amount"], "the file has no charges"),
     ],
 )
 def test_a_file_that_is_wrong_says_where_and_nothing_is_kept(

@@ -68,7 +68,7 @@ def test_what_touches_is_one_charge_and_what_does_not_is_another(tmp_path: Path)
         ("1,USD,Monday,2026-09-02,aws,,", "focus.csv:2: ChargePeriodStart is 'Monday'"),
         ("1,USD,0001-01-01T00:00+05:00,2026-09-02,aws,,", "focus.csv:2: ChargePeriodStart is '0001-01-01"),
         ("1,USD,2026-09-01,9999-12-31T23:59:59.999999Z,aws,,", "focus.csv:2: ChargePeriodEnd is '9999-12-31"),
-        ("1,USD,2026-09-01,2026-09-02,NULL,,", "focus.csv:2: names no provider"),
+        ("1,USD,2026-09-01,2026-09-02,NULL,,", "focus.csv:2: the provider is missing"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_with_its_row(tmp_path: Path, line: str, says: str) -> None:
@@ -81,7 +81,7 @@ def test_a_file_that_is_not_focus_names_the_columns_it_lacks(tmp_path: Path) -> 
     with pytest.raises(InvalidInput, match="lacks the FOCUS columns BilledCost, BillingCurrency"):
         read_focus_charges(write(tmp_path, "1,2", header="Cost,Day"))
     (tmp_path / "no.parquet").write_text("text")
-    with pytest.raises(InvalidInput, match="is no Parquet file"):
+    with pytest.raises(InvalidInput, match="is not a Parquet file"):
         read_focus_charges(tmp_path / "no.parquet")
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_focus_charges(tmp_path / "absent.csv")

@@ -265,8 +265,8 @@ def test_what_was_proposed_is_bought_once(
     assert len(gpubroker("capacity", "purchases", "--json").json["purchases"]) == 1
 
     for text, says in (
-        (proposed.out.replace('"machines": 2', '"machines": 4'), "not those that were proposed"),
-        ("{}", "it is no proposal"),
+        (proposed.out.replace('"machines": 2', '"machines": 4'), "the lines of the proposal were changed"),
+        ("{}", "the file is not a proposal"),
     ):
         refused = gpubroker("capacity", "buy", "--from-plan", write("changed.json", text), by=ANN)
         assert (refused.code, says in refused.err) == (2, True), refused.err

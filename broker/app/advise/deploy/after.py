@@ -54,7 +54,7 @@ def after(
     return (
         PathStep(
             "optimisations",
-            "the ladder of savings, in order; each works on what the one before left",
+            "savings in order; each applies to the cost that the earlier ones leave",
             {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
             f"start with: {', '.join(one.name for one in first[:2])}",
         ),

@@ -54,7 +54,7 @@ class DeployDemand:
         if self.goal is Goal.SERVE and self.requests_per_minute is None:
             raise InvalidInput("the traffic is missing", hint="give --requests-per-minute and --tokens-per-request")
         if self.goal is not Goal.SERVE and self.method is Method.INFERENCE:
-            raise InvalidInput(f"method: inference trains nothing, and the goal is to {self.goal}")
+            raise InvalidInput(f"method: inference does not train, and the goal is to {self.goal}")
 
 
 @dataclass(frozen=True, slots=True)
