@@ -11,10 +11,10 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
+from typing import BinaryIO, Callable
 
 from broker.agent.store import ObjectFolder
 
@@ -48,6 +48,18 @@ def check_room(folder: Path, files: Sequence[WantedFile]) -> None:
     if needed + _SPARE > free:
         said = f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free: ask for a larger `disk_size`"
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {said}", str(folder))
+
+
+def write(pieces: Iterable[bytes], output: BinaryIO, give_up: Callable[[], bool]) -> tuple[int, str]:
+    """Write the pieces; the size and SHA-256 of them all. ``give_up`` is checked after each. Raises GaveUp."""
+    digest, size = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        size += len(piece)
+        output.write(piece)
+        if give_up():
+            raise GaveUp
+    return size, digest.hexdigest()
 
 
 def fetch(store: ObjectFolder, files: Sequence[WantedFile], give_up: Callable[[], bool]) -> None:

@@ -6,12 +6,11 @@ Each file is verified before it gets its name.
 
 from __future__ import annotations
 
-import hashlib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Callable
 
-from broker.agent.download import GaveUp
+from broker.agent.download import write
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
 from broker.agent.outputs import OutputFile
 from broker.agent.store import ObjectFolder
@@ -70,17 +69,11 @@ def _is_at(path: str, pattern: str) -> bool:
 def _copy(store: ObjectFolder, content: str, file: OutputFile, place: Path, give_up: Callable[[], bool]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(f".{file.sha256[:16]}.part")
-    digest, size = hashlib.sha256(), 0
     try:
         with part.open("wb") as output:
-            for piece in store.stream(content) if file.size else ():
-                digest.update(piece)
-                size += len(piece)
-                output.write(piece)
-                if give_up():
-                    raise GaveUp
+            written = write(store.stream(content) if file.size else (), output, give_up)
     except FileNotFoundError:
         raise NoInput(f"{file.path} is no longer in the run folder") from None
-    if size != file.size or digest.hexdigest() != file.sha256:
+    if written != (file.size, file.sha256):
         raise NoInput(f"{file.path} has another content than was saved (SHA-256 differs)")
     part.replace(place)

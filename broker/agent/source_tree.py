@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable
 
-from broker.agent.download import GaveUp
+from broker.agent.download import write
 from broker.agent.formats import BadDocument
 from broker.agent.store import ObjectFolder
 
@@ -150,21 +150,15 @@ def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool
 
 
 def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[[], bool]) -> None:
-    digest, size = hashlib.sha256(), 0
     draft = place.with_name(f".{place.name[:200]}.gpubroker")
     try:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()  # of an earlier try
         with draft.open("xb") as output:
-            for piece in pool.stream(content_path(entry.sha256)):
-                digest.update(piece)
-                size += len(piece)
-                output.write(piece)
-                if give_up():
-                    raise GaveUp
+            written = write(pool.stream(content_path(entry.sha256)), output, give_up)
     except FileNotFoundError:
         raise TreeUnusable(f"the content of {entry.path} is no longer in the run store") from None
-    if size != entry.size or digest.hexdigest() != entry.sha256:
+    if written != (entry.size, entry.sha256):
         raise TreeUnusable(f"{entry.path} has another content than was saved (SHA-256 differs)")
     draft.chmod(entry.mode)
     draft.replace(place)

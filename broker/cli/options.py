@@ -23,6 +23,22 @@ PolicyFiles = Annotated[
     list[Path], typer.Argument(metavar="FILES...", help="Policy files, or folders of policy files (*.yaml).")
 ]
 
+OnlyProviders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider",
+        "-p",
+        autocompletion=completion.providers,
+        help="Poll only this provider. Repeatable. Default: all except the sandbox.",
+    ),
+]
+OneAttempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")]
+OneNode = Annotated[int | None, typer.Option("--node", min=0, help="Only this node; 0 is the first.")]
+MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="USD", help="New total cost limit, such as $900.")]
+MaxDuration = Annotated[
+    str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
+]
+
 
 def one_line(text: str) -> str:
     """Check text that a user gives for the record. The broker prints it beside its own lines, so it must not contain

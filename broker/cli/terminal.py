@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 from typer.exceptions import TyperException
 
+from broker.app.results.values import plain
 from broker.core.errors import AskAPerson, BrokerError
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class Terminal:
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
-        from broker.cli.render.document import to_json
+        from broker.cli.terminal import to_json
 
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
 
@@ -233,3 +235,8 @@ def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _UNBOUNDED
     return Console(stderr=stderr, width=width, markup=False, emoji=False, soft_wrap=False)
+
+
+def to_json(document: Any) -> str:
+    """The text of a document."""
+    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)

@@ -154,7 +154,9 @@ def training_time(
     """
     peak = peak_tflops(accelerator, precision)
     if peak is None:
-        raise InvalidInput(f"{accelerator.name}: peak compute in {precision} is not known, so the training time cannot be computed")
+        raise InvalidInput(
+            f"{accelerator.name}: peak compute in {precision} is not known, so the training time cannot be computed"
+        )
     mfu = fraction("MFU", rules.mfu if mfu is None else mfu)
     flops = training_flops(parameters, tokens)
     seconds = flops / (whole("gpus", gpus) * peak * TERA * mfu)

@@ -129,7 +129,9 @@ def compare(case: WaysInputs) -> WaysCompared:
     """All ways with a price, and the inputs that would change the answer. Raises InvalidInput if no way has one."""
     found = costs(case)
     if not found:
-        raise InvalidInput("no price of owning or renting is known", hint="give the price of a server, or of a machine for rent")
+        raise InvalidInput(
+            "no price of owning or renting is known", hint="give the price of a server, or of a machine for rent"
+        )
     flips, steady = [], []
     for name in _VARIED:
         value = float(getattr(case, name) or 0.0)

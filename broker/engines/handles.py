@@ -12,9 +12,11 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from broker.core.errors import GiveUp
 from broker.core.ports import EngineState, Observation, WayIn
@@ -79,3 +81,17 @@ def _place(root: Path) -> str:
         machine = Path("/etc/machine-id").read_text("ascii").strip()
     parts = (machine or socket.gethostname(), str(os.getuid()), str(root.resolve()))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def gone_as_recorded(record: Mapping[str, Any]) -> Observation:
+    """The observation of a machine that is gone, from the document that was kept of it."""
+    since = record.get("since")
+    return Observation(
+        EngineState.GONE,
+        datetime.fromisoformat(since) if since else None,
+        datetime.fromisoformat(record["at"]),
+        bool(record["interrupted"]),
+        str(record["evidence"]),
+        bool(record.get("no_capacity")),
+        bool(record.get("own_end")),
+    )

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -31,6 +31,7 @@ from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import BASICS
+from broker.engines.handles import gone_as_recorded
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import SqueueRow, cluster_name, from_accounting, own_jobs, run
 from broker.placement.feasibility import request_served
@@ -230,7 +231,7 @@ class SlurmEngine:
             evidence = f"it runs on cluster {parts['cluster']}, and this is {self._name()}; query it there"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
         gone = self._slot(parts["key"]).read("gone.json")
-        return _from_record(gone) if gone else None
+        return gone_as_recorded(gone) if gone else None
 
     def _observe(self, handle: str, rows: Mapping[str, SqueueRow]) -> Observation:
         parts = _HANDLE.fullmatch(handle)
@@ -256,7 +257,7 @@ class SlurmEngine:
             "interrupted": row.state in _TAKEN and not cancelled,
             "evidence": f"Slurm: {said}" + (f" on {row.nodes}" if row.nodes else "") + _last_words(slot, row.state),
         }
-        return _from_record(slot.keep_first("gone.json", record))
+        return gone_as_recorded(slot.keep_first("gone.json", record))
 
 
 _UNKNOWN = Observation(EngineState.LOST, evidence="Slurm has no record of it")
@@ -297,7 +298,7 @@ def _forgotten(slot: Slot) -> Observation:
         "interrupted": exits[0].cause is Cause.PREEMPTED,
         "evidence": f"Slurm has forgotten it; the agent ended: {exits[0].cause.value}",
     }
-    return _from_record(slot.keep_first("gone.json", record))
+    return gone_as_recorded(slot.keep_first("gone.json", record))
 
 
 def _machine(offer: Offer, launch: Launch) -> list[str]:
@@ -341,14 +342,3 @@ def _signal(*arguments: str) -> None:
 def _last_words(slot: Slot, state: str) -> str:
     words = slot.last_words() if state in ("FAILED", "BOOT_FAIL", "TIMEOUT") else ""
     return f": {words}" if words else ""
-
-
-def _from_record(record: Mapping[str, Any]) -> Observation:
-    since = record.get("since")
-    return Observation(
-        EngineState.GONE,
-        datetime.fromisoformat(since) if since else None,
-        datetime.fromisoformat(record["at"]),
-        bool(record["interrupted"]),
-        str(record["evidence"]),
-    )

@@ -17,7 +17,6 @@ from broker.placement.feasibility import request_served
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
 from broker.placement.pricing.disk_cost import attaches_disk, disk_gib, rate_for
-from broker.placement.pricing.preemption_notice import NOTICE
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.storage_cost import MONTH
 from broker.placement.pricing.time_value import RENTED
@@ -252,3 +251,12 @@ def _about_rejected_offers(rejections: Sequence[Rejection]) -> Iterator[str]:
 
 def _offers(number: int) -> str:
     return "1 offer" if number == 1 else f"{number:,} offers"
+
+
+# AWS: EC2 user guide, "Spot Instance interruption notices". Google Cloud: Compute Engine, "Preemption process". Azure:
+# "Scheduled Events for Linux VMs", Preempt (minimum). The agent uses the same values.
+NOTICE = {
+    "aws": timedelta(minutes=2),
+    "gcp": timedelta(seconds=30),
+    "azure": timedelta(seconds=30),
+}

@@ -8,8 +8,7 @@ they are reported but make no offers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
@@ -17,6 +16,7 @@ from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
 from providers.aws.settings import BILLING, ENGINE, NAME, PURCHASE_TAG, SPOT_MAX_AGE
+from providers.aws.times import utc
 from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
 
@@ -48,8 +48,8 @@ def capacity_reservations(login: AwsLogin, region: str) -> Iterator[Reservation]
             instance_type=instance_type,
             machines=row.get("TotalInstanceCount", 0),
             kind=CAPACITY_BLOCK if row.get("ReservationType") == "capacity-block" else CAPACITY_RESERVATION,
-            starts=_utc(row.get("StartDate")),
-            ends=_utc(row.get("EndDate")),
+            starts=utc(row.get("StartDate")),
+            ends=utc(row.get("EndDate")),
             free=row.get("AvailableInstanceCount") if row.get("State") == "active" else 0,
             open=row.get("InstanceMatchCriteria") == "open" and row.get("Tenancy", "default") == "default",
             mark=next((str(tag.get("Value")) for tag in row.get("Tags") or () if tag.get("Key") == PURCHASE_TAG), ""),
@@ -73,8 +73,8 @@ def reserved_instances(login: AwsLogin, region: str) -> Iterator[Reservation]:
             instance_type=instance_type,
             machines=row.get("InstanceCount", 0),
             kind=RESERVED_INSTANCES,
-            starts=_utc(row.get("Start")),
-            ends=_utc(row.get("End")),
+            starts=utc(row.get("Start")),
+            ends=utc(row.get("End")),
             holds_capacity=row.get("Scope") == "Availability Zone",
         )
 
@@ -102,8 +102,8 @@ def savings_plans(login: AwsLogin, asked_in: str) -> Iterator[Reservation]:
             instance_type=f"{family}.*" if family else "*",
             machines=0,
             kind=SAVINGS_PLAN,
-            starts=_utc(row.get("start")),
-            ends=_utc(row.get("end")),
+            starts=utc(row.get("start")),
+            ends=utc(row.get("end")),
             holds_capacity=False,
         )
 
@@ -139,15 +139,3 @@ def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
         )
     except Unfit as error:
         return error.skipped
-
-
-def _utc(time: Any) -> datetime | None:
-    """A time in UTC: botocore returns datetimes, for Savings Plans text."""
-    if isinstance(time, str):
-        try:
-            time = datetime.fromisoformat(time)
-        except ValueError:
-            return None
-    if not isinstance(time, datetime):
-        return None
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -17,8 +17,8 @@ from broker.app.results import reasons, story
 from broker.app.results.program_name import program
 from broker.app.results.values import plain
 from broker.cli.render import event_format, formats
-from broker.cli.render.document import to_json
 from broker.cli.render.tables import Column, Trimmed, fitting
+from broker.cli.terminal import to_json
 from broker.core.events import events as ev
 from broker.core.events.agent_events import (
     CheckpointSaved,

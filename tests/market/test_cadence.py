@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.market.cadence import LATEST, SOONEST, interval
+from broker.market.poller import LATEST, SOONEST, interval
 
 
 @pytest.mark.parametrize(

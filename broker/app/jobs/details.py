@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Unpack
 
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import bill_of, bills_of
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobHistory, JobList
 from broker.app.wiring import Broker
-from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 
 
@@ -25,17 +24,9 @@ def history(broker: Broker, view: JobView) -> JobHistory:
     return JobHistory.told(view, bill, progress, broker.clock.now(), happened, jobs.failed_tasks(broker, view))
 
 
-def listing(
-    broker: Broker,
-    *,
-    states: Sequence[JobState] = (),
-    user: str | None = None,
-    team: str | None = None,
-    limit: int | None = None,
-    array: str | None = None,
-) -> JobList:
+def listing(broker: Broker, **wanted: Unpack[jobs.JobCriteria]) -> JobList:
     """As `jobs.search`."""
-    found = jobs.search(broker, states=states, user=user, team=team, limit=limit, array=array)
+    found = jobs.search(broker, **wanted)
     billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
     return JobList.of(billed, found.unreadable, broker.clock.now())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
@@ -217,20 +217,25 @@ class FoundJobs:
     unreadable: Sequence[UnreadableJob]
 
 
-def search(
-    broker: Broker,
-    *,
-    states: Sequence[JobState] = (),
-    user: str | None = None,
-    team: str | None = None,
-    limit: int | None = None,
-    array: str | None = None,
-) -> FoundJobs:
-    """The jobs that match all criteria, newest first; with ``array``, an id, its tasks in these states instead, in the
-    order of their start. ``limit``: None: all."""
+class JobCriteria(TypedDict, total=False):
+    """Which jobs: those that match all. ``array``: an id: its tasks in these states instead, in the order of their
+    start. ``limit``: None: all."""
+
+    states: Sequence[JobState]
+    user: str | None
+    team: str | None
+    limit: int | None
+    array: str | None
+
+
+def search(broker: Broker, **wanted: Unpack[JobCriteria]) -> FoundJobs:
+    """The jobs that match, newest first."""
+    states, limit, array = wanted.get("states", ()), wanted.get("limit"), wanted.get("array")
     with broker.store.reading() as look:
         if array is not None:
             tasks = look.tasks_of(array, [state.value for state in states], limit=limit)
             return FoundJobs(tasks, look.unreadable)
-        views = look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
+        views = look.jobs(
+            states=[state.value for state in states], user=wanted.get("user"), team=wanted.get("team"), limit=limit
+        )
         return FoundJobs(views, look.unreadable)

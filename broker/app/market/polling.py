@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from broker.app.alerts import suspect_polls
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
 from broker.core.market.offers import SANDBOX
 from broker.core.ports import Provider
-from broker.market.cadence import interval
 from broker.market.concurrent_poll import Watch, poll_concurrently
-from broker.market.poller import PollRequest, PollResult
+from broker.market.poller import PollRequest, PollResult, interval
 from broker.market.suspicion import Suspicion
 from broker.settings import PollSettings
+from broker.store.records import AcceptedDoubts
 
 if TYPE_CHECKING:
     from broker.store.records import Freshness, PollRun
@@ -195,3 +197,20 @@ class Polling:
             return timedelta(0)
         left = last.finished + interval_of(self._broker, name) - now
         return max(left, timedelta(0)) / self._broker.clock.scale
+
+
+log = logging.getLogger(__name__)
+
+
+def accept_prices(
+    broker: Broker, provider: str, pools: Sequence[str] = (), *, by: Actor, note: str = ""
+) -> AcceptedDoubts:
+    """Accept the last poll of ``provider`` on the word of ``by``: missing offers are gone, odd prices are right.
+    Recorded with the offers concerned. ``pools``: only these. Raises `UnknownName` for a provider that was never
+    polled, `InvalidInput` if nothing is in doubt."""
+    polled = broker.store.last_polls()
+    if provider not in polled:
+        raise UnknownName("provider", provider, polled)
+    accepted = broker.store.accept_doubts(provider, pools, by=by.identity, note=note)
+    log.info("%s accepted the prices of %s (%d)", by.identity, provider, accepted.number)
+    return accepted

@@ -13,7 +13,7 @@ import typer
 from broker.cli import completion, filters
 from broker.cli.jobs import entering, kept_files, prune, resume
 from broker.cli.jobs.job_output import print_output
-from broker.cli.options import AsJson, JobReference, examples
+from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -187,8 +187,8 @@ def logs(
     context: typer.Context,
     job: JobReference,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
-    attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")] = None,
-    node: Annotated[int | None, typer.Option("--node", min=0, help="Only this node; 0 is the first.")] = None,
+    attempt: OneAttempt = None,
+    node: OneNode = None,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last N lines.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -267,12 +267,8 @@ def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -
 def extend(
     context: typer.Context,
     job: JobReference,
-    max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="New total cost limit, such as $900.")
-    ] = None,
-    max_duration: Annotated[
-        str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
-    ] = None,
+    max_cost: MaxCost = None,
+    max_duration: MaxDuration = None,
     as_json: AsJson = False,
 ) -> None:
     """Raise a job's limit of cost or billed time; a paused job resumes.

@@ -31,7 +31,7 @@ def accept(
     first: `gpubroker offers --doubted` lists what is in doubt. Your name is recorded. Exits with 2 if nothing is in
     doubt.
     """
-    from broker.app.market.acceptance import accept_prices
+    from broker.app.market.polling import accept_prices
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)

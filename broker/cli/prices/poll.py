@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from broker.cli import completion
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, OnlyProviders, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -26,15 +25,7 @@ EXAMPLES = examples(
 
 def poll(
     context: typer.Context,
-    provider: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--provider",
-            "-p",
-            autocompletion=completion.providers,
-            help="Poll only this provider. Repeatable. Default: all except the sandbox.",
-        ),
-    ] = None,
+    provider: OnlyProviders = None,
     as_json: AsJson = False,
 ) -> None:
     """Poll providers for their offers now, concurrently.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli import completion
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, OnlyProviders, examples
 from broker.cli.prices import watch
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -37,15 +36,7 @@ EXAMPLES = examples(
 
 def serve(
     context: typer.Context,
-    provider: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--provider",
-            "-p",
-            autocompletion=completion.providers,
-            help="Poll only this provider. Repeatable. Default: all except the sandbox.",
-        ),
-    ] = None,
+    provider: OnlyProviders = None,
     listen: Annotated[
         str | None,
         typer.Option(

@@ -32,7 +32,9 @@ class BurstPrices:
         if self.spot is not None:
             positive("spot price", self.spot, "USD")
         if share("spot share", self.spot_share) and self.spot is None:
-            raise InvalidInput("the spot price is missing, and a share of the bursts runs on spot", hint="give --spot-price")
+            raise InvalidInput(
+                "the spot price is missing, and a share of the bursts runs on spot", hint="give --spot-price"
+            )
 
     @property
     def burst(self) -> float:

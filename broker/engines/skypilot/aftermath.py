@@ -11,6 +11,7 @@ from broker.agent.store import split_folder
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
+from broker.engines.handles import gone_as_recorded
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import NO_WORD, CloudSays, CloudWord, EndOf, HowGone, WordOf, how_gone
 from broker.engines.skypilot.task import cluster_name
@@ -145,7 +146,7 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
         "evidence": how.said,
         "no_capacity": refused,
     }
-    return from_record(slot.keep_first("gone.json", record))
+    return gone_as_recorded(slot.keep_first("gone.json", record))
 
 
 def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
@@ -204,16 +205,3 @@ def _not_settled(since: str | None, error: BrokerError) -> Observation:
     """Gone, and asked about again. ``since``: start of billing."""
     state = EngineState.UP if since else EngineState.PENDING
     return Observation(state, datetime.fromisoformat(since) if since else None, evidence=f"gone, and {error}")
-
-
-def from_record(record: Mapping[str, Any]) -> Observation:
-    since = record.get("since")
-    return Observation(
-        EngineState.GONE,
-        datetime.fromisoformat(since) if since else None,
-        datetime.fromisoformat(record["at"]),
-        bool(record["interrupted"]),
-        str(record["evidence"]),
-        bool(record.get("no_capacity")),
-        bool(record.get("own_end")),
-    )

@@ -30,8 +30,9 @@ from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
+from broker.engines.handles import gone_as_recorded
 from broker.engines.owner import note_owner, owner_of
-from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, from_record, run_folder, vanished
+from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, run_folder, vanished
 from broker.engines.skypilot.aws_ends import aws_end, aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
@@ -270,7 +271,7 @@ class Skypilot:
             evidence = "another SkyPilot API server runs it; `sky api info` shows the one in use"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
         gone = self._slot(parts["key"]).read("gone.json")
-        return from_record(gone) if gone else None
+        return gone_as_recorded(gone) if gone else None
 
     def _requests(self, slots: Mapping[str, Slot]) -> dict[str, SkyRequest]:
         """The launches that are not known to have ended, by key."""

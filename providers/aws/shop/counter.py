@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from broker.core.errors import Malformed, OutcomeUnknown, Refused
@@ -92,18 +92,6 @@ def tags_of(key: str, resource: str) -> list[dict[str, Any]]:
 def carries(row: Mapping[str, Any], key: str) -> bool:
     """Whether EC2's row has the tag of the purchase."""
     return any(tag.get("Key") == PURCHASE_TAG and tag.get("Value") == key for tag in row.get("Tags") or ())
-
-
-def utc(time: object) -> datetime | None:
-    """A time of AWS in UTC: botocore returns datetimes, for savings plans text; None if invalid."""
-    if isinstance(time, str):
-        try:
-            time = datetime.fromisoformat(time)
-        except ValueError:
-            return None
-    if not isinstance(time, datetime):
-        return None
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def cannot_be_undone(what: str, why: str) -> Refused:

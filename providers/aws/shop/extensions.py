@@ -27,7 +27,8 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
 from providers.aws.shop.blocks import check_length
-from providers.aws.shop.counter import AwsCounter, cannot_be_undone, dry_run, read_answer, utc
+from providers.aws.shop.counter import AwsCounter, cannot_be_undone, dry_run, read_answer
+from providers.aws.times import utc
 from providers.rows import Unfit, decimal_text, name, usd, whole
 
 _BOUGHT = "purchase_capacity_block_extension"

@@ -35,10 +35,10 @@ from providers.aws.shop.counter import (
     on_demand_price,
     read_answer,
     tags_of,
-    utc,
     wanted_regions,
     wanted_types,
 )
+from providers.aws.times import utc
 
 _MADE = "create_capacity_reservation"
 # EC2 keeps a token for a day or longer (EC2 developer guide, "Ensuring idempotency"); this is well within.

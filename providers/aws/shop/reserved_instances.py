@@ -31,11 +31,11 @@ from providers.aws.shop.counter import (
     AwsCounter,
     cannot_be_undone,
     dry_run,
-    utc,
     wanted_regions,
     wanted_types,
 )
 from providers.aws.shop.savings_plans import check_years
+from providers.aws.times import utc
 from providers.rows import Unfit, decimal_text, name, usd
 
 _BOUGHT = "purchase_reserved_instances_offering"

@@ -29,7 +29,8 @@ from broker.core.values.money import Money
 from providers.aws.machines import machine
 from providers.aws.savings_plans import plan_rates
 from providers.aws.settings import NAME, PURCHASE_TAG, REGIONS
-from providers.aws.shop.counter import AwsCounter, cannot_be_undone, utc, wanted_types
+from providers.aws.shop.counter import AwsCounter, cannot_be_undone, wanted_types
+from providers.aws.times import utc
 
 YEARS = {timedelta(days=365): "1 year", timedelta(days=3 * 365): "3 years"}
 _ASKED_IN = REGIONS[0]

@@ -11,9 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from broker.app.alerts import suspect_polls
-from broker.app.market.acceptance import accept_prices
 from broker.app.market.market import market_for
-from broker.app.market.polling import interval_of, poll_now, statuses
+from broker.app.market.polling import accept_prices, interval_of, poll_now, statuses
 from broker.app.wiring import Broker
 from broker.core.errors import NoLogin, StoreProblem, UnknownName
 from broker.core.job.file import parse_job

@@ -11,9 +11,9 @@ import pytest
 from broker.agent import metadata
 from broker.core.job.jobs import CheckpointPlan
 from broker.core.values.money import Money
+from broker.placement.notes import NOTICE
 from broker.placement.planner import make_plan
 from broker.placement.pricing.estimate import Estimator
-from broker.placement.pricing.preemption_notice import NOTICE
 from broker.placement.pricing.priors import interruption_rate
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.storage_cost import MONTH, keeping_rate, rates
