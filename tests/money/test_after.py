@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from broker.app.jobs import jobs, submit
@@ -18,29 +16,9 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from tests.actors import person
 from tests.money.moves import job_text
-from tests.money.play import Stage
 from tests.money.promise import broken
-from tests.money.stores import sqlite_store
 from tests.money.test_arrays import _KEYS, ON_DEMAND
 from tests.money.world import MINUTE, MoneyWorld
-
-
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with sqlite_store() as made:
-        yield made
-
-
-@pytest.fixture
-def world(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> MoneyWorld:
-    monkeypatch.setattr("broker.app.jobs.queue._TIMES", 0.0)
-    monkeypatch.setattr("broker.app.jobs.queue._HOLDS", 0.0)
-    store, empty = stage
-    empty()
-    world = MoneyWorld(store)
-    world.do("policy", {"amount": "$10000", "period": "month", "default_max": "24h"})
-    world.do("fate", {"runs": 1800.0})
-    return world
 
 
 def enter(world: MoneyWorld, name: str, after: str = "", **said: object) -> JobView:

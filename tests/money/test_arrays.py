@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,31 +22,10 @@ from broker.core.values.money import Money
 from tests.actors import person
 from tests.counts import FULL
 from tests.money.moves import job_text
-from tests.money.play import Stage
 from tests.money.promise import broken
-from tests.money.stores import sqlite_store
 from tests.money.world import MINUTE, MoneyWorld
 
 ON_DEMAND = {"machine": "H100:1", "nodes": 1, "capacity": "on_demand", "providers": "aws", "max_duration": "3h"}
-
-
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with sqlite_store() as made:
-        yield made
-
-
-@pytest.fixture
-def world(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> MoneyWorld:
-    # The line rests by the wall clock, while weeks pass here in a second: a busy machine would decide what is seen.
-    monkeypatch.setattr("broker.app.jobs.queue._TIMES", 0.0)
-    monkeypatch.setattr("broker.app.jobs.queue._HOLDS", 0.0)
-    store, empty = stage
-    empty()
-    world = MoneyWorld(store)
-    world.do("policy", {"amount": "$10000", "period": "month", "default_max": "24h"})
-    world.do("fate", {"runs": 1800.0})
-    return world
 
 
 def enter(world: MoneyWorld, array: str, **said: object) -> JobView:

@@ -3,7 +3,7 @@ free, and the array goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,32 +24,12 @@ from broker.core.values.money import Money
 from broker.runfolder.node_state import Dated
 from tests.actors import person
 from tests.money.moves import job_text
-from tests.money.play import Stage
 from tests.money.promise import broken
-from tests.money.stores import sqlite_store
 from tests.money.test_arrays import _KEYS, ON_DEMAND, again, tasks
 from tests.money.world import MINUTE, MoneyWorld
 
 BAD = 6  # the number of the task that is far behind
 RULE = "stop_when: {metric: loss, goal: minimize, min_tasks: 3, from_step: 10}\n"
-
-
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with sqlite_store() as made:
-        yield made
-
-
-@pytest.fixture
-def world(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> MoneyWorld:
-    monkeypatch.setattr("broker.app.jobs.queue._TIMES", 0.0)
-    monkeypatch.setattr("broker.app.jobs.queue._HOLDS", 0.0)
-    store, empty = stage
-    empty()
-    world = MoneyWorld(store)
-    world.do("policy", {"amount": "$10000", "period": "month", "default_max": "24h"})
-    world.do("fate", {"runs": 1800.0})
-    return world
 
 
 def enter(world: MoneyWorld, array: str, **said: object) -> JobView:

@@ -1,0 +1,30 @@
+"""A money world for tests of single situations; files with a world of their own define their fixtures themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.money.play import Stage
+from tests.money.stores import sqlite_store
+from tests.money.world import MoneyWorld
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with sqlite_store() as made:
+        yield made
+
+
+@pytest.fixture
+def world(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> MoneyWorld:
+    # The line rests by the wall clock, while weeks pass here in a second: a busy machine would decide what is seen.
+    monkeypatch.setattr("broker.app.jobs.queue._TIMES", 0.0)
+    monkeypatch.setattr("broker.app.jobs.queue._HOLDS", 0.0)
+    store, empty = stage
+    empty()
+    world = MoneyWorld(store)
+    world.do("policy", {"amount": "$10000", "period": "month", "default_max": "24h"})
+    world.do("fate", {"runs": 1800.0})
+    return world
