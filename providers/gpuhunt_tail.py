@@ -84,7 +84,7 @@ class Gpuhunt:
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         base = self._settings.base_url
         return {
             "endpoints": {

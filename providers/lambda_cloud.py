@@ -64,7 +64,7 @@ class LambdaCloud:
         yield from distinct(each(rows.values(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
             "logins": {

@@ -89,7 +89,7 @@ class Runpod:
         yield from distinct(each(rows, lambda row: self._read(row, left_out)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {"endpoints": {"graphql": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row, left_out: Collection[str]) -> Found:

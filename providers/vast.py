@@ -67,7 +67,7 @@ class Vast:
         yield from distinct(each(self._rows(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
         return {
             "endpoints": {"bundles": endpoint(self.name, "base_url", self._settings.base_url)},

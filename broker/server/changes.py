@@ -9,6 +9,7 @@ from hashlib import sha256
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.alerts import approvers
 from broker.app.jobs import approvals, details, extension, jobs
+from broker.app.jobs.nearest import JobLimits
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
@@ -66,12 +67,12 @@ def changeable(by: Caller, id: str) -> JobView:
     return view
 
 
-def _limits(limits: Mapping[str, str | None]) -> extension.JobLimits:
+def _limits(limits: Mapping[str, str | None]) -> JobLimits:
     cost, duration, field = limits["max_cost"], limits["max_duration"], "max_cost"
     try:
         most = None if cost is None else parse_money(cost)
         field = "max_duration"
-        return extension.JobLimits(most, None if duration is None else parse_duration(duration))
+        return JobLimits(most, None if duration is None else parse_duration(duration))
     except (ValueError, OverflowError) as error:
         raise InvalidInput(str(error), where=field) from error
 

@@ -151,7 +151,7 @@ class Aws:
         raise NoLogin("no login to AWS", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         settings = self._settings
         sign = sign_of_login(settings)
         return {

@@ -132,7 +132,7 @@ class Azure:
         raise NoLogin(f"no login to Azure: {SUBSCRIPTION} is not set", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         settings = self._settings
         subscription, sign = subscription_of(settings), sign_of_login(settings)
         return {

@@ -137,7 +137,7 @@ class Gcp:
         return GcpCaller(self._login, self._clock)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.providers.DescribesSetup`."""
         sign = sign_of_login(self._settings)
         return {
             "endpoints": {

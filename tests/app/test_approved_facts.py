@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import approvals
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.service import reconciler_setup

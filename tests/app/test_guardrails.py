@@ -11,7 +11,8 @@ from rich.console import Console
 
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.bills import bill_of
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.results.reasons import stops, waits
 from broker.app.wiring import Broker
 from broker.cli.jobs import job_view

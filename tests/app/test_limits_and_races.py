@@ -13,7 +13,8 @@ import pytest
 
 from broker.app.billing.report import spend
 from broker.app.jobs import jobs
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import preview
 from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, submit

@@ -27,7 +27,8 @@ from broker.app.billing import budgets, charges, report
 from broker.app.capacity import plan as capacity_plan
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.bills import bill_of
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.policy import policies, unknown_names
 from broker.app.service import background

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.wiring import Broker

@@ -12,8 +12,9 @@ import pytest
 
 from broker.app.billing.report import ledger_faults, spend
 from broker.app.jobs import jobs
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import read_job
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.jobs.submit import new_job_id, submit

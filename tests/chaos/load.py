@@ -12,8 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from broker.app.jobs import approvals
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import read_job
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor

@@ -21,7 +21,8 @@ from sqlalchemy import func, select
 
 from broker.app.billing import budgets
 from broker.app.jobs import approvals, jobs, submit
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem

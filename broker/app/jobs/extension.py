@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.app.jobs.jobs import check_owner
-from broker.app.jobs.nearest import JobLimits as JobLimits
-from broker.app.jobs.nearest import alternatives, as_text, once, smaller, starts_later
+from broker.app.jobs.nearest import JobLimits, alternatives, as_text, once, smaller, starts_later
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, InvalidInput, NotAllowed

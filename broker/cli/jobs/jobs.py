@@ -278,7 +278,8 @@ def extend(
     """
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bill_of
-    from broker.app.jobs.extension import JobLimits, extend
+    from broker.app.jobs.extension import extend
+    from broker.app.jobs.nearest import JobLimits
     from broker.app.service import background
     from broker.cli.jobs import held_view
     from broker.cli.jobs.submit import approval_needed, tell_approvers

@@ -63,14 +63,15 @@ def doctor(
     if end or yes:
         raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
     from broker.app.doctor import doctor as use_case
+    from broker.app.doctor.result import healthy
 
     def open_broker() -> Broker:
         return terminal.broker(look_after=False)
 
     found = list(use_case.examine(open_broker))
-    if rebuild and use_case.healthy([one for one in found if one.area in ("settings", "store")]):
+    if rebuild and healthy([one for one in found if one.area in ("settings", "store")]):
         found += use_case.prove(open_broker())
-    healthy = use_case.healthy(found)
+    sound = healthy(found)
     setups = [setup for finding in found if (setup := finding.facts.get("setup")) is not None]
     if as_json:
         from broker.app.results.service import DoctorReport
@@ -81,8 +82,8 @@ def doctor(
         terminal.show(*_logins(setups), *_endpoints(setups, every=verbose))
         if verbose:
             terminal.show(*_optional_parts(found))
-        terminal.show("" if healthy else "\nSomething is broken: see the lines marked ✗.")
-    if not healthy:
+        terminal.show("" if sound else "\nSomething is broken: see the lines marked ✗.")
+    if not sound:
         raise typer.Exit(2)
 
 

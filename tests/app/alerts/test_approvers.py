@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from broker.app.alerts import approvers, notify
 from broker.app.jobs import approvals, jobs
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker

@@ -12,7 +12,8 @@ import pytest
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.approvals import ApprovalState
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.backtest import replay

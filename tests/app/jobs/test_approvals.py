@@ -11,7 +11,8 @@ import pytest
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approval_reevaluation import last_judged
 from broker.app.jobs.approvals import ApprovalState, GrantRequest
-from broker.app.jobs.extension import JobLimits, extend
+from broker.app.jobs.extension import extend
+from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
 from broker.app.results.reasons import ended, waits
