@@ -19,8 +19,9 @@ from broker.core.events.agent_events import (
     PassedOver,
     Restored,
 )
+from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import Event, EventBody
-from broker.core.events.lifecycle import ImpossibleSequence, advance
+from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.job.arrays import JobArray, TaskOf

@@ -7,8 +7,9 @@ import pytest
 
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted
+from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import EventBody
-from broker.core.events.lifecycle import ImpossibleSequence, advance
+from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
+from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import Event, EventBody, Submitted, body_from_json, body_to_json
-from broker.core.events.lifecycle import ImpossibleSequence, advance, fold
+from broker.core.events.lifecycle import advance, fold
 from broker.core.events.views import JobView
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from broker.core.events import events as ev
+from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import Event
-from broker.core.events.lifecycle import ImpossibleSequence, advance, fold, request_after
+from broker.core.events.lifecycle import advance, fold, request_after
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
 from broker.core.events.record_format import Body
 from broker.core.events.views import JobView

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from broker.core.events import events as ev
-from broker.core.events.lifecycle import ImpossibleSequence
+from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
