@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 from typer.exceptions import TyperException
 
-from broker.app.results.values import plain
 from broker.core.errors import AskAPerson, BrokerError
 
 if TYPE_CHECKING:
@@ -239,4 +238,6 @@ def _console(*, stderr: bool) -> Console:
 
 def to_json(document: Any) -> str:
     """The text of a document."""
+    from broker.app.results.values import plain
+
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
