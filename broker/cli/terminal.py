@@ -97,7 +97,6 @@ class Terminal:
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
-        from broker.cli.terminal import to_json
 
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
 
