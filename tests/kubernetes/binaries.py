@@ -15,7 +15,7 @@ from filelock import FileLock
 _HERE = Path(__file__).parent
 _SCRIPT, _PROGRAM = _HERE / "build.sh", _HERE / "cluster.go"
 _RELEASE = "12"  # Debian's: later ones have no Kubernetes that builds without the internet
-_BUILD_WITHIN = 5400.0  # seconds; ten minutes of a processor that does nothing else
+_BUILD_WITHIN = 5400.0  # seconds; five and a half minutes of a processor that does nothing else
 _LISTS = ("sources.list", "sources.list.d/debian.sources")
 
 
