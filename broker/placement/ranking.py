@@ -9,6 +9,7 @@ from broker.core.job.placements import CostTerm, Placement
 from broker.core.values.money import Money
 from broker.placement.formats import hours, span
 from broker.placement.pricing.estimate import effective_price
+from broker.placement.pricing.time_value import worth_of_time
 
 _LATEST = timedelta.max
 RankKey = tuple[float, int, int, int, timedelta, int, str]
@@ -31,7 +32,7 @@ def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool 
 
 def weighed(placement: Placement) -> Money:
     """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge
-    (the value of time), which nobody pays.
+    (the value of time, a disk of unknown price), which nobody pays.
     """
     price = placement.expected_cost if placement.duration is not None else effective_price(placement)
     return price + placement.surcharge
@@ -46,9 +47,12 @@ def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTer
     if placement.duration is None and (more := effective_price(placement) - placement.rate):
         how = f"an hour there is {useful:.3g} useful hours of the reference machine"
         terms.append(CostTerm("for a useful hour", more, how))
-    if placement.surcharge:
-        time = hours(1 / useful) if placement.duration is None else span(placement.duration)
-        terms.append(CostTerm("value of time", placement.surcharge, f"{time} × {value_of_time}/h"))
+    time = hours(1 / useful) if placement.duration is None else span(placement.duration)
+    for_time = min(worth_of_time(placement, value_of_time), placement.surcharge)
+    if for_time:
+        terms.append(CostTerm("value of time", for_time, f"{time} × {value_of_time}/h"))
+    if rest := placement.surcharge - for_time:
+        terms.append(CostTerm("disk", rest, f"{time} × the dearest price known of {placement.offer.provider}"))
     return tuple(terms)
 
 

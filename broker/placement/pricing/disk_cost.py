@@ -65,6 +65,15 @@ def disk_price(offer: Offer, wanted: MachineRequest | None) -> Money:
     return rate.per_hour(disk_gib(wanted)) if rate is not None else Money.ZERO
 
 
+def assumed_price(offer: Offer, wanted: MachineRequest | None) -> Money:
+    """USD an hour by which a disk of unknown price is ranked, so that it does not count as nothing: the dearest that is
+    known of the provider; zero where none is known. Nobody pays it."""
+    if not attaches_disk(offer) or rate_for(offer, wanted) is not None:
+        return Money.ZERO
+    known = [rate for rate in rates() if rate.place.startswith(f"{offer.provider}/")]
+    return max((rate.per_hour(disk_gib(wanted)) for rate in known), default=Money.ZERO)
+
+
 @cache
 def rates() -> tuple[DiskRate, ...]:
     """The table, in the order in which rows are tried."""

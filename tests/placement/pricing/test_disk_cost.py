@@ -15,6 +15,7 @@ from broker.core.values.money import Money
 from broker.ledger.holds import exposures, hold_needed, ledger_rate
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.disk_cost import DiskRate, disk_rate, rates
+from broker.placement.ranking import beside_the_cost
 from broker.placement.shares import part, price_now
 
 Make = Any
@@ -100,6 +101,17 @@ def test_a_disk_of_unknown_price_is_in_no_figure(make: Make) -> None:
         (best,) = found.placements
         assert best.offer.disk == Money.ZERO
         assert "an unknown price, which plan, hold and bill do not contain" in "\n".join(found.notes)
+
+
+def test_a_disk_of_unknown_price_does_not_rank_as_if_it_cost_nothing(make: Make) -> None:
+    known = offered(make, price="1.00")
+    unknown = offered(make, location="aws/eu-west-1", price="1.01")
+    found: Plan = make.plan([unknown, known], make.job(), conditions=SKYPILOT)
+    assert [one.offer.region for one in found.placements] == ["us-east-1", "eu-west-1"]
+    best, other = found.placements
+    assert (best.surcharge, other.offer.price) == (Money.ZERO, Money.usd("1.01"))
+    (term,) = [one for one in beside_the_cost(other, Money.ZERO) if one.name == "disk"]
+    assert term.amount == other.surcharge > Money.ZERO
 
 
 def test_prepaid_machines_and_other_engines_have_no_disk_to_pay(make: Make) -> None:
