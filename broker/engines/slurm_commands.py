@@ -78,7 +78,9 @@ def meaning(name: str, said: str) -> BrokerError:
     for sign, kind, hint in _MEANINGS:
         if sign in words.lower():
             return kind(f"{name}: {words[:300]}", where="slurm", hint=hint)
-    return GiveUp(f"{name}: {words[:300] or 'failed without a message'}", where="slurm")
+    if not words:  # as one that was killed
+        return RetryLater(f"{name} failed without a message", where="slurm")
+    return GiveUp(f"{name}: {words[:300]}", where="slurm")
 
 
 _FIELDS = "%i|%j|%T|%S|%e|%r|%N"

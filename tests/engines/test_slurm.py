@@ -266,6 +266,11 @@ def test_what_slurm_says_is_classed(said: str, kind: type[Exception]) -> None:
     assert isinstance(meaning("sbatch", said), kind)
 
 
+@pytest.mark.parametrize("said", ["", " \n"])
+def test_a_command_that_dies_without_a_word_is_run_again(said: str) -> None:
+    assert isinstance(meaning("sbatch", said), RetryLater)
+
+
 def test_the_agent_killed_is_not_an_interruption(bench: Bench) -> None:
     mark = bench.mark()
     handle = bench.engine.submit(bench.launch(f"echo $PPID >> {mark}; exec sleep 300"))
