@@ -36,6 +36,7 @@ from broker.core.policy.policy import (
     ActionKind,
     Answer,
     BudgetUse,
+    CapacityInHand,
     CaseResult,
     Facts,
     LiveAttempt,
@@ -128,6 +129,14 @@ class RunningCase(PolicyPart):
     money: MoneyKind = MoneyKind.CASH
 
 
+class InHandCase(PolicyPart):
+    """What is owned and reserved of an accelerator: its use in the last 7 days, and its price per GPU-hour."""
+
+    gpus: GpuCount = 1
+    used: Percent
+    price: Limit = Money.usd(1)
+
+
 class BusyCase(PolicyPart):
     """Utilisation of the accelerators at a time in the past."""
 
@@ -152,6 +161,7 @@ class PolicyCase(PolicyPart):
     spent: dict[str, Limit] = Field(default_factory=dict)
     held: dict[str, Limit] = Field(default_factory=dict)
     running: tuple[RunningCase, ...] = ()
+    in_hand: dict[str, InHandCase] = Field(default_factory=dict)
     cost_so_far: Limit | None = None
     ran_for: PositiveDuration = timedelta(0)
     submitted: PositiveDuration | None = Field(None, description="time since the job was submitted")
@@ -280,7 +290,8 @@ def question(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Fac
         )
         for spec in policy.budgets(job, case.user)
     }
-    return action, Facts(now, _live(case.running), budgets)
+    in_hand = {name: CapacityInHand(one.gpus, one.used / 100, one.price) for name, one in case.in_hand.items()}
+    return action, Facts(now, _live(case.running), budgets, in_hand=in_hand)
 
 
 def _first(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:

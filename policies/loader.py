@@ -11,7 +11,7 @@ from json import dumps
 from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
 from broker.core.policy.policy import Source
-from broker.core.ports import PolicyDefaults, Rule
+from broker.core.ports import HoldingLimits, PolicyDefaults, Rule
 from broker.core.validation import validate
 from policies.conditions import Condition
 from policies.policyset import ActivePolicies
@@ -170,10 +170,21 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
     for default in fields(defaults):
         section, key = _SECTIONS.get(default.name, ("defaults", default.name))
         holds = getattr(defaults, default.name)
+        if default.name == "holding":
+            yield from _holding_said_at(files)
+            continue
         for one in files:
             if (section, key) in one.read.document.keys and getattr(getattr(one.content, section), key) == holds:
                 yield default.name, Source(one.read.file, one.read.document.keys[section, key][0])
                 break
+
+
+def _holding_said_at(files: list[_Right]) -> Iterator[tuple[str, Source]]:
+    """The first file that limits what may be proposed to hold."""
+    for one in files:
+        if ("capacity", "hold") in one.read.document.keys:
+            yield "holding", Source(one.read.file, one.read.document.keys["capacity", "hold"][0])
+            return
 
 
 def _kinds(documents: list[Document]) -> Iterator[str]:
@@ -219,6 +230,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
     durations = [one.defaults.max_duration for one in contents]
     orders = [one.capacity.order for one in contents if one.capacity and one.capacity.order]
     waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
+    holds = [one.capacity.hold for one in contents if one.capacity and one.capacity.hold]
     values = [one.defaults.value_of_time for one in contents]
     sweeps = [one.defaults.end_orphans_after for one in contents]
     alone = [one.defaults.max_unattended for one in contents]
@@ -230,6 +242,11 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         grants_cash=grants_cash,
         capacity_order=orders[0] if orders else (),
         wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
+        holding=HoldingLimits(  # the strictest of several files
+            utilisation=max((one.utilisation for one in holds if one.utilisation is not None), default=None),
+            horizon=min((one.horizon for one in holds if one.horizon is not None), default=None),
+            break_even=min((one.break_even for one in holds if one.break_even is not None), default=None),
+        ),
         value_of_time=min((value for value in values if value is not None), default=None),
         max_unattended=min((longest for longest in alone if longest is not None), default=None),
         # Ending a machine cannot be undone: the longest time counts.

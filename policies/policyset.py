@@ -230,6 +230,11 @@ class ActivePolicies:
         return any(getattr(rule, "needs_anomalies", False) for rule in self.rules)
 
     @property
+    def needs_holdings(self) -> bool:
+        """Whether some rule needs the capacity on record as held."""
+        return any(getattr(rule, "needs_holdings", False) for rule in self.rules)
+
+    @property
     def counts_live(self) -> bool:
         """Whether some rule counts running attempts."""
         return any(getattr(rule, "counts_live", False) for rule in self.rules)

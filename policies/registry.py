@@ -16,6 +16,7 @@ RULES: dict[str, str] = {
     "max_concurrent_jobs": "policies.rules.max_concurrent_jobs:MaxConcurrentJobs",
     "capacity_types": "policies.rules.capacity_types:CapacityTypes",
     "spot": "policies.rules.spot:Spot",
+    "renting": "policies.rules.renting:Renting",
     "accelerators": "policies.rules.accelerators:AllowedAccelerators",
     "data_residency": "policies.rules.data_residency:DataResidency",
     "sensitive_data": "policies.rules.sensitive_data:SensitiveData",

@@ -38,7 +38,7 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import Limit, Name, Patterns, PolicyPart, When
+from policies.fields import Limit, Name, Patterns, Percent, PolicyPart, When
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
@@ -122,20 +122,39 @@ class OrderException(PolicyPart):
         return _checked_order(order)
 
 
+class HoldingThresholds(PolicyPart):
+    """What `gpubroker capacity plan` and `propose` may propose to own or reserve. ``utilisation``: only GPUs that were
+    needed for this share of the hours; ``horizon``: no longer term; ``break_even``: only what pays against renting from
+    at most this share of the hours.
+    """
+
+    utilisation: Percent | None = None
+    horizon: PositiveDuration | None = None
+    break_even: Percent | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> HoldingThresholds:
+        if self.utilisation is None and self.horizon is None and self.break_even is None:
+            raise ValueError("is empty; expected `utilisation`, `horizon` or `break_even`")
+        return self
+
+
 class CapacityPreferences(PolicyPart):
     """``order``: capacity types in order of preference, regardless of cost; unnamed types follow by cost.
     ``exceptions``: scopes with another order; the first match applies. ``wait_for_paid``: how long a job may wait for
     owned or reserved machines that are expected to become free, instead of renting, if its deadline allows.
+    ``hold``: what may be proposed to own or reserve.
     """
 
     order: tuple[CapacityType, ...] = ()
     exceptions: tuple[OrderException, ...] = ()
     wait_for_paid: PositiveDuration | None = None
+    hold: HoldingThresholds | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> CapacityPreferences:
-        if not self.order and not self.exceptions and self.wait_for_paid is None:
-            raise ValueError("is empty; expected `order`, `exceptions` or `wait_for_paid`")
+        if not self.order and not self.exceptions and self.wait_for_paid is None and self.hold is None:
+            raise ValueError("is empty; expected `order`, `exceptions`, `wait_for_paid` or `hold`")
         return self
 
     @field_validator("order")

@@ -246,13 +246,24 @@ class BudgetSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingLimits:
+    """What may be proposed to own or reserve. ``utilisation``: the share of the hours (percent) for which each GPU must
+    have been needed; ``horizon``: the longest term; ``break_even``: the share of the hours (percent) from which holding
+    must pay against renting. None: no limit."""
+
+    utilisation: float | None = None
+    horizon: timedelta | None = None
+    break_even: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyDefaults:
     """Defaults of the active policies for jobs, and the planner's switches, combined over all files.
 
     ``wait_for_paid``: maximum wait for prepaid capacity instead of renting; None: no wait. ``value_of_time``: USD per
     hour of an earlier finish, for jobs without a deadline; None if unset. ``end_orphans_after``: age at which machines
     and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
-    broker; None: their funded time.
+    broker; None: their funded time. ``holding``: limits of what capacity plans propose.
     """
 
     max_duration: timedelta = timedelta(hours=24)
@@ -265,6 +276,7 @@ class PolicyDefaults:
     value_of_time: Money | None = None
     end_orphans_after: timedelta | None = None
     max_unattended: timedelta | None = None
+    holding: HoldingLimits = HoldingLimits()
 
 
 class PolicySet(Protocol):
@@ -291,6 +303,11 @@ class PolicySet(Protocol):
     @property
     def needs_anomalies(self) -> bool:
         """Whether some rule needs a running job's part in anomalies of spending (`Facts.unusual`)."""
+        ...
+
+    @property
+    def needs_holdings(self) -> bool:
+        """Whether some rule needs the capacity on record as held (`Facts.in_hand`)."""
         ...
 
     @property

@@ -21,7 +21,7 @@ from broker.core.job.stop_when import ReportedValue
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import ActionKind, Answer, LiveAttempt
+from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -209,6 +209,10 @@ class Reading(Protocol):
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""
+        ...
+
+    def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
+        """By accelerator, what is on record as owned and reserved, and its use of the 7 days before (UTC)."""
         ...
 
     def live_attempts(self) -> Sequence[LiveAttempt]:

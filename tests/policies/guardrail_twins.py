@@ -81,6 +81,8 @@ PAIRS = {
     "spot": Pair("spot: {use: forbidden}", "spot: {min_share: 50%}", words="spot is forbidden"),
     "checkpoints": Pair("spot: {use: with_checkpoints}", "spot: {min_share: 100%}", "checkpoint: {size: 1MB}",
                         words="spot requires checkpoints"),
+    "renting": Pair("renting: {horizon: 5m}", "renting: {horizon: 2h, utilisation: 90%, break_even: 90%}",
+                    machine={"capacity_type": CapacityType.ON_DEMAND}, running=False),
     "share": Pair("spot: {min_share: 50%}", "spot: {use: forbidden}", machine={"capacity_type": CapacityType.ON_DEMAND},
                   running=False),
     "interconnect": Pair("min_interconnect: {at_least: nvlink, from_gpus: 1}",

@@ -191,6 +191,7 @@ class OpenPolicy:
 
     needs_usage: bool = False
     needs_anomalies: bool = False
+    needs_holdings: bool = False
     counts_live: bool = True
     asks: bool = True
     rules: tuple[Rule, ...] = ()

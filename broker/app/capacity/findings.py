@@ -82,11 +82,11 @@ def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
             ran = found.setdefault(one.accelerator, _Ran([], []))
             stretch = (max(one.since, since), end, one.gpus)
             ran.every.append(stretch)
-            if one.capacity_type in _RENTED and one.price_per_gpu is not None:
+            if one.capacity_type in _RENTED and (price := one.price_per_gpu) is not None:
                 ran.rented.append(stretch)
                 hours = stretch[2] * ((end - stretch[0]) / HOUR)
                 ran.gpu_hours += hours
-                ran.usd += hours * float(one.price_per_gpu.dollars)
+                ran.usd += hours * (price.micros / 1_000_000)
     return found
 
 

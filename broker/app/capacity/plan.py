@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.app.capacity.limits import CapacityLimits
 from broker.app.capacity.use import HOUR, Stretch, cheapest, full_hour, has_current_price, hourly, usd
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
@@ -84,24 +85,25 @@ def plan(
     spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
 ) -> CapacityPlans:
-    """One plan for each accelerator of ``demand``. ``providers``: the providers whose prices count; default: all.
-    ``spot_share``: of bursts, for all or by accelerator; an observed share counts only if spot has a price.
-    Raises InvalidInput if an accelerator has no on-demand price."""
+    """One plan for each accelerator of ``demand``, within what the active policies let be held. ``providers``: the
+    providers whose prices count; default: all. ``spot_share``: of bursts, for all or by accelerator; an observed share
+    counts only if spot has a price. Raises InvalidInput if an accelerator has no on-demand price."""
     from broker.app.market.market import freshen
 
     freshen(broker)
     now = broker.clock.now()
     holdings = broker.store.holdings()
     offers = _offers(broker, demand, providers, now)
-    plans, said = [], list(notes)
+    limits = CapacityLimits.of(broker.policy())
+    plans, said = [], [*notes, *limits.notes()]
     for accelerator, hours in demand.items():
         own = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
         market = _market(accelerator, offers, stated, spot_share)
-        options = _options(accelerator, offers, stated, market)
+        options, barred = limits.sift(accelerator, _options(accelerator, offers, stated, market), market)
+        said += [*barred, *limits.left_to_renting(accelerator, hours)]
         said += _not_on_record(broker, accelerator, own)
-        plans.append(
-            plan_capacity(accelerator, hours, now, market, options, own, kwh_usd=stated.kwh_usd, pue=stated.pue)
-        )
+        energy = {"kwh_usd": stated.kwh_usd, "pue": stated.pue}
+        plans.append(plan_capacity(accelerator, hours, now, market, options, own, **energy, least_use=limits.least_use))
     return CapacityPlans(now, source, tuple(plans), demand, tuple(said))
 
 

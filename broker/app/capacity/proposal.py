@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.capacity import purchases
+from broker.app.capacity.limits import CapacityLimits
 from broker.app.capacity.plan import CapacityPlans
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 class CapacityProposal:
     """Quotes from the least to the most committed, with what each is worth. ``source``: where the demand is from;
     ``on_demand``, ``spot``: USD per GPU-hour that they are compared with (None: no price); ``held``: GPUs that serve
-    the demand already; ``problems``: what sellers that failed said, by name."""
+    the demand already; ``problems``: what sellers
+    that failed said, by name, and quotes that policies let nobody propose."""
 
     id: str
     at: datetime
@@ -53,13 +55,15 @@ def propose(
     if plan is None:
         raise InvalidInput(f"no demand for {accelerator} is known", hint="--demand H100=FILE")
     quoted = purchases.quotes(broker, request, providers)
-    demand = planned.demand[accelerator]
-    lines = ladder([(quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quoted.quotes])
+    demand, limits = planned.demand[accelerator], CapacityLimits.of(broker.policy())
+    weighed = [(quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quoted.quotes]
+    barred = [(quote.provider, why) for quote, worth in weighed if (why := limits.bars(quote, worth))]
+    lines = ladder([(quote, worth) for quote, worth in weighed if not limits.bars(quote, worth)])
     id = proposal_id([line.quote for line in lines])
     market = plan.market
     return CapacityProposal(
         id, planned.now, planned.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
-        quoted.problems,
+        (*quoted.problems, *barred),
     )  # fmt: skip
 
 

@@ -15,9 +15,9 @@ Stretch = tuple[datetime, datetime, int]
 
 def hourly(stretches: Iterable[Stretch], begins: datetime, hours: int) -> tuple[int, ...]:
     """The mean number of GPUs in use in each hour from ``begins`` on, rounded to whole GPUs."""
-    sums = [0.0] * hours
+    sums, ends = [0.0] * hours, begins + hours * HOUR
     for start, end, gpus in stretches:
-        at, last = max(start, begins), min(end, begins + hours * HOUR)
+        at, last = max(start, begins), min(end, ends)
         while at < last:
             index = (at - begins) // HOUR
             edge = min(last, begins + (index + 1) * HOUR)

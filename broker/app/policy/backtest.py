@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from broker.core.errors import InvalidInput
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, Inputs, inputs_of
-from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, CapacityInHand, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -141,10 +142,18 @@ def backtest_of(
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
         entries = look.entries()
     try:
-        return replace(replay(decisions, entries, policy, anew), not_placed=anew.left)
+        return replace(replay(decisions, entries, policy, anew, partial(_in_hand, broker)), not_placed=anew.left)
     except ValueError as error:
         raise InvalidInput(str(error), where="the store") from error
 
+
+def _in_hand(broker: Broker, at: datetime) -> Mapping[str, CapacityInHand]:
+    with broker.store.reading() as look:
+        return look.in_hand(at)
+
+
+InHandAt = Callable[[datetime], Mapping[str, CapacityInHand]]
+"""The capacity that was held at a time (UTC), by accelerator."""
 
 Anew = Callable[[Action, Facts, datetime], Sequence[Placement]]
 """Where an action could have been placed at a time (UTC), in order."""
@@ -155,12 +164,13 @@ def replay(
     entries: Sequence[Entry],
     policy: PolicySet,
     anew: Anew = lambda action, facts, at: (),
+    in_hand: InHandAt = lambda at: {},
 ) -> Backtest:
     """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
 
     Raises ValueError for a decision whose inputs are not those that it hashed.
     """
-    again = _Replay(policy, entries, anew)
+    again = _Replay(policy, entries, anew, in_hand)
     outcomes, unknown = [], 0
     for decision in decisions:
         inputs = inputs_of(decision)
@@ -176,6 +186,7 @@ class _Replay:
     policy: PolicySet
     entries: Sequence[Entry]
     anew: Anew
+    in_hand: InHandAt
     diverged: bool = False
     courses: dict[str, ReplayedJob] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -199,6 +210,8 @@ class _Replay:
         if self.policy.version != decision.policy_version:
             self.diverged = True
         facts = self._facts(inputs, decision, key)
+        if self.policy.needs_holdings and not facts.in_hand:  # no rule asked for it then
+            facts = replace(facts, in_hand=self.in_hand(decision.at))
         chosen, verdicts = self._choose(decision, inputs, facts)
         answer = strictest(verdicts)
         after = self._follow(decision, inputs.action, chosen, answer, key)

@@ -29,8 +29,16 @@ class RuleResult(Result):
     approvers: list[str]
 
 
+class HoldingLimitsResult(Result):
+    """What may be proposed to own or reserve; ``utilisation`` and ``break_even`` are percentages."""
+
+    utilisation: float | None
+    horizon: Seconds | None
+    break_even: float | None
+
+
 class PolicyDefaultsResult(Result):
-    """The defaults of jobs. ``value_of_time``: USD an hour."""
+    """The defaults of jobs. ``value_of_time``: USD an hour; ``holding``: limits of what capacity plans propose."""
 
     max_duration: Seconds
     allow_reference_prices: bool
@@ -42,6 +50,7 @@ class PolicyDefaultsResult(Result):
     value_of_time: Money | None
     end_orphans_after: Seconds | None
     max_unattended: Seconds | None
+    holding: HoldingLimitsResult
 
 
 class CapacityException(Result):

@@ -11,7 +11,7 @@ from broker.cli.policy.trial_view import WORDS, word_of
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.policy.policy import Answer
-from broker.core.ports import PolicySet, Rule
+from broker.core.ports import HoldingLimits, PolicySet, Rule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,11 +77,24 @@ def _defaults(policy: PolicySet) -> Iterator[str]:
         lines["max_unattended"] = f"rented machines stop after {formats.length(alone)} without a broker"
     if (hour := said.value_of_time) is not None:
         lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
+    if said.holding != HoldingLimits():
+        lines["holding"] = f"may be proposed to own or reserve: {_held(said.holding)}"
     if order := said.capacity_order:
         lines["capacity_order"] = f"capacity order: {', '.join(order)}"
     yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
     for scope, order, source in policy.order_exceptions:
         yield f"capacity order for {scope}: {', '.join(order)} ({source})"
+
+
+def _held(limits: HoldingLimits) -> str:
+    said = []
+    if limits.utilisation is not None:
+        said.append(f"GPUs needed in {limits.utilisation:g}% of the hours or more")
+    if limits.horizon is not None:
+        said.append(f"terms up to {formats.length(limits.horizon)}")
+    if limits.break_even is not None:
+        said.append(f"what pays from {limits.break_even:g}% of the hours or less")
+    return ", ".join(said)
 
 
 def _in_lines(says: str, whom: str, when: str) -> Text:

@@ -48,9 +48,10 @@ class Aspect(StrEnum):
     ENDS_BY = "ends_by"
     PRICE_DATE = "price_date"
     SPOT_SHARE = "spot_share"  # percent
+    HELD_USE = "held_use"  # percent of what is held of the accelerator, over the last days
 
 
-_AT_LEAST = frozenset({Aspect.PRICE_DATE, Aspect.SPOT_SHARE})
+_AT_LEAST = frozenset({Aspect.PRICE_DATE, Aspect.SPOT_SHARE, Aspect.HELD_USE})
 _AT_MOST = frozenset(
     {
         Aspect.GPUS_PER_MACHINE, Aspect.NODES, Aspect.GPUS, Aspect.PRICE, Aspect.PRICE_PER_GPU, Aspect.RATE,

@@ -160,6 +160,16 @@ class UnusualSpending:
 
 
 @dataclass(frozen=True, slots=True)
+class CapacityInHand:
+    """What is owned and reserved of an accelerator: ``gpus`` now; ``used``: the share of its GPU-hours of the last 7
+    days in which it was at work, from 0 to 1; ``per_gpu_hour``: what it costs on average, used or not (USD)."""
+
+    gpus: int
+    used: float
+    per_gpu_hour: Money
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """An approval: the ``rules`` of these names need no new one while a job stays within ``up_to`` (USD in total, spent
     and held, without prepaid), ``max_duration`` (None: any) and ``gpus`` (None: any).
@@ -187,7 +197,7 @@ class Facts:
 
     ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
     ``grants``: approvals that may apply to the action's job. ``unusual``: its part in an anomaly; only for running
-    jobs.
+    jobs. ``in_hand``: the capacity on record as held, by accelerator; only where some rule needs it.
     """
 
     now: datetime
@@ -195,6 +205,7 @@ class Facts:
     budgets: Mapping[str, tuple[BudgetUse, ...]] = field(default_factory=dict)
     grants: tuple[Grant, ...] = ()
     unusual: UnusualSpending | None = None
+    in_hand: Mapping[str, CapacityInHand] = field(default_factory=dict)
 
 
 class Answer(StrEnum):

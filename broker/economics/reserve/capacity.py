@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.costs import (
@@ -146,20 +147,22 @@ def plan_capacity(
     *,
     kwh_usd: float = 0.0,
     pue: float = 1.0,
+    least_use: float = 0.0,
 ) -> CapacityPlan:
     """Evaluate every option and combine the plan. ``holdings``: those of this accelerator; past ones are left out, and
-    commitments add no capacity: bursts up to the commitment cost nothing more. Raises InvalidInput for missing or
-    invalid demand.
+    commitments add no capacity: bursts up to the commitment cost nothing more. ``least_use``: the share of the hours,
+    0 to 1, in which a GPU must have been needed to be held. Raises InvalidInput for missing or invalid demand.
     """
     if not demand:
         raise InvalidInput(f"{accelerator}: no demand is known")
     stacked = _stacked(recorded for recorded in holdings if recorded.holding.ends > now)
     held = HeldCapacity.of((recorded.holding for _, recorded in stacked), now, kwh_usd, pue)
-    weighed = [_weigh(demand, option, market, held) for option in options]
+    most = needed_for(demand, least_use)
+    weighed = [_weigh(demand, option, market, held, most) for option in options]
     choices = tuple(sorted(weighed, key=_merit))
     best = choices[0] if choices and choices[0].baseline else None
     longest = _memory(max((choice.option.term for choice in choices), default=8760), demand)
-    uses = tuple(_use(demand, unit, recorded, market, best, kwh_usd, pue) for unit, recorded in stacked)
+    uses = tuple(_use(demand, unit, recorded, market, best, kwh_usd, pue, most) for unit, recorded in stacked)
     return CapacityPlan(
         accelerator=accelerator,
         hours=len(demand),
@@ -169,7 +172,7 @@ def plan_capacity(
         held_gpus=held.gpus,
         market=market,
         choices=choices,
-        mixes=tuple(_mixes(demand, choices[0].option, market, held)) if choices else (),
+        mixes=tuple(_mixes(demand, choices[0].option, market, held, most)) if choices else (),
         held=uses,
         scenarios=tuple(_scenarios(demand, market, held, best)),
         steps=tuple(_steps(demand, now, best, uses, held)),
@@ -199,10 +202,18 @@ def _stacked(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHol
     return found
 
 
-def _weigh(demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity) -> EvaluatedOption:
+def needed_for(demand: Sequence[int], share: float) -> int:
+    """How many GPUs were needed in at least this share of the hours (0 to 1); all that ever were, for 0."""
+    ordered = sorted(demand, reverse=True)
+    return ordered[max(ceil(share * len(ordered) - 1e-9), 1) - 1]
+
+
+def _weigh(
+    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, most: int
+) -> EvaluatedOption:
     ratio = positive("reserved price", option.usd, "USD") / market.burst
     memory = _memory(option.term, demand)
-    baseline = memory.level(ratio)
+    baseline = min(memory.level(ratio), most)
     buy = max(min(baseline, memory.reached(ratio)) - held.gpus, 0)
     cost = scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
@@ -211,12 +222,14 @@ def _weigh(demand: Sequence[int], option: PurchaseOption, market: BurstPrices, h
     )
 
 
-def _mixes(demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity) -> Iterable[Mix]:
+def _mixes(
+    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, most: int
+) -> Iterable[Mix]:
     if market.spot is None:
         return
     for spot_share in SPOT_SHARES:
         mixed = BurstPrices(market.on_demand, market.spot, spot_share)
-        choice = _weigh(demand, option, mixed, held)
+        choice = _weigh(demand, option, mixed, held, most)
         yield Mix(spot_share, mixed.burst, choice.baseline, choice.usd_per_month)
 
 
@@ -240,6 +253,7 @@ def _use(
     best: EvaluatedOption | None,
     kwh_usd: float,
     pue: float,
+    most: int,
 ) -> HeldUse:
     """The use of a holding, and the part worth renewing: at its current cost, or by the best option if cheaper."""
     holding, recent = recorded.holding, demand[-RECENT:]
@@ -250,7 +264,7 @@ def _use(
     else:
         term = min(max(round(holding.hours), 1), LONGEST_TERM)
         level, by = (_memory(term, demand).level((paid + energy) / market.burst) if paid + energy else max(demand)), ""
-    renew = min(max(level - unit, 0), holding.gpus)
+    renew = min(max(min(level, most) - unit, 0), holding.gpus)
     per_used = paid / used + energy if used else None
     return HeldUse(recorded, unit, used, paid, per_used, renew, by or "the same price", holding.gpus - renew)
 

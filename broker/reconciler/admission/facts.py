@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -11,7 +11,7 @@ from broker.core.events.earlier_grants import with_placements
 from broker.core.events.views import JobView
 from broker.core.market.offers import Offer
 from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.policy import Action, BudgetUse, Facts, Grant, LiveAttempt
+from broker.core.policy.policy import Action, BudgetUse, CapacityInHand, Facts, Grant, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses, told_as_one_until
@@ -26,12 +26,13 @@ def facts_of(
     look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
     """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
-    money, and approvals. Each is read at most once, regardless of the number of placements; budgets only if an amount
-    is requested, and pending approval requests only if a budget lacks room for it. ``occupied``: the running attempts,
-    if read already."""
+    money, approvals, and capacity in hand. Each is read at most once, regardless of the number of placements; budgets
+    only if an amount is requested, pending approval requests only if a budget lacks room for it, capacity in hand only
+    if a rule needs it. ``occupied``: the running attempts, if read already."""
     grants_for = grants_of(look, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
     uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
+    in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, tuple[datetime, datetime]]] = set()
 
     def facts_for(action: Action) -> Facts:
@@ -44,7 +45,10 @@ def facts_of(
                 held = look.held(budget, told_as_one_until(budget, now))
                 spent, until = partial(look.spent, budget), partial(look.spent_until, budget)
                 uses[budget.id, window] = budget_uses(budget, window, now, spent, held, until)
-        facts = Facts(now, live[0], {b.id: uses[b.id, window] for b in budgets}, grants_for(action))
+        if policy.needs_holdings and not in_hand:
+            in_hand.append(look.in_hand(now))
+        budgets_of = {b.id: uses[b.id, window] for b in budgets}
+        facts = Facts(now, live[0], budgets_of, grants_for(action), in_hand=in_hand[0] if in_hand else {})
         unread = [b for b in budgets if (b.id, window) not in asks_known]
         if not unread or not lacks_room(policy, action, facts):
             return facts

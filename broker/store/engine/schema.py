@@ -36,6 +36,7 @@ REVISIONS = (
     "0024",
     "0025",
     "0026",
+    "0027",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -18,7 +18,7 @@ from broker.core.market.capacity import Charge
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import ActionKind, LiveAttempt
+from broker.core.policy.policy import ActionKind, CapacityInHand, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -280,6 +280,13 @@ class StoreReading(SpendingReading):
     def active_policy(self) -> PolicyVersion | None:
         """The policy set in force; None if none was ever activated."""
         return policies.active(self._connection)
+
+    def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
+        """By accelerator, what was on record as owned and reserved at that time, and its use of the 7 days before
+        (UTC)."""
+        from broker.store.market import in_hand  # most stores have no rule that asks
+
+        return in_hand.in_hand(self._connection, now)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones."""

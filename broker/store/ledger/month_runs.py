@@ -9,18 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, case, select
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, not_, select
 
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import to_micros
 from broker.store.ledger.month_use import paid_in
-from broker.store.tables.jobs import EVENT, JOB, MACHINE_TIME, STILL_THERE
+from broker.store.tables.jobs import EVENT, IS_THERE, JOB, MACHINE_TIME, REPORTED, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 
 _T = MACHINE_TIME.c
-_AT_ONCE = 1_000  # jobs that are asked about at once
 _MILLI = 1_000
 
 
@@ -37,15 +36,13 @@ class GpuAttempt:
 def succeeded(connection: Connection, team: str | None, start: datetime, end: datetime) -> int:
     """The jobs (of the team; None: of all) that succeeded and whose last machines went in the half-open time (UTC)."""
     left, right = to_micros(start), to_micros(end)
-    # Asked for by job, and sorted out here: a join, or DISTINCT, would have SQLite read all of them.
-    ids = select(_T.job_id).where(*_real(team), _T.until >= left, _T.until < right)
-    count = 0
-    for some in _at_once(sorted({*connection.scalars(ids)})):
-        later = select(_T.job_id).where(_T.job_id.in_(some), _T.until >= right)
-        states = connection.execute(select(JOB.c.id, JOB.c.state).where(JOB.c.id.in_(some)))
-        done = {job_id for job_id, state in states if state == JobState.SUCCEEDED.value}
-        count += len(done - {*connection.scalars(later)})
-    return count
+    others = MACHINE_TIME.alias("others")
+    later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
+    # By an expression, so that SQLite looks for the jobs of those machines, not for the machines of all such jobs.
+    succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
+    query = select(func.count(_T.job_id.distinct())).select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
+    within = (*_real(team), _T.until >= left, _T.until < right)
+    return int(connection.scalar(query.where(*within, succeeded, not_(later))) or 0)
 
 
 def gpu_attempts(
@@ -71,19 +68,17 @@ def reported(
     """By job that had machines in the half-open time (UTC) and reported figures by its end: the newest report of before
     it, or an empty one, and the newest of all."""
     left, right = to_micros(start), to_micros(end)
-    ids = select(_T.job_id).where(*_real(team), _T.until >= left, _T.since < right)
+    # An outer join, so that SQLite looks for the reports of jobs that ran then, not for all that were ever made.
+    told = and_(EVENT.c.job_id == _T.job_id, EVENT.c.at < right, REPORTED)
+    ran = (*_real(team), _T.until >= left, _T.since < right)
+    query = select(EVENT.c.job_id, EVENT.c.at, EVENT.c.body).select_from(MACHINE_TIME.outerjoin(EVENT, told))
+    query = query.where(*ran, IS_THERE)
     found: defaultdict[str, list[Mapping[str, float]]] = defaultdict(lambda: [{}, {}])
-    for some in _at_once(sorted({*connection.scalars(ids)})):
-        query = (
-            select(EVENT.c.job_id, EVENT.c.at, EVENT.c.body)
-            .where(EVENT.c.job_id.in_(some), EVENT.c.kind == "metrics_reported", EVENT.c.at < right)
-            .order_by(EVENT.c.job_id, EVENT.c.seq)
-        )
-        for job_id, at, body in connection.execute(query):
-            metrics = json.loads(body)["metrics"]
-            found[job_id][1] = metrics
-            if at < left:
-                found[job_id][0] = metrics
+    for job_id, at, body in connection.execute(query.order_by(EVENT.c.job_id, EVENT.c.seq)):
+        metrics = json.loads(body)["metrics"]
+        found[job_id][1] = metrics
+        if at < left:
+            found[job_id][0] = metrics
     return found
 
 
@@ -102,7 +97,3 @@ def spent_by_jobs(
 def _real(team: str | None) -> Sequence[ColumnElement[bool]]:
     kind = _T.money != MoneyKind.SANDBOX.value
     return (kind,) if team is None else (kind, _T.team == team)
-
-
-def _at_once(job_ids: Sequence[str]) -> list[Sequence[str]]:
-    return [job_ids[first : first + _AT_ONCE] for first in range(0, len(job_ids), _AT_ONCE)]

@@ -22,7 +22,7 @@ from broker.finops.change import Cell, Used
 from broker.ledger.entries import Account
 from broker.ledger.sums import DAY, amount_before
 from broker.store.engine.times import to_micros
-from broker.store.tables.jobs import EVENT, MACHINE_TIME, STILL_THERE
+from broker.store.tables.jobs import ENDED_BADLY, EVENT, IS_THERE, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import ENTRY, LONG
 
 _AT_ONCE = 1_000  # jobs that are asked about at once
@@ -35,9 +35,6 @@ _RESERVED = _C.capacity_type == CapacityType.RESERVED.value
 IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
 # After these the job does not do its work again: it is done, or nobody wants it any more.
 _OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
-# Most attempts complete: the database leaves those out, so that they are not parsed. Within a text of JSON no quotation
-# mark stands alone, so nothing else matches.
-_COMPLETED = f'%"cause":"{Cause.COMPLETED.value}"%'
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
 
 
@@ -158,10 +155,11 @@ def _there(left: int, right: int) -> Sequence[Any]:
 
 def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
     """The attempts whose work is done again, as far as the time after their last checkpoint is in [left, right)."""
-    columns = (_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES)
-    there = connection.execute(select(*columns).where(*_there(left, right))).all()
-    repeated = _repeated(connection, sorted({row.job_id for row in there}))
-    rows = [row for row in there if (row.job_id, row.attempt) in repeated]
+    columns = (_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES, EVENT.c.body)
+    # An outer join, so that SQLite looks for the ends of these attempts, not for the machines of all that ended badly.
+    ended = and_(EVENT.c.job_id == _T.job_id, EVENT.c.attempt == _T.attempt, ENDED_BADLY)
+    there = select(*columns).select_from(MACHINE_TIME.outerjoin(EVENT, ended)).where(*_there(left, right), IS_THERE)
+    rows = [row for row in connection.execute(there) if Cause(json.loads(row.body)["cause"]) not in _NOT_REPEATED]
     saved = _last_saved(connection, sorted({row.job_id for row in rows}))
     for row in rows:
         until = now if row.until == STILL_THERE else row.until
@@ -170,20 +168,6 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
             each = (row._mapping["count"] if row.accelerator is not None else 1) * row.nodes
             cell = Cell(row.team, row.project, row.provider, row.region, row.accelerator, row.capacity_type)
             yield _Loss(row.job_id, row.attempt, start, end, cell, each)
-
-
-def _repeated(connection: Connection, job_ids: Sequence[str]) -> set[tuple[str, int]]:
-    """The attempts of those jobs whose work is done again. Asked for by job: a join with the events would have SQLite
-    read the events of all jobs."""
-    found: set[tuple[str, int]] = set()
-    for some in _at_once(job_ids):
-        query = select(EVENT.c.job_id, EVENT.c.attempt, EVENT.c.body).where(
-            EVENT.c.job_id.in_(some), EVENT.c.kind == "attempt_ended", EVENT.c.body.not_like(_COMPLETED)
-        )
-        for job_id, attempt, body in connection.execute(query):
-            if Cause(json.loads(body)["cause"]) not in _NOT_REPEATED:
-                found.add((job_id, attempt))
-    return found
 
 
 def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int], int]:

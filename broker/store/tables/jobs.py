@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy import BigInteger, Index, text
+from sqlalchemy import BigInteger, Index, func, text
 from sqlmodel import Field
 
 from broker.store.tables.rows import Row, table_of
 
+# Literally the conditions of partial indexes: both databases use one only for a query that repeats its condition.
+ENDED_BADLY = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"completed"%'""")
+"""Most attempts complete. Within a text of JSON no quotation mark stands alone, so nothing else matches."""
+REPORTED = text("kind = 'metrics_reported'")
 _ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
 
 
@@ -60,6 +64,8 @@ class EventRow(Row, table=True):
             sqlite_where=_ABOUT_APPROVAL,
         ),
         Index("attempt_event_asking", "job_id", sqlite_where=_ABOUT_APPROVAL),
+        Index("attempt_event_lost", "job_id", "attempt", sqlite_where=ENDED_BADLY),
+        Index("attempt_event_metrics", "job_id", "seq", sqlite_where=REPORTED),
     )
 
     job_id: str = Field(primary_key=True)
@@ -107,3 +113,5 @@ MACHINE_TIME = table_of(MachineTimeRow)
 # Literally the condition of the index ``job_unclosed``. SQLite uses a partial index only for a query that repeats its
 # condition without parameters; SQLAlchemy would render ``job.closed = 0``.
 UNCLOSED = text("NOT job.closed")
+# That an outer join found an event. An expression, as databases make an inner join of a plain condition.
+IS_THERE = func.coalesce(EVENT.c.body, "") != ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.capacity.capacity import capacity
-from broker.app.capacity.plan import demand_of_files, demand_of_history
+from broker.app.capacity.plan import ALL, Stated, demand_of_files, demand_of_history, plan
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NoLogin, Unreachable
 from broker.core.events import events as ev
@@ -19,7 +19,11 @@ from broker.core.job.file import parse_job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.policy.policy import Action, ActionKind
 from broker.core.values.money import Money
+from broker.economics.reserve.capacity import CapacityPlan
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.reconciler.admission.facts import facts_of
 
 HOUR = timedelta(hours=1)
 
@@ -142,3 +146,69 @@ def test_demand_of_files_is_named_as_accelerators_are(tmp_path: Path) -> None:
     assert list(demand_of_files([("", one)])[0]) == ["usage"]
     with pytest.raises(InvalidInput, match="two series"):
         demand_of_files([("", path), ("H100", path)])
+
+
+def test_what_is_in_hand_and_how_much_of_it_was_at_work(broker: Broker) -> None:
+    now = this_hour(broker)
+    days = timedelta(days=1)
+    machines = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", now - 90 * days, now + 90 * days,
+                       upfront=Money.usd(8 * 180 * 24))  # fmt: skip
+    young = Holding(HoldingKind.RESERVATION, "H100", 8, "aws", "us-east-1", now - 2 * days, now + 9 * days,
+                    hourly=Money.usd(24))  # fmt: skip
+    over = replace(machines, accelerator="L4", ends=now - days)
+    promise = replace(machines, kind=HoldingKind.COMMITMENT, accelerator="A100")
+    with broker.store.writing() as tx:
+        for one in (machines, young, over, promise):
+            tx.add_holding(one, by="ann", at=now - 90 * days)
+    ran(broker, "a", now - 8 * days, now - 5 * days, had_as=CapacityType.OWNED, money=MoneyKind.AMORTISED)
+    ran(broker, "b", now - days, None, had_as=CapacityType.RESERVED)
+    ran(broker, "c", now - 5 * days, None)  # rented
+    ran(broker, "d", now - 5 * days, None, had_as=CapacityType.OWNED, money=MoneyKind.SANDBOX)
+    with broker.store.reading() as look:
+        found = look.in_hand(now)
+    assert set(found) == {"H100"}
+    assert (found["H100"].gpus, found["H100"].per_gpu_hour) == (16, Money.usd(2))  # 1 for eight, 3 for eight
+    assert found["H100"].used == pytest.approx((2 + 1) / (7 + 2))  # two of the three days were in the last seven
+
+
+def test_policies_limit_what_a_plan_proposes(broker: Broker) -> None:
+    """Ten GPUs are needed all the time, ten more for half of it."""
+    demand = {"H100": [20 if hour % 24 < 12 else 10 for hour in range(24 * 400)]}
+    stated = Stated(on_demand={ALL: 4.0}, reserved={ALL: 1.0}, terms=(24 * 30, 8760))
+
+    def planned(section: str = "") -> tuple[CapacityPlan, tuple[str, ...]]:
+        broker.store.activate_policy({"a.yaml": f"version: 1\n{section}"}, by="ann")
+        found = plan(broker, demand, "a file", stated)
+        return found.plans[0], found.notes
+
+    free, _ = planned()
+    assert {choice.option.term for choice in free.choices} == {24 * 30, 8760}
+    assert free.best is not None
+    assert free.best.baseline == 20
+    within, notes = planned("capacity: {hold: {utilisation: 60%, horizon: 90d}}\n")
+    assert [(choice.option.term, choice.baseline) for choice in within.choices] == [(24 * 30, 10)]
+    assert "policies let be held: GPUs needed in at least 60% of the hours; terms of at most 90d (a.yaml:2)" in notes
+    assert any("its term of 365d is beyond the horizon of 90d (a.yaml:2)" in note for note in notes)
+    assert "H100: 10 of 20 GPUs were needed in less than 60% of 9,600 h and are left to renting" in notes
+    nothing, notes = planned("capacity: {hold: {break_even: 24%}}\n")
+    assert nothing.best is None
+    assert any("$1 an hour against $4 rented pays from 25.0% of the hours on" in note for note in notes)
+    assert any("so at $0.96 or less (a.yaml:2)" in note for note in notes)
+    assert planned("capacity: {hold: {break_even: 25%}}\n")[0].best is not None
+
+
+def test_the_gate_reads_what_is_in_hand_only_for_a_rule_that_asks(broker: Broker) -> None:
+    now = this_hour(broker)
+    held = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", now - 9 * HOUR, now + 9 * HOUR)
+    broker.store.add_holding(held, by="ann")
+    job = parse_job("name: a\nrun: 'true'\nresources: {cpus: 1}\n", file="job.yaml", now=now)
+    seen = []
+    for rule in ("max_concurrent_gpus: 9", "renting: {horizon: 9h}", "renting: {utilisation: 70%}"):
+        policy = f"version: 1\nguardrails: [{{name: a, {rule}}}]\n"
+        broker.store.activate_policy({"a.yaml": policy}, by="ann")
+        with broker.store.reading() as look:
+            facts = facts_of(look, broker.policy(look), broker.clock.now() + HOUR)(
+                Action(ActionKind.LAUNCH, job, "ann")
+            )
+        seen.append(set(facts.in_hand))
+    assert seen == [set(), set(), {"H100"}]

@@ -1,0 +1,97 @@
+"""What the active policies let be proposed to own or reserve, in words with the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from broker.core.ports import HoldingLimits, PolicySet
+from broker.core.values.units import print_duration
+from broker.economics.reserve.capacity import PurchaseOption, needed_for
+from broker.economics.reserve.costs import BurstPrices
+
+if TYPE_CHECKING:
+    from broker.core.purchases.quotes import CapacityQuote
+    from broker.procurement.proposing import QuoteWorth
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityLimits:
+    """``at``: where the policies say so."""
+
+    limits: HoldingLimits
+    at: str
+
+    @classmethod
+    def of(cls, policy: PolicySet) -> CapacityLimits:
+        """Those of a set of policies."""
+        return cls(policy.defaults.holding, str(policy.said_at.get("holding", "no policy")))
+
+    @property
+    def least_use(self) -> float:
+        """The share of the hours, 0 to 1, in which a GPU must have been needed."""
+        return (self.limits.utilisation or 0.0) / 100
+
+    def notes(self) -> Iterator[str]:
+        """What is limited, for a plan."""
+        found, said = self.limits, []
+        if found.utilisation is not None:
+            said.append(f"GPUs needed in at least {found.utilisation:g}% of the hours")
+        if found.horizon is not None:
+            said.append(f"terms of at most {print_duration(found.horizon)}")
+        if found.break_even is not None:
+            said.append(f"what pays from at most {found.break_even:g}% of the hours")
+        if said:
+            yield f"policies let be held: {'; '.join(said)} ({self.at})"
+
+    def sift(
+        self, accelerator: str, options: Iterable[PurchaseOption], market: BurstPrices
+    ) -> tuple[list[PurchaseOption], list[str]]:
+        """The options that may be proposed, and why the others may not."""
+        kept, barred = [], []
+        for option in options:
+            why = self._too_long(option.term * _HOUR) or self._pays_too_late(option.usd, market.burst)
+            if why:
+                barred.append(f"{accelerator}: not proposed: {option.name}: {why}")
+            else:
+                kept.append(option)
+        return kept, barred
+
+    def left_to_renting(self, accelerator: str, demand: Sequence[int]) -> Iterator[str]:
+        """How many GPUs of the demand are needed too seldom to be held."""
+        if self.limits.utilisation is not None and demand:
+            most, peak = needed_for(demand, self.least_use), max(demand)
+            if most < peak:
+                yield (
+                    f"{accelerator}: {peak - most} of {peak} GPUs were needed in less than {self.limits.utilisation:g}%"
+                    f" of {len(demand):,} h and are left to renting"
+                )
+
+    def bars(self, quote: CapacityQuote, worth: QuoteWorth) -> str:
+        """Why a quote may not be proposed; empty if it may."""
+        least = self.limits.utilisation
+        why = self._too_long(quote.length) or self._pays_too_late(
+            worth.usd_per_gpu_hour, worth.usd_per_gpu_hour / worth.break_even
+        )
+        if not why and least is not None and 100 * worth.use < least:
+            why = f"{100 * worth.use:.1f}% of its hours would have been used, and {least:g}% are asked for ({self.at})"
+        return f"not proposed: {quote.offering}: {why}" if why else ""
+
+    def _too_long(self, term: timedelta) -> str:
+        most = self.limits.horizon
+        if most is None or term <= most:
+            return ""
+        return f"its term of {print_duration(term)} is beyond the horizon of {print_duration(most)} ({self.at})"
+
+    def _pays_too_late(self, held: float, rented: float) -> str:
+        most = self.limits.break_even
+        if most is None or 100 * held <= most * rented:
+            return ""
+        return (
+            f"${held:.4g} an hour against ${rented:.4g} rented pays from {100 * held / rented:.1f}% of the hours on;"
+            f" at most {most:g}% is proposed, so at ${most / 100 * rented:.4g} or less ({self.at})"
+        )

@@ -1,0 +1,56 @@
+"""What is held of each accelerator and how much it was used, for rules. Inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, case, func, select
+
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import CapacityInHand
+from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.store.engine.times import to_micros
+from broker.store.market.holdings import held_as_of
+from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
+
+LOOKS_BACK = timedelta(days=7)
+
+_T = MACHINE_TIME.c
+_HELD = [CapacityType.OWNED.value, CapacityType.RESERVED.value]
+_MICROSECOND, _MILLI = timedelta(microseconds=1), 1_000
+
+
+def in_hand(connection: Connection, now: datetime) -> Mapping[str, CapacityInHand]:
+    """By accelerator, as on record at that time (UTC). The use of what was held for less than `LOOKS_BACK` is that of
+    its own time. Commitments are no capacity."""
+    since = now - LOOKS_BACK
+    held: defaultdict[str, list[Holding]] = defaultdict(list)
+    for recorded in held_as_of(connection, now):
+        if recorded.holding.kind is not HoldingKind.COMMITMENT and recorded.holding.active(now):
+            held[recorded.holding.accelerator].append(recorded.holding)
+    if not held:
+        return {}
+    worked = _worked(connection, to_micros(since), to_micros(now))
+    found = {}
+    for name, holdings in held.items():
+        gpus = sum(one.gpus for one in holdings)
+        there = sum((now - max(since, one.starts)) // _MICROSECOND // _MILLI * one.gpus for one in holdings)
+        paid = sum(one.usd_per_gpu_hour * one.gpus for one in holdings) / gpus
+        used = min(worked.get(name, 0) / there, 1.0) if there else 0.0
+        found[name] = CapacityInHand(gpus, used, Money.usd(f"{paid:.6f}"))
+    return found
+
+
+def _worked(connection: Connection, left: int, right: int) -> Mapping[str, int]:
+    """Accelerator milliseconds of attempts on owned and reserved machines in the half-open time (microseconds)."""
+    until = case((_T.until == STILL_THERE, right), else_=_T.until)
+    last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
+    time = (last - first) // _MILLI * _T.count * _T.nodes
+    query = select(_T.accelerator, func.sum(time)).where(
+        _T.until >= left, _T.since < right, _T.capacity_type.in_(_HELD), _T.accelerator.is_not(None),
+        _T.money != MoneyKind.SANDBOX.value,
+    )  # fmt: skip
+    return {name: int(total) for name, total in connection.execute(query.group_by(_T.accelerator))}
