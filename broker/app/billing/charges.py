@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,16 @@ from broker.core.ports import HasCharges
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry
 from broker.reconciler.admission.records import attempt_key
-from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, adjustment, compare, is_billed
+from broker.reconciler.settlement.charges import (
+    BILLED,
+    Charged,
+    Comparison,
+    ComparisonState,
+    adjustment,
+    compare,
+    compared_as_placed,
+    is_billed,
+)
 from broker.reconciler.sweep import job_of
 from broker.store.ledger.charges import API
 
@@ -29,7 +39,9 @@ if TYPE_CHECKING:
     from broker.core.market.capacity import Charge
     from broker.store.jobs.machine_time import MachineTime
     from broker.store.jobs.reading import StoreReading
+    from broker.store.ledger.paid_attempts import PaidAttempt
 
+_FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
 _FURTHEST_BACK = timedelta(days=62)  # after its end, an attempt's charges are not asked for any more: bills are closed
 
 
@@ -61,13 +73,40 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
     those of the whole attempt. Changes nothing."""
     now = broker.clock.now()
     with broker.store.reading() as look:
-        pairs = _attempts(look, [one for one in look.machine_time(since=since) if until is None or one.since < until])
-        charges = _charges(look, pairs, since)
-        charged = Charged(charges, now)
-        rows = [compare(view, attempt, look.entries(view.id), charged, now) for view, attempt in pairs]
+        paid, there = list(look.paid_attempts(since, until, BILLED)), _still_there(look, until)
+        charges = _charges(look, [one.since for one in (*paid, *there)], since)
+        rows = _comparisons(look, paid, there, Charged(charges, now), now)
         within = [c for c in charges if (until is None or c.starts < until) and (since is None or c.ends > since)]
-        keys = {attempt.key for _, attempt in _attempts(look, _machine_time_of(look, within))}
+        keys = {row.key for row in rows}
+        others = _machine_time_of(look, [charge for charge in within if charge.key not in keys])
+        keys |= {attempt.key for _, attempt in _attempts(look, others)}
     return Billed(tuple(rows), Charged(within, now).for_others(keys))
+
+
+def _still_there(look: StoreReading, until: datetime | None) -> list[MachineTime]:
+    """Machines that are not known to be gone and came up before then (UTC; None: ever)."""
+    return [one for one in look.machine_time(since=_FOR_EVER) if until is None or one.since < until]
+
+
+def _comparisons(
+    look: StoreReading, paid: Iterable[PaidAttempt], times: Iterable[MachineTime], charged: Charged, now: datetime
+) -> list[Comparison]:
+    """The attempts that were ``paid``, and those with this machine time, oldest first. Most cost what they were placed
+    at, so that the store's sums suffice; only the others are read job by job."""
+    rows, rest = [], {(one.job_id, one.attempt): one for one in times}
+    unlike = set()
+    for one in paid:
+        found = compared_as_placed(one, attempt_key(one.job_id, one.attempt), charged)
+        if found is None:
+            unlike.add((one.job_id, one.attempt))
+        else:
+            rows.append((one.since, one.job_id, one.attempt, found))
+    of_jobs = look.machine_time(job_ids=sorted({job_id for job_id, _ in unlike})) if unlike else ()
+    rest |= {key: one for one in of_jobs if (key := (one.job_id, one.attempt)) in unlike}
+    for view, attempt in _attempts(look, rest.values()):
+        found = compare(view, attempt, look.entries(view.id), charged, now)
+        rows.append((attempt.up_since or now, view.id, attempt.number, found))
+    return [row[-1] for row in sorted(rows, key=itemgetter(0, 1, 2))]
 
 
 def billed_by_file(broker: Broker, file: Path) -> Billed:
@@ -79,12 +118,13 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
     since, until = min(one.starts for one in charges), max(one.ends for one in charges)
     providers, now = {one.provider for one in charges}, broker.clock.now()
     with broker.store.reading() as look:
-        ran = [one for one in look.machine_time(since=since) if one.since < until and one.provider in providers]
-        times = {(one.job_id, one.attempt): one for one in (*ran, *_machine_time_of(look, charges))}
-        pairs = _attempts(look, times.values())
+        paid = [one for one in look.paid_attempts(since, until, BILLED) if one.provider in providers]
+        known = {(one.job_id, one.attempt) for one in paid}
+        there = [one for one in _still_there(look, until) if one.provider in providers]
+        there += [one for one in _machine_time_of(look, charges) if (one.job_id, one.attempt) not in known]
         charged = Charged(charges, now)
-        rows = [compare(view, attempt, look.entries(view.id), charged, now) for view, attempt in pairs]
-    return Billed(tuple(rows), charged.for_others(attempt.key for _, attempt in pairs))
+        rows = _comparisons(look, paid, there, charged, now)
+    return Billed(tuple(rows), charged.for_others(row.key for row in rows))
 
 
 def fetch(broker: Broker, provider: str = "") -> RecordedCharges:
@@ -174,12 +214,12 @@ def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Compa
     begin = _month_of(min(since or now, now - _FURTHEST_BACK))
     with broker.store.reading() as look:
         pairs = _attempts(look, _machine_time_of(look, look.charges(since=begin)))
-        charged = Charged(_charges(look, pairs, begin), now)
+        charged = Charged(_charges(look, _begins(pairs), begin), now)
         looked = [_brought(look, view, attempt, charged, now) for view, attempt in pairs]
     for (view, attempt), (found, wanted) in zip(pairs, looked, strict=True):
         if wanted:
             with broker.store.writing() as tx:  # compared again, because charges or entries may have changed meanwhile
-                charged = Charged(_charges(tx, [(view, attempt)], now, found.provider), now)
+                charged = Charged(_charges(tx, [attempt.up_since], now, found.provider), now)
                 found, wanted = _brought(tx, view, attempt, charged, now)
                 tx.post(wanted)
         compared.append(found)
@@ -221,17 +261,18 @@ def _machine_time_of(look: StoreReading, charges: Iterable[Charge]) -> Sequence[
 
 
 def _charges(
-    look: StoreReading,
-    pairs: Iterable[tuple[JobView, AttemptView]],
-    since: datetime | None,
-    provider: str | None = None,
+    look: StoreReading, begins: Iterable[datetime | None], since: datetime | None, provider: str | None = None
 ) -> Sequence[Charge]:
-    """The charges since ``since`` (UTC; None: all), or since an earlier time that one of these attempts needs."""
+    """The charges since ``since`` (UTC; None: all), or since an earlier time at which one of the machines came up."""
     if since is None:
         return look.charges(provider)
-    begins = [attempt.up_since for _, attempt in pairs if attempt.up_since is not None]
+    begins = [at for at in begins if at is not None]
     # Credits may be dated before the machine was up.
     return look.charges(provider, since=min([since, *begins]) - _FURTHEST_BACK)
+
+
+def _begins(pairs: Iterable[tuple[JobView, AttemptView]]) -> list[datetime | None]:
+    return [attempt.up_since for _, attempt in pairs]
 
 
 def _month_of(time: datetime) -> datetime:
@@ -245,7 +286,7 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
     with broker.store.reading() as look:
         times = look.machine_time(since=now - _FURTHEST_BACK)
         pairs = _attempts(look, [one for one in times if provider in ("", one.provider)])
-        charged = Charged(_charges(look, pairs, now), now)
+        charged = Charged(_charges(look, _begins(pairs), now), now)
         for view, attempt in pairs:
             name, up = attempt.placement.offer.provider, attempt.up_since or now
             found = compare(view, attempt, (), charged, now)

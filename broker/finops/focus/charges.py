@@ -61,8 +61,8 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
     moved = EGRESS in entry.movement_id.split("/")
     # Refunds and charges without a time are adjustments, which have no price and no quantity.
     adjusts = not bought and (entry.movement is not Movement.SETTLE or part.micros < 0)
-    row: dict[str, Value] = {
-        **every_row(tags, month, account, part.micros),
+    row = every_row(tags, month, account, part.micros)
+    row |= {
         "BilledCost": 0 if prepaid else part.micros,
         "EffectiveCost": 0 if bought else part.micros,
         "PricingCurrencyEffectiveCost": 0 if bought else part.micros,
@@ -70,7 +70,7 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
         "ChargePeriodEnd": max(part.until, part.since + _SHORTEST),
         "ChargeCategory": "Purchase" if bought else "Adjustment" if adjusts else "Usage",
         "ChargeClass": "Correction" if part.correction else None,
-        "ChargeDescription": _description(entry),
+        "ChargeDescription": _description(tags, entry.movement),
         "ChargeFrequency": _frequency(entry, bought=bought, adjusts=adjusts),
         "x_MoneyKind": entry.money.value,
         "x_MovementId": entry.movement_id,
@@ -145,7 +145,7 @@ def _of_tags(tags: Tags) -> Mapping[str, Value]:
         "SubAccountId": tags.team,
         "SubAccountName": tags.team,
         "SubAccountType": "Team" if tags.team else None,
-        "Tags": _tags(tags),
+        "Tags": _tags(tags.team, tags.project, tags.user, tags.workload, tags.environment),
         "x_Accelerator": tags.accelerator,
         "x_Attempt": None if tags.attempt is None else f"#{tags.attempt}",
         "x_CapacityType": tags.capacity_type.value if tags.capacity_type else None,
@@ -211,22 +211,17 @@ def commitment(tags: Tags) -> dict[str, Value]:
     }
 
 
-def _description(entry: Entry) -> str:
-    tags = entry.tags
+@lru_cache(maxsize=4096)
+def _description(tags: Tags, movement: Movement) -> str:
     what = f"{tags.gpus} x {tags.accelerator}" if tags.accelerator and tags.gpus else tags.accelerator or "machines"
     where = " ".join(filter(None, (tags.provider, tags.region)))
     kind = tags.capacity_type.value if tags.capacity_type else ""
     about = f"{tags.job_id}, attempt {tags.attempt}" if tags.attempt is not None else tags.job_id
-    text = ", ".join(filter(None, (what, kind, where, entry.movement.value, about)))
+    text = ", ".join(filter(None, (what, kind, where, movement.value, about)))
     return text.encode("ascii", "replace").decode()  # the specification wants it so
 
 
-def _tags(tags: Tags) -> str:
-    found = {
-        "team": tags.team,
-        "project": tags.project,
-        "user": tags.user,
-        "workload": tags.workload,
-        "environment": tags.environment,
-    }
+@lru_cache(maxsize=4096)
+def _tags(team: str | None, project: str | None, user: str, workload: str | None, environment: str | None) -> str:
+    found = {"team": team, "project": project, "user": user, "workload": workload, "environment": environment}
     return json.dumps({name: value for name, value in found.items() if value}, ensure_ascii=False, sort_keys=True)

@@ -73,7 +73,9 @@ def parts(
     earlier month that was closed when the amount was posted. Parts of zero are omitted."""
     if posted < month.closes and (part := _within(micros, covers_from, covers_to, month, correction=False)):
         yield part
-    if not month.start + OPEN_FOR <= posted < month.closes:  # the month before was open then
+    if (
+        covers_from >= month.start or not month.start + OPEN_FOR <= posted < month.closes
+    ):  # the one before was open then
         return
     earlier, found = month.before, []
     while covers_from < earlier.end:
@@ -86,9 +88,12 @@ def parts(
 def _within(
     micros: int, covers_from: datetime, covers_to: datetime, month: BillingMonth, *, correction: bool
 ) -> MonthlyPart | None:
-    start, end = _micros(covers_from), _micros(covers_to)
-    left, right = _micros(month.start), _micros(month.end)
-    part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
+    if month.start <= covers_from < month.end and covers_to < month.end:
+        part = micros  # most are short
+    else:
+        start, end = _micros(covers_from), _micros(covers_to)
+        left, right = _micros(month.start), _micros(month.end)
+        part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
     if not part:
         return None
     return MonthlyPart(part, max(covers_from, month.start), min(max(covers_to, covers_from), month.end), correction)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.capacity import Charge
@@ -25,7 +26,7 @@ from broker.reconciler.settlement.settlement import tags_of
 
 RIPE_AFTER = timedelta(days=3)  # AWS's and Azure's figures of a day move for up to three
 _BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks, and times of observation
-_BILLED = "billed"
+BILLED = "billed"  # part of the ids of movements that adjust the ledger to a charge
 
 
 class ComparisonState(StrEnum):
@@ -61,6 +62,33 @@ class Comparison:
         if self.standing is not ComparisonState.COMPARED or self.billed is None:
             return None
         return self.billed - self.metered
+
+
+class MachinesPaid(Protocol):
+    """What the store adds up of an attempt whose machines are gone. Times are UTC, amounts USD."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def since(self) -> datetime: ...
+    @property
+    def until(self) -> datetime: ...
+    @property
+    def price(self) -> Money: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def spent(self) -> Money: ...
+    @property
+    def adjusted(self) -> Money: ...
+    @property
+    def moved(self) -> bool: ...
 
 
 class Charged:
@@ -114,6 +142,27 @@ def is_billed(attempt: AttemptView) -> bool:
     return attempt.placement.money is MoneyKind.CASH and attempt.up_since is not None and not attempt.refused
 
 
+def compared_as_placed(found: MachinesPaid, key: str, charged: Charged) -> Comparison | None:
+    """The comparison of an attempt from sums alone: where what was settled for it is the price that it was placed at,
+    by the second, what was quoted is the same amount, and its job need not be read. ``key``: the attempt's. None where
+    it must be: the price changed, the provider bills otherwise or had no machine, or data was moved."""
+    metered = found.spent - found.adjusted
+    if found.moved or found.until <= found.since:
+        return None
+    quoted = cost_of(found.price, found.nodes, found.since, found.until, metering=Metering.ENDED)
+    if quoted != metered:
+        return None
+    charges, standing = charged.of(found.provider, key), ComparisonState.RUNNING
+    if found.closed:
+        complete = charged.complete(found.provider, key, found.since, found.until)
+        standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
+    return Comparison(
+        found.job_id, found.attempt, key, found.provider, standing, found.until, quoted, metered,
+        sum((one.amount for one in charges), Money.ZERO) if charges else None,
+        found.adjusted, any(one.estimated for one in charges),
+    )  # fmt: skip
+
+
 def compare(
     view: JobView, attempt: AttemptView, entries: Iterable[Entry], charged: Charged, now: datetime
 ) -> Comparison:
@@ -164,7 +213,7 @@ def adjustment(
     return move(
         Movement.ADJUST,
         compared.difference - compared.adjusted,
-        movement_id=f"{view.id}/{attempt.number}/{_BILLED}/{len(before)}",
+        movement_id=f"{view.id}/{attempt.number}/{BILLED}/{len(before)}",
         money=attempt.placement.money,
         at=now,
         covers=(attempt.up_since, attempt.gone_at or attempt.up_since),
@@ -175,4 +224,4 @@ def adjustment(
 
 def _is_ours(entry: Entry) -> bool:
     """Whether the entry was made by `adjustment`."""
-    return entry.movement is Movement.ADJUST and entry.movement_id.split("/")[-2] == _BILLED
+    return entry.movement is Movement.ADJUST and entry.movement_id.split("/")[-2] == BILLED

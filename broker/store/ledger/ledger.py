@@ -258,6 +258,13 @@ def _to_row(entry: Entry) -> dict[str, object]:
     }
 
 
+TAG_COLUMNS = (
+    ENTRY.c.job_id, ENTRY.c.user_name, ENTRY.c.team, ENTRY.c.project, ENTRY.c.workload, ENTRY.c.environment,
+    ENTRY.c.attempt, ENTRY.c.provider, ENTRY.c.region, ENTRY.c.capacity_type, ENTRY.c.accelerator, ENTRY.c.gpus,
+)  # fmt: skip
+"""Those of `Tags`, in its order."""
+
+
 def entry_of(row: Any) -> Entry:
     return Entry(
         movement_id=row.movement_id,
@@ -268,21 +275,18 @@ def entry_of(row: Any) -> Entry:
         at=from_micros(row.at),
         covers_from=from_micros(row.covers_from),
         covers_to=from_micros(row.covers_to),
-        tags=_tags_of(_TAGS(row)),
+        tags=tags_of(_TAGS(row)),
         note=row.note,
         rate=None if row.rate is None else Money(row.rate),
     )
 
 
-# The columns of `Tags`, in its order.
-_TAGS = attrgetter(
-    "job_id", "user_name", "team", "project", "workload", "environment", "attempt", "provider", "region",
-    "capacity_type", "accelerator", "gpus",
-)  # fmt: skip
+_TAGS = attrgetter(*(column.name for column in TAG_COLUMNS))
 
 
 @lru_cache(maxsize=1024)  # the entries of an attempt have the same
-def _tags_of(columns: tuple[Any, ...]) -> Tags:
+def tags_of(columns: tuple[Any, ...]) -> Tags:
+    """The tags of a row's `TAG_COLUMNS`."""
     *before, kind, accelerator, gpus = columns
     fields = (*before, CapacityType(kind) if kind else None, accelerator, gpus)
     return Tags(*fields)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.finops.statements import Statement
     from broker.store.ledger.month_runs import GpuAttempt
     from broker.store.ledger.month_use import UseOfTime
+    from broker.store.ledger.paid_attempts import PaidAttempt
     from broker.store.ledger.team_spending import LateSpending, TeamSpending
 
 
@@ -106,6 +107,12 @@ class SpendingReading:
         from broker.store.ledger import anomalies  # most commands do without
 
         return anomalies.answers(self._connection)
+
+    def paid_attempts(self, since: datetime | None, until: datetime | None, billed: str) -> Iterator[PaidAttempt]:
+        """What was spent on attempts paid in cash with machines in that time (UTC; None: no bound) that are gone."""
+        from broker.store.ledger import paid_attempts  # most commands do without
+
+        return paid_attempts.paid_attempts(self._connection, since, until, billed)
 
     def succeeded_runs(self, team: str | None, start: datetime, end: datetime) -> int:
         """How many jobs (of the team; None: of all) succeeded and gave up their last machines in a time (UTC)."""

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, and_, or_, select
 
 from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
 from broker.finops.focus.charges import SpentEntry
 from broker.finops.focus.months import BillingMonth
-from broker.ledger.entries import Account
-from broker.store.engine.times import to_micros
-from broker.store.ledger.ledger import entry_of
+from broker.ledger.entries import Account, Entry, Movement
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.tables.jobs import MACHINE_TIME
 from broker.store.tables.ledger import ENTRY
 
 _AT_ONCE = 5_000  # entries read at once
+_MOVEMENTS = {movement.value: movement for movement in Movement}
+_KINDS = {kind.value: kind for kind in MoneyKind}
 
 
 def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
@@ -28,14 +31,22 @@ def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntr
     late = and_(c.at >= closed, c.covers_from < start)
     of_machines = and_(machine.job_id == c.job_id, machine.attempt == c.attempt)
     query = (
-        select(ENTRY, machine.instance_type, machine.nodes)
+        select(
+            c.movement_id, c.movement, c.micros, c.money, c.at, c.covers_from, c.covers_to, c.note, *TAG_COLUMNS,
+            machine.instance_type, machine.nodes, c.id,
+        )
         .select_from(ENTRY.outerjoin(MACHINE_TIME, of_machines))
         .where(c.account == Account.SPENT.value, c.money != MoneyKind.SANDBOX.value, c.at < closes, or_(of_it, late))
         .order_by(c.id)
         .limit(_AT_ONCE)
-    )
+    )  # fmt: skip
     last = 0
     while rows := connection.execute(query.where(c.id > last)).all():
         for row in rows:
-            yield SpentEntry(entry_of(row), row.instance_type, row.nodes)
+            id, movement, micros, money, at, since, until, note, *tags, instance_type, nodes, _ = row
+            entry = Entry(
+                id, _MOVEMENTS[movement], Account.SPENT, Money(micros), _KINDS[money], from_micros(at),
+                from_micros(since), from_micros(until), tags_of(tuple(tags)), note,
+            )  # fmt: skip
+            yield SpentEntry(entry, instance_type, nodes)
         last = rows[-1].id

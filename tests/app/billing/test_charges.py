@@ -20,12 +20,13 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge
-from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.settlement.batch import post_due
-from broker.reconciler.settlement.charges import ComparisonState
+from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, compared_as_placed
 from broker.reconciler.settlement.settlement import release
+from broker.store.ledger.paid_attempts import PaidAttempt
 from tests.actors import EVERYBODYS
 
 DAY = timedelta(days=1)
@@ -69,11 +70,19 @@ def _built(name: str, cloud: ChargingCloud) -> object:
     return cloud if name == "acme" else object()
 
 
-def ran(broker: Broker, job_id: str, provider: str = "acme") -> str:
+def ran(
+    broker: Broker,
+    job_id: str,
+    provider: str = "acme",
+    *,
+    billing: Billing = Billing(),  # noqa: B008 - a frozen value
+    cause: Cause = Cause.COMPLETED,
+    until: datetime = GONE,
+) -> str:
     """A closed job whose machine ran ten hours at five dollars, as the ledger has it; its attempt's key."""
     offer = Offer(
         provider, "r", None, "m", "H100", 8, CapacityType.ON_DEMAND, Money.usd(5), UP, "api", engine="x",
-        money=MoneyKind.CASH,
+        money=MoneyKind.CASH, billing=billing,
     )  # fmt: skip
     placement = Placement(offer, 1, Money.usd(5), Money.usd(5), (), None, None, 0.9, 1.0, 0.1)
     with broker.store.writing() as tx:
@@ -91,8 +100,8 @@ def ran(broker: Broker, job_id: str, provider: str = "acme") -> str:
                 (1, ev.LaunchRequested(key=f"{job_id}-1", engine="x", placement=placement)),
                 (1, ev.Launched(handle="h")),
                 (1, ev.MachineUp(since=UP)),
-                (1, ev.AttemptEnded(cause=Cause.COMPLETED)),
-                (1, ev.MachineGone(gone_at=GONE)),
+                (1, ev.AttemptEnded(cause=cause)),
+                (1, ev.MachineGone(gone_at=until)),
                 (None, ev.JobEnded(state=JobState.SUCCEEDED)),
                 (None, ev.JobClosed()),
             ],
@@ -315,3 +324,37 @@ def test_a_bill_that_comes_from_the_api_is_not_imported_as_well(
     fetch(broker)
     with pytest.raises(InvalidInput, match="count twice"):
         import_file(broker, file(tmp_path, "key,day,amount", f"train-1,{MIDNIGHT:%Y-%m-%d},50"), "acme")
+
+
+def test_what_the_stores_sums_suffice_for_is_what_reading_each_job_gives(
+    broker: Broker, cloud: ChargingCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Charged the same, charged more and adjusted, not charged; billed by the hour, refunded, with data that was moved;
+    refused, and running."""
+    keys = {name: ran(broker, name) for name in ("same", "more", "none", "refund", "moved")}
+    ran(broker, "hours", billing=Billing(granularity=timedelta(hours=1)), until=GONE + timedelta(minutes=1))
+    ran(broker, "refused", cause=Cause.NO_CAPACITY)
+    with broker.store.writing() as tx:
+        for name, about in (("refund", "refund/0"), ("moved", "egress/input/0")):
+            tx.post(
+                move(
+                    Movement.ADJUST, Money.usd("2.5"), movement_id=f"{name}/1/{about}", money=MoneyKind.CASH, at=GONE,
+                    covers=(UP, UP), tags=Tags(name, "ann", attempt=1, provider="acme"),
+                )
+            )  # fmt: skip
+    cloud.bill = [charge(keys["same"], "50"), charge(keys["more"], "53.25"), charge("elses", "7")]
+    fetch(broker)
+    quick = compared_as_placed
+    taken: list[str] = []
+
+    def watched(found: PaidAttempt, key: str, charged: Charged) -> Comparison | None:
+        if (row := quick(found, key, charged)) is not None:
+            taken.append(found.job_id)
+        return row
+
+    monkeypatch.setattr("broker.app.billing.charges.compared_as_placed", watched)
+    summed = billed(broker)
+    assert set(taken) == {"same", "more", "none"}
+    monkeypatch.setattr("broker.app.billing.charges.compared_as_placed", lambda *_: None)
+    assert summed == billed(broker)
+    assert {row.job_id for row in summed.rows} == {"same", "more", "none", "refund", "moved", "hours"}

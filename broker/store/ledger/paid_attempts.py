@@ -1,0 +1,69 @@
+"""What was spent on each attempt paid in cash whose machines are gone, added up by the database. Inside the caller's
+transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, case, func, select
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import EGRESS, Account, Movement
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables.jobs import JOB, MACHINE_TIME, STILL_THERE
+from broker.store.tables.ledger import ENTRY
+
+_T, _C = MACHINE_TIME.c, ENTRY.c
+
+
+@dataclass(frozen=True, slots=True)
+class PaidAttempt:
+    """``nodes`` machines of the provider from ``since`` until ``until`` (UTC), at ``price`` an hour each when they were
+    placed (USD). ``spent``: all of it; ``adjusted``: the part that adjusted it to the provider's charge (USD).
+    ``moved``: whether data was paid for, too. ``closed``: whether its job is."""
+
+    job_id: str
+    attempt: int
+    provider: str
+    since: datetime
+    until: datetime
+    price: Money
+    nodes: int
+    closed: bool
+    spent: Money
+    adjusted: Money
+    moved: bool
+
+
+def paid_attempts(
+    connection: Connection, since: datetime | None, until: datetime | None, billed: str
+) -> Iterator[PaidAttempt]:
+    """Those with machines in the half-open time (UTC; None: no bound), in any order. ``billed``: what movements are
+    called that adjust to a charge."""
+    adjusts = and_(_C.movement == Movement.ADJUST.value, _C.movement_id.like(f"%/{billed}/%"))
+    mine = and_(_C.job_id == _T.job_id, _C.attempt == _T.attempt, _C.account == Account.SPENT.value)
+    query = (
+        select(
+            _T.job_id, _T.attempt, _T.provider, _T.since, _T.until, _T.micros, _T.nodes, JOB.c.closed,
+            func.coalesce(func.sum(_C.micros), 0),
+            func.sum(case((adjusts, _C.micros), else_=0)),
+            func.sum(case((_C.movement_id.like(f"%/{EGRESS}/%"), 1), else_=0)),
+        )
+        .select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id).outerjoin(ENTRY, mine))
+        .where(_T.money == MoneyKind.CASH.value, _T.micros.is_not(None), _T.until < STILL_THERE)
+        .group_by(_T.job_id, _T.attempt, JOB.c.closed)
+    )  # fmt: skip
+    if since is not None:
+        query = query.where(_T.until >= to_micros(since))
+    if until is not None:
+        query = query.where(_T.since < to_micros(until))
+    for job_id, attempt, provider, first, last, price, nodes, closed, spent, adjusted, moved in connection.execute(
+        query
+    ):
+        yield PaidAttempt(
+            job_id, attempt, provider, from_micros(first), from_micros(last), Money(price), nodes, bool(closed),
+            Money(int(spent)), Money(int(adjusted)), bool(moved),
+        )  # fmt: skip
