@@ -74,7 +74,7 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
     now = broker.clock.now()
     with broker.store.reading() as look:
         paid, there = list(look.paid_attempts(since, until, BILLED)), _still_there(look, until)
-        charges = _charges(look, [one.since for one in (*paid, *there)], since)
+        charges = _charges(look, [*(one.since for one in paid), *(one.since for one in there)], since)
         rows = _comparisons(look, paid, there, Charged(charges, now), now)
         within = [c for c in charges if (until is None or c.starts < until) and (since is None or c.ends > since)]
         keys = {row.key for row in rows}
@@ -93,8 +93,8 @@ def _comparisons(
 ) -> list[Comparison]:
     """The attempts that were ``paid``, and those with this machine time, oldest first. Most cost what they were placed
     at, so that the store's sums suffice; only the others are read job by job."""
-    rows, rest = [], {(one.job_id, one.attempt): one for one in times}
-    unlike = set()
+    rows: list[tuple[datetime, str, int, Comparison]] = []
+    rest, unlike = {(one.job_id, one.attempt): one for one in times}, set[tuple[str, int]]()
     for one in paid:
         found = compared_as_placed(one, attempt_key(one.job_id, one.attempt), charged)
         if found is None:
@@ -266,9 +266,8 @@ def _charges(
     """The charges since ``since`` (UTC; None: all), or since an earlier time at which one of the machines came up."""
     if since is None:
         return look.charges(provider)
-    begins = [at for at in begins if at is not None]
     # Credits may be dated before the machine was up.
-    return look.charges(provider, since=min([since, *begins]) - _FURTHEST_BACK)
+    return look.charges(provider, since=min([since, *(at for at in begins if at is not None)]) - _FURTHEST_BACK)
 
 
 def _begins(pairs: Iterable[tuple[JobView, AttemptView]]) -> list[datetime | None]:
