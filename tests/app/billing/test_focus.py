@@ -158,7 +158,7 @@ def test_the_file_is_private_and_no_draft_stays(broker: Broker, tmp_path: Path) 
     out = folder / "a.csv"
     export(broker, "1.2", "2026-09", out)
     assert out.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(InvalidInput, match="such a file"):
+    with pytest.raises(InvalidInput, match="exists already"):
         export(broker, "1.2", "2026-10", out)
     assert [path.name for path in folder.iterdir()] == ["a.csv"]
 
