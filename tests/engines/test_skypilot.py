@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from broker.agent.entering import NOT_RUNNING
 from broker.core.errors import (
     AskAPerson,
     BrokerError,
@@ -33,7 +35,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.market.offers import Availability, CapacityType, Offer
-from broker.core.ports import EngineState, Launch
+from broker.core.ports import EngineState, Launch, LetsPeopleIn
 from broker.core.values.clock import Clock, SystemClock
 from broker.core.values.money import Money
 from broker.engines.skypilot import engine as skypilot_engine
@@ -212,6 +214,31 @@ def test_the_working_folder_comes_along(bench: Bench, tmp_path: Path) -> None:
     handle = bench.engine.submit(replace(prepared, job=job))
     bench.until(handle, EngineState.GONE)
     assert list(bench.engine.logs(handle)) == ["brought along"]
+
+
+@pytest.mark.system
+@pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin:/sbin") is None, reason="no sshd (package openssh-server)")
+def test_people_enter_through_the_ssh_configuration_of_the_cluster(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With OpenSSH's client and server; what SkyPilot's program would write is written by its double."""
+    monkeypatch.setattr(Sdk, "ssh_host", lambda _, cluster, node: sky.ssh_host(cluster, node))
+    handle = bench.engine.submit(bench.launch("echo here > mine; exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    assert isinstance(bench.engine, LetsPeopleIn)
+    script = "cat mine; echo \"$GPUBROKER_ATTEMPT 'quoted' $HOME\"; exit 7"
+    way = bench.engine.way_in(handle, 0, ["--", "sh", "-c", script], terminal=False)
+
+    def entered() -> subprocess.CompletedProcess[str] | None:
+        done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=60)
+        return None if done.returncode == NOT_RUNNING else done
+
+    done = eventually(entered, "the command runs")
+    assert done.returncode == 7, done
+    assert done.stdout.splitlines()[:2] == ["here", f"1 'quoted' {sky.home(handle.rpartition(':')[2])}"]
+    other = made(bench.folder / "other", sky, url="https://sky.example.org")
+    with pytest.raises(GiveUp, match="belongs to another SkyPilot API server"):
+        other.way_in(handle, 0, ["--", "true"], terminal=False)
 
 
 def test_nothing_is_printed_where_documents_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

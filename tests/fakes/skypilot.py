@@ -9,6 +9,7 @@ is not there fails. A node is a home folder and whatever runs with that HOME. Se
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -219,6 +220,35 @@ class Sky:
         if cluster_name in self.never or cluster_name not in self._ended:
             return CloudWord(CloudSays.UNKNOWN, "the cloud: no such machine")
         return CloudWord(CloudSays.ASKED_FOR, "the cloud: on request")
+
+    def home(self, cluster_name: str) -> Path:
+        """The home folder on the cluster's machines."""
+        return self._clusters[cluster_name].home
+
+    def ssh_host(self, cluster_name: str, node: int) -> tuple[Path, str]:
+        """As SkyPilot's program writes it for OpenSSH's client; the way goes to an sshd of its own, not to a port."""
+        assert node == 0, "the others are reached by the same words with another name"
+        ssh = self._folder / "ssh"
+        ssh.mkdir(exist_ok=True)
+        for name in ("host", "login"):
+            if not (ssh / name).exists():
+                subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / name)], check=True)
+        there = self.home(cluster_name)
+        inside = f"cd {there}; HOME={there} PATH={self._folder / 'bin'}:{os.environ['PATH']} exec bash -c"
+        (ssh / "sshd").write_text(
+            f"HostKey {ssh}/host\nAuthorizedKeysFile {ssh}/login.pub\nStrictModes no\nUsePAM no\nPidFile none\n"
+            f'ForceCommand {inside} "$SSH_ORIGINAL_COMMAND"\n'
+        )
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        sshd = shutil.which("sshd", path="/usr/sbin:/sbin")
+        (ssh / cluster_name).write_text(
+            f"Host {cluster_name}\n  HostName 10.0.0.1\n  User {pwd.getpwuid(os.geteuid()).pw_name}\n"
+            f"  IdentityFile {ssh}/login\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n"
+            f"  UserKnownHostsFile=/dev/null\n  GlobalKnownHostsFile=/dev/null\n"
+            f"  ProxyCommand {sshd} -i -f {ssh}/sshd\n"
+        )
+        return ssh / cluster_name, cluster_name
 
     def forget_requests(self) -> None:
         """As a server that was installed anew."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.market.shares import MachineShare, total
@@ -68,6 +68,13 @@ def test_a_placement_is_the_part_in_the_pool_of_the_whole() -> None:
     assert (placed.offer.pool, placed.offer.id) == (whole.pool, whole.id)
     assert (placed.offer.whole, placed.offer.capacity) == (whole.has, whole.capacity)
     assert placed.rate == Money.usd("2"), "a quarter of its GPUs, and less of the rest"
+
+
+def test_the_assumed_time_to_save_leaves_time_for_work_to_a_job_that_saves_every_second() -> None:
+    wanted = job(MachineRequest()).model_copy(update={"checkpoint": CheckpointPlan(every=timedelta(seconds=1))})
+    conditions = Conditions(engines={"local": frozenset()})
+    (placed,) = make_plan(wanted, [machine(gpus=0)], now=NOW, submitted_at=NOW, conditions=conditions).placements
+    assert placed.useful_fraction > 0.9
 
 
 def test_what_a_part_costs_follows_the_price_of_the_whole() -> None:

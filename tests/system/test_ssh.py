@@ -49,8 +49,10 @@ class Sessions:
 
         return eventually(look, what, _PATIENCE)
 
-    def open(self, name: str, *options: str) -> None:
-        self.gpubroker("dev", "--name", name, "--infra", self.provider, "--yes", *options)
+    def open(self, name: str, *options: str, elsewhere: bool = False) -> None:
+        """``elsewhere``: on the other engine."""
+        other = {"owned": "slurm", "slurm": "owned"}[self.provider]
+        self.gpubroker("dev", "--name", name, "--infra", other if elsewhere else self.provider, "--yes", *options)
 
     def closed(self, name: str) -> dict[str, Any]:
         return self.until(name, f"{name} is closed", lambda shown: bool(shown["closed"]))
@@ -63,14 +65,13 @@ def cluster() -> Iterator[SlurmCluster]:
 
 
 @pytest.fixture(params=["owned", "slurm"])
-def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Sessions:
-    env: dict[str, str] = {}
-    if request.param == "slurm":
-        env = dict(request.getfixturevalue("cluster").environment)
-    return Sessions(tmp_path / "home", request.param, env)
+def sessions(request: pytest.FixtureRequest, tmp_path: Path, cluster: SlurmCluster) -> Sessions:
+    return Sessions(tmp_path / "home", request.param, dict(cluster.environment))
 
 
-def test_people_enter_and_the_home_folder_is_there_in_the_next_session(sessions: Sessions, tmp_path: Path) -> None:
+def test_people_enter_and_the_home_folder_is_there_in_the_next_session_on_another_engine(
+    sessions: Sessions, tmp_path: Path
+) -> None:
     sessions.open("work")
     said = sessions.gpubroker("ssh", "work", "--", 'echo "$HOME" "$GPUBROKER_ATTEMPT"; pwd; echo kept > notes')
     home, number = said.splitlines()[0].split()
@@ -87,8 +88,10 @@ def test_people_enter_and_the_home_folder_is_there_in_the_next_session(sessions:
     assert closed["checkpoint"]["step"] == 1
     sessions.gpubroker("ssh", "work", status=2)
 
-    sessions.open("work")
+    sessions.open("work", elsewhere=True)
     assert sessions.gpubroker("exec", "work", "--", "cat", "notes") == "kept\n"
+    places = [one["engine"] for one in sessions.show("work")["attempts"]]
+    assert places == [{"owned": "slurm", "slurm": "local"}[sessions.provider]]
     sessions.gpubroker("jobs", "cancel", "work")
     sessions.closed("work")
 

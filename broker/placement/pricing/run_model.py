@@ -28,6 +28,7 @@ _RARE = 0.005
 # useful, and spot is not rejected because of an assumption.
 ASSUMED_WORK = 8.0
 _MOST_INTERRUPTED = 3.0
+_LARGEST_WRITE = 0.1  # of the job's own interval between checkpoints, if nothing tells their size
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Effort:
     ``remaining``: useful work left on the machine ``reference`` names (a `Work` without an accelerator: on any
     machine), None if unknown; ``work`` is the same in hours. ``resuming``: the first start loads a checkpoint.
     ``checkpoints``: whether the job declares them; ``interval``: the job's own, None for the best. ``write``: time the
-    program waits per checkpoint. ``restart``: time to load one. ``keep``: checkpoints kept in the store, at ``keeping``
-    (None: free or unknown). ``paces``: speed of earlier attempts.
+    program waits per checkpoint: by its size, else assumed. ``restart``: time to load one. ``keep``: checkpoints kept
+    in the store, at ``keeping`` (None: free or unknown). ``paces``: speed of earlier attempts.
     """
 
     nodes: int
@@ -70,6 +71,9 @@ class Effort:
         write = hours_of(conditions.write)
         if plan.size is not None:
             write = plan.size / conditions.write_bytes_per_second / 3600
+        elif plan.every is not None:
+            # Who saves so often saves quickly: the assumed time must not leave the job no time for its work.
+            write = min(write, hours_of(plan.every) * _LARGEST_WRITE)
         return cls(
             nodes=job.num_nodes,
             remaining=left,

@@ -55,6 +55,7 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, Interconnect, Offer
 from broker.core.values.money import Money
 from gpubroker.client import Client, JobEvent, JobResult, SubmittedJob
+from gpubroker.progress import watch
 
 __all__ = [
     "ApprovalNeeded",
@@ -93,4 +94,5 @@ __all__ = [
     "WaitReason",
     "Work",
     "Workload",
+    "watch",
 ]

@@ -21,6 +21,7 @@ from broker.app.policy.policies import adopt
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
+from broker.cli.jobs.job_view import step_words
 from broker.core.actors import Actor, EntryPoint, ProcessAccount
 from broker.core.errors import BrokerError
 from broker.core.events.events import body_to_json
@@ -100,6 +101,17 @@ class SubmittedJob:
     def submitted_at(self) -> datetime:
         """UTC."""
         return self._view().submitted_at
+
+    @property
+    def cost(self) -> Money:
+        """USD: what the ledger has so far."""
+        return bill_of(self._broker, self._view()).so_far
+
+    @property
+    def progress(self) -> str:
+        """``step 120 of 400``, as its command last reported; empty if it did not."""
+        view = self._view()
+        return step_words(view, jobs.progress(self._broker, view))
 
     def result(self, timeout: timedelta | None = None) -> JobResult:
         """Wait until the job is over and its bill settled, or until it needs a person to go on; `JobResult.state` says

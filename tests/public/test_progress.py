@@ -1,0 +1,79 @@
+"""`gpubroker.watch`: one line that says how far jobs are, in a notebook and on a terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from gpubroker import JobResult, JobState, Money, SubmittedJob, watch
+
+
+class Waiting:
+    """A job that is over at its third look. ``steps``: what it reports."""
+
+    cost = Money.usd("0.25")
+
+    def __init__(self, name: str, looks: int = 3) -> None:
+        self.id, self.looks = name, looks
+
+    @property
+    def state(self) -> JobState:
+        return JobState.SUCCEEDED if self.looks <= 0 else JobState.RUNNING
+
+    @property
+    def progress(self) -> str:
+        return f"step {3 - self.looks} of 3"
+
+    def result(self, timeout: timedelta | None = None) -> JobResult:
+        self.looks -= 1
+        if self.looks > 0:
+            raise TimeoutError
+        return JobResult(self.id, JobState.SUCCEEDED, None, None, self.cost, None, None, 1, 0)
+
+
+def waiting(*jobs: Waiting) -> list[SubmittedJob]:
+    return [cast(SubmittedJob, job) for job in jobs]
+
+
+class Cell:
+    """The display of a notebook's cell, as IPython's `DisplayHandle`."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(data["text/plain"])
+
+
+def test_in_a_notebook_the_line_is_shown_in_the_cell_in_place_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell, ipython = Cell(), cast(Any, ModuleType("IPython"))
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
+    ipython.display = SimpleNamespace(display=lambda data, *, raw, display_id: cell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    (result,) = watch(*waiting(Waiting("bert-x1")))
+    assert result.succeeded
+    assert cell.shown[0] == "bert-x1: running, step 1 of 3, $0.25 so far"
+    assert cell.shown[-1] == "bert-x1: succeeded, step 3 of 3, $0.25 so far"
+
+
+def test_of_several_jobs_their_states_are_counted_and_results_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    results = watch(*waiting(Waiting("a", 2), Waiting("b", 1)))
+    assert [one.id for one in results] == ["a", "b"]
+    assert "2 jobs: 1 running, 1 succeeded, $0.50 so far" in terminal.getvalue()
+    assert terminal.getvalue().endswith("2 jobs: 2 succeeded, $0.50 so far\n")
+
+
+def test_elsewhere_nothing_is_shown_and_time_may_be_over(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TimeoutError, match="1 of 1 jobs are not over after 0 s; they go on"):
+        watch(*waiting(Waiting("a", 99)), timeout=timedelta(0))
+    assert capsys.readouterr() == ("", "")
