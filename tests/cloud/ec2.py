@@ -107,7 +107,7 @@ class EmulatedAws:
         return answer
 
 
-class _Quiet(MotoRequestHandler):
+class _Quiet(MotoRequestHandler):  # type: ignore[misc]  # mypy does not read moto
     def log(self, type: str, message: str, *args: object) -> None:
         """Nothing: there are thousands of requests."""
 

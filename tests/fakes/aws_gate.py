@@ -51,7 +51,8 @@ class AwsGate:
             answer = self._answer(service, operation, region, request)
             if answer is not None:
                 return answer(environ, start)
-        return self._moto.get_application(environ)(environ, start)
+        answered: Iterable[bytes] = self._moto.get_application(environ)(environ, start)
+        return answered
 
     def _answer(self, service: str, operation: str, region: str, request: Any) -> Response | None:
         model = get_service_model(_CALLED.get(service, service))
@@ -142,7 +143,7 @@ def serve_cloud() -> Iterator[AwsCloud]:
     """The cloud on a port of its own, for as long as the ``with`` lasts."""
     cloud = AwsCloud()
 
-    class QuietMotoHandler(MotoRequestHandler):
+    class QuietMotoHandler(MotoRequestHandler):  # type: ignore[misc]  # mypy does not read moto
         def log(self, *args: Any) -> None:
             pass
 
