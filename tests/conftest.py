@@ -51,11 +51,17 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(folder))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press
-    it."""
+    it. Each worker collects all tests, and begins with other folders: what one has compiled, the others read."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    tests = Path(__file__).parent
+    if worker and [Path(one).resolve() for one in config.args] == [tests]:
+        parts = sorted(str(one) for one in tests.iterdir() if one.is_dir() or one.match("test_*.py"))
+        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args[:] = parts[first:] + parts[:first]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,8 +80,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What mostly waits comes first, so that no worker waits alone at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_BY_THE_WALL) or bool(item.get_closest_marker("system")))
+    """What mostly waits comes first, so that no worker waits alone at the end. The order is the same in each worker."""
+
+    def place(item: pytest.Item) -> tuple[bool, str]:
+        waits = item.nodeid.startswith(_BY_THE_WALL) and not item.get_closest_marker("system")
+        return not waits, item.nodeid.partition("::")[0]
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

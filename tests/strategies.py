@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -264,6 +265,9 @@ class Stream:
     view: JobView
 
 
+_PAUSES = st.integers(0, 10**10).map(lambda us: timedelta(microseconds=us))
+
+
 @st.composite
 def event_streams(draw: st.DrawFn, job_id: str = "j1", max_events: int = 30) -> Stream:
     """A possible life of a job, from its submission to anywhere."""
@@ -274,7 +278,7 @@ def event_streams(draw: st.DrawFn, job_id: str = "j1", max_events: int = 30) -> 
     for _ in range(draw(st.integers(0, max_events))):
         if view.closed:
             break
-        at += draw(st.integers(0, 10**10).map(lambda us: timedelta(microseconds=us)))
+        at += draw(_PAUSES)
         attempt, body = draw(_next_items(len(view.attempts)))
         try:
             view = advance(view, Event(job_id, view.seq + 1, at, attempt, body))
@@ -284,6 +288,7 @@ def event_streams(draw: st.DrawFn, job_id: str = "j1", max_events: int = 30) -> 
     return Stream(job_id, tuple(items), view)
 
 
+@cache
 def _next_items(attempts: int) -> st.SearchStrategy[tuple[int | None, EventBody]]:
     """Candidates for the next event, with the latest attempt drawn most often."""
     choices = [st.tuples(st.none(), st.one_of(_OF_JOB)), st.tuples(st.just(attempts + 1), _LAUNCH)]

@@ -120,7 +120,7 @@ def test_the_end_may_come_nearer_while_it_tries(rig: Rig, disk: FullDisk) -> Non
     eventually(lambda: disk.tries >= 1, "it tries")
     began, limits = time.monotonic(), iter([60.0, 60.0])
     rig.saver.finish(killed=False, hurry=False, deadline=lambda: began + next(limits, 0.0))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50, "it does not wait until the end that it was told first"
     assert rig.saver.unsaved == ["step_1"]
 
 

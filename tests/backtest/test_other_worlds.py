@@ -21,7 +21,7 @@ from broker.placement.strategy.prepare import Prepared, learn, prepare, start
 
 HOUR = 3600.0
 TICK = 600.0
-SEEDS = 60 if FULL else 16
+SEEDS = 60 if FULL else 8
 TASK = StrategyTask(24 * HOUR, 30 * HOUR, 720, TICK)
 
 # Mean hours with capacity, and without.
@@ -71,6 +71,7 @@ def compared(past: tuple[bool, ...], nows: list[tuple[bool, ...]]) -> float:
     return mine / fmean(uniform(now) for now in nows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("now", WORLDS)
 def test_on_average_hardly_dearer_than_uniform_progress_whatever_the_history(now: str) -> None:
     markets = [world(now, seed, 30) for seed in range(SEEDS)]

@@ -165,6 +165,7 @@ def test_a_known_survivor_that_is_killed_is_a_failure() -> None:
     assert verdict([mutant], [MutantOutcome(mutant, "killed")], {mutant.key: "equal"}, 95.0) == 1
 
 
+@pytest.mark.system
 def test_the_known_survivors_are_mutants_that_can_be_made() -> None:
     """An entry whose code is gone says nothing any more: delete it."""
     listed = known_mutants()

@@ -5,7 +5,6 @@ are the local engine, its agents, their processes and the bill."""
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -37,6 +36,7 @@ from cli import registries
 from tests.actors import ANN, EVERYBODYS
 from tests.empty_store import empty_store
 from tests.program import kill, processes
+from tests.waiting import looks
 
 BUDGET = "version: 1\npolicy: money\nbudgets: [{name: all, amount: $1000000000, period: month}]\n"
 PRICE = Money.usd(3600)  # a dollar a second
@@ -218,15 +218,19 @@ class RunningJobs:
     def submit(self, name: str, extra: str = "") -> None:
         self.views[name] = submit(self.broker, job(self.broker, name, extra), by=ANN)
 
-    def until(self, done: Callable[[], bool], what: str, seconds: float = 180) -> None:
-        deadline = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < deadline, f"{what}: {[(n, v.state.value) for n, v in self.views.items()]}"
-            self.reconciler.tick()
-            budgets.check(self.broker)  # as whoever reconciles does beside it
-            with self.broker.store.reading() as look:
-                self.views = {name: look.job(view.id) or view for name, view in self.views.items()}
-            time.sleep(0.05)
+    def until(self, done: Callable[[], bool], what: str) -> None:
+        """Reconcile until it is so, and leave most of the processor to the jobs."""
+        try:
+            for _ in looks(what):
+                if done():
+                    return
+                self.reconciler.tick()
+                budgets.check(self.broker)  # as whoever reconciles does beside it
+                with self.broker.store.reading() as look:
+                    self.views = {name: look.job(view.id) or view for name, view in self.views.items()}
+        except AssertionError as error:
+            error.add_note(str([(name, view.state.value) for name, view in self.views.items()]))
+            raise
 
     def all(self, state: JobState, *names: str) -> Callable[[], bool]:
         return lambda: all(self.views[name].state is state for name in names or self.views)

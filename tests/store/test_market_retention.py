@@ -19,6 +19,7 @@ from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.market.retention import Uses
 from broker.store.records import PollDetails, PrunedPrices
+from tests.counts import FULL
 from tests.store.fields import OfferFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -150,7 +151,7 @@ def test_scores_and_rates_are_forgotten_too(store: Store) -> None:
 _sources = count()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     history=st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(1, 3)), max_size=8),
     cut=st.integers(-1, 9),

@@ -13,7 +13,7 @@ from tests.program import counted, eventually, start
 from tests.slurm_cluster import SlurmCluster, own_cluster
 from tests.system.conftest import STEPS, EndedJob, finished, saved
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]  # one cluster at a time: each has many daemons
 
 # 3.6 $ an hour and machine is a tenth of a cent a second, as the bill is checked with.
 PRICES = {"GPUBROKER_PROVIDERS__SLURM__PRICE_PER_CPU_NODE_HOUR": "3.6"}

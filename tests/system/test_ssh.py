@@ -22,6 +22,7 @@ from tests.slurm_cluster import SlurmCluster, own_cluster
 pytestmark = [
     pytest.mark.system,
     pytest.mark.timeout(900),
+    pytest.mark.xdist_group("slurm"),
     pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin:/sbin") is None, reason="no sshd (package openssh-server)"),
 ]
 _PATIENCE = 240.0

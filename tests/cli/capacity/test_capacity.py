@@ -160,6 +160,7 @@ def test_without_demand_or_a_price_it_says_what_to_give(gpubroker: Gpubroker, wr
     assert "--on-demand-price our_cards=" in unknown.err
 
 
+@pytest.mark.system
 def test_a_year_of_ten_accelerators_takes_seconds(gpubroker: Gpubroker, write: Write) -> None:
     names = ["H100", "A100", "A100-80GB", "L4", "T4", "A10G", "V100", "L40S", "H200", "RTX4090"]
     rows = (",".join(str(50 + (hour * (7 + i) % 97) + hour // 200) for i in range(10)) for hour in range(8760))

@@ -200,6 +200,7 @@ def _in_one(option: QueueOption) -> QueueOption:
     return option if option.pool is None else replace(option, pool="p0")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["mixed", "one priority", "one pool"])
 def test_near_the_best_there_is(kind: str) -> None:
     """On average within 1.02 of the exact optimum, on queues of up to twelve jobs."""

@@ -10,6 +10,7 @@ from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.backtest.placement.replay import ReplayStep, replay
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategySession, StrategyTask
+from tests.counts import FULL
 
 np = pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
 
@@ -46,7 +47,7 @@ bits = st.lists(st.tuples(st.booleans(), st.integers(1, 30)), min_size=1, max_si
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if FULL else 8, deadline=None)
 @given(bits, bits, bits, st.booleans(), st.floats(8.05, 16), st.sampled_from([0.0, 0.02, 0.05, 0.2, 1.7]))
 def test_never_misses_whatever_the_history_and_the_market(
     past: list[bool], one: list[bool], two: list[bool], both: bool, deadline: float, changeover: float

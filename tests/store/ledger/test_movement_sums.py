@@ -17,6 +17,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Sum, Tags, move, movements
 from broker.store import Store, open_store
 from broker.store.ledger import movement_sums
+from tests.counts import FULL
 from tests.store.older import take_back
 from tests.store.work import statements_work
 
@@ -89,7 +90,7 @@ def test_sums_of_many_jobs_are_read_in_portions(store: Store, monkeypatch: pytes
     }
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(MOVED, max_size=8), max_size=6))
 def test_sums_are_what_the_entries_come_to(store: Store, batches: list[list[Moved]]) -> None:
     number = next(_ids)

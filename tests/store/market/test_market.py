@@ -274,7 +274,7 @@ def test_each_rejection_has_the_reason_of_the_first_condition_that_failed(store:
     assert [o.instance_type for o in store.offers(OfferQuery(accelerators=("cpu",), count=8))] == ["cpu"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     history=st.lists(
         st.tuples(

@@ -15,6 +15,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import Store, open_store
 from broker.store.records import PollDetails, PollStatus
+from tests.counts import FULL
 from tests.store.fields import OfferFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -257,7 +258,7 @@ def test_every_past_moment_answers_as_full_snapshots_would(
             opened.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     polls=st.lists(
         st.tuples(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
@@ -86,7 +86,6 @@ def test_names_cannot_steer_the_terminal() -> None:
 FINITE = st.floats(-1e9, 1e9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(FINITE, st.one_of(st.none(), FINITE)), max_size=20), st.integers(1, 150), st.booleans())
 def test_whatever_the_values_it_fits(points: list[tuple[float, float | None]], width: int, log: bool) -> None:
     points = sorted(points, key=lambda point: point[0])

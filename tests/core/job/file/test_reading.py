@@ -30,6 +30,7 @@ from broker.core.job.jobs import (
 )
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
+from tests import counts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -349,7 +350,7 @@ def findings_or_job(text: str) -> Job | tuple[Problem, ...]:
         return error.problems
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 if counts.FULL else 60)
 @given(mutated() | revalued())
 def test_mutated_files_give_a_job_or_a_located_error(text: str) -> None:
     found = findings_or_job(text)
