@@ -115,6 +115,12 @@ def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Docume
     Bytes are UTF-8. Raises `InvalidInput` for anything that is not a safe, bounded mapping; the place is the line
     where reading stopped.
     """
+    return read_documents(text, file=file, kind=kind, most=1)[0]
+
+
+def read_documents(text: str | bytes, *, file: str, kind: str = "file", most: int) -> list[Document]:
+    """Read the YAML documents of a file that ``---`` separates: at least one, and at most ``most``; empty ones are left
+    out. As `read_document` otherwise; the positions are those in the file."""
 
     def stop(message: str, mark: yaml.Mark | None = None) -> NoReturn:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -124,8 +130,8 @@ def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Docume
         stop(f"is larger than {MAX_BYTES // 1_000_000} MB; a {kind} is a few lines of YAML, so this is another file")
     content = _decoded(text, stop)
     try:
-        _check_events(content, stop)
-        root = yaml.compose(content, Loader=_Loader)
+        _check_events(content, stop, most)
+        roots = list(yaml.compose_all(content, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         said = error.problem or str(error.context)
         advice, at_opening = next(((advice, at) for sign, advice, at in _ADVICE if sign in said), (said, False))
@@ -133,8 +139,13 @@ def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Docume
         stop(f"is not valid YAML: {advice}", mark)
     except yaml.YAMLError:
         stop("contains a control character; is this a text file?")
-    if root is None or (isinstance(root, ScalarNode) and not root.value):
+    roots = [root for root in roots if not (root is None or (isinstance(root, ScalarNode) and not root.value))]
+    if not roots:
         stop(f"is empty; expected a {kind}: lines of the form 'key: value'")
+    return [_document(root, file, kind, stop) for root in roots]
+
+
+def _document(root: Node, file: str, kind: str, stop: Stop) -> Document:
     if not isinstance(root, MappingNode):
         stop(f"expected lines of the form 'key: value', got {_kind_of(root)}", root.start_mark)
     reading = _DocumentReading(stop)
@@ -160,14 +171,17 @@ def _decoded(text: str | bytes, stop: Stop) -> str:
     return content.removeprefix("\ufeff")
 
 
-def _check_events(content: str, stop: Stop) -> None:
-    """Reject tags, depth, size and several documents before anything is built."""
+def _check_events(content: str, stop: Stop, most: int) -> None:
+    """Reject tags, depth, size and more than ``most`` documents before anything is built."""
     depth = documents = 0
     for count, event in enumerate(yaml.parse(content, Loader=_Loader)):
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
-            if documents > 1:
-                stop("holds several YAML documents; only one is expected: split the file at '---'", event.start_mark)
+            if documents > most:
+                one = (
+                    "several YAML documents; only one is expected" if most == 1 else f"more than {most} YAML documents"
+                )
+                stop(f"holds {one}: split the file at '---'", event.start_mark)
         tag = getattr(event, "tag", None)
         if tag is not None:
             stop(f"tags such as {tag!r} are not allowed; write the plain value", event.start_mark)

@@ -68,12 +68,14 @@ def write(home: Path) -> None:
     write_common(home, {"us-east-1a": "use1-az6"})
 
 
-def write_common(home: Path, zones: Mapping[str, str]) -> None:
-    """The files beside the clouds' own: zone IDs of AWS by the names that an account has, and accelerators."""
+def write_common(home: Path, zones: Mapping[str, str], cards: Mapping[str, str] | None = None) -> None:
+    """The files beside the clouds' own: zone IDs of AWS by the names that an account has, and accelerators with the
+    cloud that has them."""
     names = ["AvailabilityZoneName", "AvailabilityZone"]
     write_file(home, "aws/az_mappings-default.csv", names, [[name, id] for name, id in zones.items()])
-    cards = [["H100", "['AWS']"], ["T4", "['GCP']"]]
-    write_file(home, "common/accelerators.csv", ["AcceleratorName", "Clouds"], cards)
+    known = {"H100": "AWS", "T4": "GCP"} if cards is None else cards
+    rows = [[card, f"['{cloud}']"] for card, cloud in known.items()]
+    write_file(home, "common/accelerators.csv", ["AcceleratorName", "Clouds"], rows)
 
 
 def gpu_info(card: object, count: object) -> str:

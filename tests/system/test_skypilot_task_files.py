@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,19 +11,17 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.machines import NOT_SPOT, SPOT
 from broker.core.job.file.overrides import JobOverrides
-from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.jobs import Job
 from tests.fakes import skypilot_catalogue
+from tests.skypilot_files.comparing import NOW, differences
+from tests.skypilot_files.reading import read_there
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(find_spec("sky") is None, reason="SkyPilot is not installed (extra skypilot)"),
 ]
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
-READER = Path(__file__).parent / "read_with_skypilot.py"
-DEFAULT_DISK = 256  # GiB; SkyPilot's, where a file says nothing
 
 ACCELERATORS = [
     "H100", "H100:8", "{H100: 8}", "{H100:8, A100:8}", "[H100:8, A100-80GB:8]", "{H100: 8, A100: 4}", "T4:0.5",
@@ -74,6 +66,7 @@ TASKS = [
     "envs: {N: my-b1}\nfile_mounts: {/x: {name: $N, mode: MOUNT}}", "envs: {D: code}\nworkdir: ./$D",
     "inputs: {s3://bucket: 150}", "config: {docker: {run_options: [--ipc=host]}}",
     "config: {nvidia_gpus: {disable_ecc: true}}",
+    "workdir: {url: 'https://github.com/a/b', ref: v1}\nsetup: make", "workdir: {url: 'https://github.com/a/b'}",
 ]  # fmt: skip
 WITH_ENVS = [
     ("envs: {A: null}", {"A": "1"}), ("envs: {A: x}", {"A": "y=z", "B": ""}),
@@ -91,14 +84,13 @@ REFUSED_BY_BOTH = [
 # Refused here alone: each with the words that say what to write instead.
 REFUSED_HERE = {
     "volumes: {/mnt: my-volume}": "use `file_mounts`",
-    "service: {readiness_probe: /}\nresources: {ports: 80}": "submit the work as a job",
+    "service: {readiness_probe: /}\nresources: {ports: 80}": "delete the section",
     "resources: {max_hourly_cost: 3.5}": "`max_cost: $900`",
     "resources: {local_disk: nvme}": "use `disk_size` or `instance_type`",
     "resources: {job_recovery: {recover_on_exit_codes: [33]}}": "write `retry: {failures: 2}`",
     "resources: {priority: 5}": "`priority: low`",
     "config: {kubernetes: {pod_config: {spec: {}}}}": "set it in ~/.sky/config.yaml",
     "config: {aws: {vpc_name: x}}": "passed on are docker.run_options",
-    "workdir: {url: https://github.com/a/b, ref: main}": "clone it in `setup`",
     "secrets: {HF_TOKEN: hunter2}": "export the variable before you submit",
     "event_callback: echo x": "`gpubroker jobs show --json` gives the state",
     "file_mounts: {/x: 's3://${NOBODY}'}": "`--env NOBODY=VALUE`",
@@ -125,13 +117,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     _catalogue(home)
     for folder in ("code", "data"):
         (home / folder).mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-    done = subprocess.run(
-        [sys.executable, str(READER)],
-        input=json.dumps(CASES), capture_output=True, text=True, cwd=home, env=environment, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    answers = json.loads(done.stdout[done.stdout.index("[{") :])
+    answers = read_there(CASES, home)
     return {json.dumps(case): answer for case, answer in zip(CASES, answers, strict=True)}
 
 
@@ -152,86 +138,12 @@ def ours(text: str, envs: dict[str, str]) -> Job:
     return parse_job(text, file="task.yaml", now=NOW, overrides=JobOverrides(envs=envs))
 
 
-def said(number: str | None) -> float | None:
-    return None if number is None else float(number.rstrip("+"))
-
-
-def normal(resources: dict[str, Any]) -> dict[str, Any]:
-    """SkyPilot's resources in our terms."""
-    name, count = next(iter((resources["accelerators"] or {}).items()), (None, 0))
-    found_in_catalogue = resources["instance_type"] is not None  # as here the offers say it
-    if found_in_catalogue:
-        name, count = None, 0
-    wanted = parse_job(f"run: x\nresources: {{accelerators: {name}}}", file="x", now=NOW).resources[0] if name else None
-    tpu = bool(name and name.startswith("tpu"))  # it puts the cloud there that offers them
-    disk = resources["disk_size"]
-    ports = resources["ports"] or []
-    return {
-        "accelerator": wanted.accelerator if wanted else None,
-        "count": math.ceil(count),
-        "cpus": None if found_in_catalogue else said(resources["cpus"]),
-        "memory": None if found_in_catalogue else said(resources["memory"]),
-        "instance_type": resources["instance_type"],
-        "place": (None if tpu else resources["cloud"], resources["region"], resources["zone"]),
-        "use_spot": resources["use_spot"],
-        "disk_size": None if disk == DEFAULT_DISK else float(disk),
-        "disk_tier": resources["disk_tier"],
-        "network_tier": resources["network_tier"],
-        "ports": sorted(ports),
-        "labels": resources["labels"] or {},
-        "image": resources["image"],
-    }
-
-
-def as_normal(request: MachineRequest) -> dict[str, Any]:
-    place = [None if part == "*" else part for part in (request.infra or "*").split("/")]
-    if place[0] == "kubernetes":
-        place = ["kubernetes", "/".join(map(str, place[1:])) or None]
-    return {
-        "accelerator": request.accelerator,
-        "count": request.count,
-        "cpus": request.cpus,
-        "memory": request.memory_gib,
-        "instance_type": request.instance_type,
-        "place": tuple([*place, None, None][:3]),
-        "use_spot": {SPOT: True, NOT_SPOT: False}[request.capacity_types],
-        "disk_size": request.disk_gib,
-        "disk_tier": request.disk_tier and request.disk_tier.value,
-        "network_tier": request.network_tier and request.network_tier.value,
-        "ports": sorted(request.ports),
-        "labels": dict(request.labels),
-        "image": request.image,
-    }
-
-
-def in_order(entries: Iterator[dict[str, Any]], ordered: bool) -> list[str]:
-    texts = [json.dumps(entry, sort_keys=True, default=str) for entry in entries]
-    return texts if ordered else sorted(texts)
-
-
 @pytest.mark.parametrize(("text", "envs"), SAME)
 def test_both_read_the_same(text: str, envs: dict[str, str], theirs: dict[str, dict[str, Any]]) -> None:
     read, job = theirs[json.dumps([text, envs])], ours(text, envs)
     assert "refused" not in read, read
-    assert (job.run, job.setup, job.num_nodes) == (read["run"], read["setup"], read["num_nodes"])
-    assert job.name == (read["name"] or "task")
-    assert (job.workdir, job.envs, sorted(job.secrets)) == (read["workdir"], read["envs"], read["secrets"])
-    copied = {place: source for place, source in job.file_mounts.items() if isinstance(source, str)}
-    assert copied == read["file_mounts"]
-    stores = {place: source for place, source in job.file_mounts.items() if isinstance(source, dict)}
-    assert stores.keys() == read["stores"].keys()
-    for place, store in stores.items():
-        their = read["stores"][place]
-        assert store.get("source") == their["source"]
-        assert store["mode"] == their["mode"]
-        assert store.get("name") in (their["name"], None)
-    assert job.data.size == (None if read["inputs_gb"] is None else read["inputs_gb"] * 10**9)
-    several = len(read["resources"]) > 1 and read["ordered"]
-    assert job.ordered >= several
-    found = in_order(map(as_normal, job.resources), several)
-    assert found == in_order(map(normal, read["resources"]), several)
-    restarts = [(one["job_recovery"] or {}).get("max_restarts_on_errors") or 0 for one in read["resources"]]
-    assert job.retry.failures == max(restarts)
+    (task,) = read["tasks"]
+    assert differences(job, task | {"name": task["name"] or "task"}) == {}
 
 
 @pytest.mark.parametrize("text", REFUSED_BY_BOTH)

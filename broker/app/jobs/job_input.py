@@ -11,7 +11,7 @@ from pathlib import Path
 from broker.app.jobs.snapshots import resolved
 from broker.core.documents import MAX_BYTES, print_document
 from broker.core.errors import InvalidInput, closest
-from broker.core.job.file import parse_job
+from broker.core.job.file import parse_job, parse_jobs
 from broker.core.job.file.overrides import JobOverrides
 from broker.core.job.jobs import Job
 
@@ -19,13 +19,23 @@ from broker.core.job.jobs import Job
 def read_job(path: Path, now: datetime, overrides: JobOverrides | None = None) -> Job:
     """The job in a file, with ``overrides`` applied. ``now`` (UTC): the time that relative dates count from. Raises
     `InvalidInput` with every finding, also for a file that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)  # one byte more than allowed shows that the file is too large
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path), hint=_similar(path)) from error
+    text = _text(path)
     job = parse_job(text, file=str(path), now=now, overrides=overrides or JobOverrides())
     return resolved(job, path.parent, str(path))
+
+
+def read_jobs(path: Path, now: datetime, overrides: JobOverrides | None = None) -> list[Job]:
+    """The jobs in a file of one or several documents, in their order; as `read_job` otherwise."""
+    jobs = parse_jobs(_text(path), file=str(path), now=now, overrides=overrides)
+    return [resolved(job, path.parent, str(path)) for job in jobs]
+
+
+def _text(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)  # one byte more than allowed shows that the file is too large
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path), hint=_similar(path)) from error
 
 
 def _similar(path: Path) -> str:

@@ -102,8 +102,8 @@ def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
 
 
 def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions, now: datetime) -> list[Job]:
-    """The jobs of the files, or the one of the command after ``--``. Raises `InvalidInput`."""
-    from broker.app.jobs.job_input import job_of_command, read_job
+    """The jobs of the files, one a document, or the one of the command after ``--``. Raises `InvalidInput`."""
+    from broker.app.jobs.job_input import job_of_command, read_jobs
 
     beside = overrides(given.env, given.secret, given.name, given.gpu)
     command = command_of(context)
@@ -112,7 +112,7 @@ def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions,
             raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")
         if given.workdir is not None:
             raise InvalidInput("--workdir is for a command after `--`", hint="write `workdir:` in the job file")
-        return [read_job(path, now, beside) for path in files]
+        return [job for path in files for job in read_jobs(path, now, beside)]
     if files:
         raise InvalidInput(f"both a job file ({files[0]}) and a command are given", hint="give one of them")
     if not command or not command[0].strip():

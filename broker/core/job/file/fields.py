@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, Validation
 
 from broker.core.errors import did_you_mean
 from broker.core.job.file.accelerator_requests import Accelerators, parse_alternatives, parse_machine
+from broker.core.job.file.repository import Repository, repository
 from broker.core.job.file.skypilot import STORAGE_KEYS
 from broker.core.job.jobs import ResumePoint, Work
 from broker.core.validation import each
@@ -56,10 +57,8 @@ def _command(value: str) -> str:
     return _without_nul(value)
 
 
-def _workdir(value: object) -> object:
-    if isinstance(value, dict):
-        raise ValueError("a Git repository is not fetched here; name a local folder, or clone it in `setup`")
-    return value
+def _workdir(value: object) -> str | Repository:
+    return _content(value) if isinstance(value, str) else repository(value)
 
 
 def _infra(value: str) -> str:
@@ -228,7 +227,24 @@ Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_content)]
 Setup = Annotated[str, AfterValidator(_without_nul)]
 Command = Annotated[str, AfterValidator(_command)]
-Workdir = Annotated[Text, BeforeValidator(_workdir)]
+Workdir = Annotated[
+    str | Repository,
+    PlainValidator(_workdir),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"url": {"type": "string"}, "ref": {"type": "string"}},
+                    "required": ["url"],
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "a folder that the job starts in, or a Git repository that each machine fetches",
+        }
+    ),
+]
 Place = Annotated[str, AfterValidator(_place)]
 Infra = Annotated[str, AfterValidator(_infra)]
 Pattern = Annotated[str, AfterValidator(_pattern)]

@@ -12,6 +12,7 @@ from broker.core.errors import JOB_FILE, Problem
 from broker.core.job.file.arrays import as_written
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
 from broker.core.job.file.overrides import JobOverrides, with_machines
+from broker.core.job.file.repository import Repository
 from broker.core.job.file.schema import SECTIONS, JobFile, ModelSection, Resources
 from broker.core.job.file.skypilot import (
     EARLIER_IN_RESOURCES,
@@ -43,7 +44,11 @@ def parse_job(
     ``capacity_types`` may use spot if it has a ``checkpoint:``. Pure: neither the environment nor the paths in the file
     are read. Raises `InvalidInput` with every problem, sorted by line.
     """
-    document = read_document(text, file=file, kind=JOB_FILE)
+    return job_of(read_document(text, file=file, kind=JOB_FILE), now=now, overrides=overrides)
+
+
+def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTHING) -> Job:
+    """The job of a document; arguments and errors as of `parse_job`."""
     data, problems = _prepared(document, overrides)
     parsed, found = validate(document, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
     problems += found
@@ -63,7 +68,7 @@ def parse_job(
             problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
     if problems or parsed is None:
         document.refuse(problems)
-    return _job(parsed, resources, ordered, file)
+    return _job(parsed, resources, ordered, document.file)
 
 
 def _twice(document: Document, parsed: JobFile) -> list[Problem]:
@@ -114,12 +119,15 @@ def _restarts(resources: Resources | None) -> int | None:
 
 
 def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, file: str) -> Job:
-    fields = parsed.given() | {"name": parsed.name or _named_after(file), "resources": resources, "ordered": ordered}
+    fields = parsed.given() | {"name": parsed.name or named_after(file), "resources": resources, "ordered": ordered}
     if parsed.secrets is not None:
         fields["secrets"] = tuple(parsed.secrets)
         fields["optional_secrets"] = tuple(name for name, optional in parsed.secrets.items() if optional)
     if parsed.setup is not None and not parsed.setup.strip():
         del fields["setup"]
+    if isinstance(parsed.workdir, Repository):
+        del fields["workdir"]
+        fields["setup"] = parsed.workdir.fetching() + fields.get("setup", "")
     if parsed.model:
         fields["model"] = _model(parsed.model)
     if parsed.checkpoint:
@@ -149,7 +157,7 @@ def _model(section: ModelSection) -> Model:
     return Model(**own, extra=given)
 
 
-def _named_after(file: str) -> str:
+def named_after(file: str) -> str:
     """A job name made from a file name: ``runs/my train.yaml`` → ``my-train``."""
     stem = re.split(r"[/\\]", file)[-1].rpartition(".")[0] or re.split(r"[/\\]", file)[-1]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:63] or "job"

@@ -179,7 +179,10 @@ class JobFile(Section):
     envs: Envs | None = None
     secrets: Secrets | None = None
     setup: Setup | None = None
-    run: Command = Field(description="the command that does the work, such as `run: python train.py`")
+    run: Command = Field(
+        description="the command that does the work, such as `run: python train.py`; for a machine to work on by hand"
+        " there is `gpubroker dev`"
+    )
     work: WorkField | None = None
     deadline: Deadline | None = None
     max_duration: PositiveDuration | None = None

@@ -10,6 +10,9 @@ Differences: without ``use_spot``, a job uses spot if and only if it has a ``che
 minima with and without ``+``; numbers and booleans in ``envs`` keep the text of the file (``1.10``, ``true``), where
 SkyPilot writes Python's (``1.1``, ``True``); a variable without a value in a path is an error; ``outputs`` names
 results to keep, not a bucket with an estimated size.
+
+Not started here: files without `run` (a cluster to work on: `gpubroker dev`) and job groups (`execution: parallel`).
+Pipelines, files of several documents, are read by `pipelines.py`; a Git repository as ``workdir`` by `repository.py`.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ HONOURED_IN_TASK = frozenset(
 
 REFUSED_IN_TASK: Mapping[str, str] = {
     "event_callback": "commands on the submitting machine are not run; `gpubroker jobs show --json` gives the state",
-    "service": "a service has no end to be planned or paid for; submit the work as a job",
-    "pool": "there are no pools of machines; each job gets machines of its own",
+    "service": "a service has no end to be planned or paid for; delete the section to run one server as a job, and say"
+    " for how long: `max_duration: 8h` (`gpubroker advise deploy` compares ways to serve a model)",
+    "pool": "there are no pools of machines; each job gets machines of its own, and many tasks from one file are an"
+    " `array:`, with `parallel:` for how many at once",
     "managed_secrets": "they live in a SkyPilot server; list the names under `secrets` and export the values",
     "file_mounts_mapping": "it is written by SkyPilot's own client; delete the key",
     "volumes": "volumes outlive jobs and their cost would not be accounted for; use `file_mounts`",

@@ -1,5 +1,5 @@
-"""Reads task files with the installed SkyPilot, for `test_skypilot_contract`: JSON in, JSON out. A process of its own,
-because SkyPilot writes into its home and takes seconds to import."""
+"""Reads task files with the installed SkyPilot: a JSON list of [text, variables] in, a JSON list of answers out. A
+process of its own, because SkyPilot writes into its home and takes seconds to import."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import sys
 from typing import Any
 
-import sky
-import yaml
+from sky.utils import dag_utils
 
 
 def fields_of(resources: Any) -> list[dict[str, Any]]:
@@ -33,13 +32,14 @@ def fields_of(resources: Any) -> list[dict[str, Any]]:
     return [found | {"image": image, "region": region or found["region"]} for region, image in images.items()]
 
 
-def read(text: str, envs: dict[str, str]) -> dict[str, Any]:
-    try:
-        task = sky.Task.from_yaml_config(yaml.safe_load(text), env_overrides=list(envs.items()) or None)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it refuses a file with
-        return {"refused": f"{type(error).__name__}: {error}"}
+def task_of(task: Any) -> dict[str, Any]:
     stores = {
-        place: {"name": store.name, "source": store.source, "mode": store.mode.value}
+        place: {
+            "name": store.name,
+            "source": store.source,
+            "mode": store.mode.value,
+            "store": next((kind.value for kind in store.stores), None),
+        }
         for place, store in task.storage_mounts.items()
     }
     return {
@@ -49,13 +49,29 @@ def read(text: str, envs: dict[str, str]) -> dict[str, Any]:
         "num_nodes": task.num_nodes,
         "workdir": task.workdir,
         "envs": task.envs,
-        "secrets": sorted(ref.name for ref in task._managed_secret_refs),  # no public way to them
+        # There is no public way to the references.
+        "secrets": sorted({*task.secrets, *(ref.name for ref in task._managed_secret_refs)}),
         "file_mounts": task.file_mounts or {},
         "stores": stores,
         "inputs_gb": task.estimated_inputs_size_gigabytes,
         "ordered": isinstance(task.resources, list),
         "resources": [one for resources in task.resources for one in fields_of(resources)],
+        "serves": task.service is not None,
     }
 
 
-json.dump([read(*case) for case in json.load(sys.stdin)], sys.stdout)
+def read(text: str, envs: dict[str, str]) -> dict[str, Any]:
+    """The tasks of a file, in their order, and whether they run side by side; or why SkyPilot refuses it."""
+    try:
+        given = list(envs.items()) or None
+        if dag_utils.is_job_group_yaml_str(text):
+            dag = dag_utils.load_job_group_from_yaml_str(text, given)
+        else:
+            dag = dag_utils.load_chain_dag_from_yaml_str(text, given)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it refuses a file with
+        return {"refused": f"{type(error).__name__}: {error}"}
+    return {"tasks": [task_of(task) for task in dag.tasks], "side_by_side": dag.is_job_group()}
+
+
+if __name__ == "__main__":
+    json.dump([read(*case) for case in json.load(sys.stdin)], sys.stdout)

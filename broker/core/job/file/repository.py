@@ -1,0 +1,49 @@
+"""A Git repository as ``workdir``: as with SkyPilot, each machine fetches it before the job's own setup."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from broker.core.errors import did_you_mean
+
+_KEYS = ("url", "ref")
+_URL = re.compile(r"(?:https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s-][^\s]*")
+# Words of Git that could be read as options are not names.
+_REF = re.compile(r"[^\s\-:~^?*\[\\][^\s:~^?*\[\\]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """``ref``: a branch, a tag or a commit; None for the branch that the repository shows first."""
+
+    url: str
+    ref: str | None = None
+
+    def fetching(self) -> str:
+        """Shell commands that put the repository's files into the current folder, ending the shell where they fail.
+        Repeatable. A variable ``GIT_TOKEN``, such as a secret of the job, is the password for an https address."""
+        where = f"-- {shlex.quote(self.url)} {shlex.quote(self.ref or 'HEAD')}"
+        helper = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
+        return (
+            "# workdir: a Git repository\n"
+            "git init --quiet . && "
+            f"GIT_TERMINAL_PROMPT=0 git ${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} "
+            f"fetch --quiet --depth 1 {where} && git checkout --quiet --force FETCH_HEAD || exit 1\n"
+        )
+
+
+def repository(value: object) -> Repository:
+    """A repository as ``workdir: {url: …, ref: …}`` names it. Raises `ValueError`."""
+    if not isinstance(value, dict):
+        raise ValueError("expected a local folder, or a Git repository as {url: https://…, ref: main}")
+    for key in value:
+        if key not in _KEYS:
+            raise ValueError(f"unknown key {str(key)[:40]!r}{did_you_mean(str(key), _KEYS)}; known: url, ref")
+    url, ref = value.get("url"), value.get("ref")
+    if not isinstance(url, str) or not _URL.fullmatch(url):
+        raise ValueError(f"expected the address of a Git repository, such as https://github.com/a/b; got {url!r}")
+    if ref is not None and (not isinstance(ref, str) or not _REF.fullmatch(ref)):
+        raise ValueError(f"ref: expected a branch, a tag or a commit, in quotes if it is a number; got {ref!r}")
+    return Repository(url, ref)
