@@ -113,7 +113,8 @@ class Launch:
     ``key``: the attempt's key (letters, digits, dashes; ≤ 40 characters); submit is idempotent on it. ``run_folder``:
     object-store URL of the attempt's run folder, which already holds ``spec.json`` and ``lease.json``. ``secrets``:
     values to pass to the node without writing them anywhere. ``store``: id of the requesting store, for the machine's
-    tag (`broker.core.market.machines`).
+    tag (`broker.core.market.machines`). ``reservations``: the provider's ids of bought capacity, one of which each
+    machine must be in; empty: no such condition.
     """
 
     key: str
@@ -122,6 +123,7 @@ class Launch:
     run_folder: str
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     store: str = ""
+    reservations: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

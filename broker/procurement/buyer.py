@@ -50,7 +50,7 @@ from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
 from broker.procurement.money import ended, paid_for, released, undone
-from broker.procurement.notices import notice_of
+from broker.procurement.notices import ending_notice, notice_of
 from broker.procurement.purchase_store import PurchaseStore
 from broker.procurement.running import accrual, billed_until, early_end, next_due
 
@@ -98,8 +98,10 @@ class CapacityBuyer:
                 purchase = changed
             return changed
         finally:
-            if (notice := notice_of(self._store.purchase(id))) is not None:
-                self._tell(notice)
+            seen = self._store.purchase(id)
+            for notice in (notice_of(seen), ending_notice(seen, self._clock.now())):
+                if notice is not None:
+                    self._tell(notice)
 
     def _step(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from zlib import crc32
 
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import PurchaseProduct
 from broker.procurement.running import is_late
+from broker.procurement.using import LEAVES
+
+_TOLD_BEFORE = timedelta(days=1)
 
 
 def summary(purchase: Purchase) -> str:
@@ -65,6 +69,24 @@ def notice_of(purchase: Purchase) -> Notice | None:
             return None
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
+
+
+def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
+    """That bought machines are soon gone: a day before their end, or in the last tenth of a shorter period; None before
+    and after, and for what is no capacity."""
+    quote = purchase.quote
+    soon = quote.ends - min(_TOLD_BEFORE, (quote.ends - quote.starts) / 10)
+    if purchase.state is not PurchaseState.HELD or not quote.product.holds_machines or not soon <= now < quote.ends:
+        return None
+    body = f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVES:%Y-%m-%d %H:%M} UTC and go on elsewhere."
+    order = purchase.order.id if purchase.order else ""
+    if quote.product in (PurchaseProduct.CAPACITY_BLOCK, PurchaseProduct.BLOCK_EXTENSION) and order:
+        what = f"{quote.instance_type} --product block-extension --extends {quote.extends or order}"
+        body += f" More time, if it is for sale: gpubroker capacity quote {what} --for 1d"
+    body += f" What it brought: gpubroker capacity review {purchase.id}"
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    title = f"Ends soon: {quote.machines} × {quote.instance_type} in {quote.zone or quote.region}"
+    return Notice(f"{thread}/ends-soon/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
 
 
 def _paid(purchase: Purchase) -> str:

@@ -6,24 +6,21 @@ so that it can save a checkpoint and go on elsewhere.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.policy.policy import LiveAttempt
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import OrderState, PurchaseProduct
+from broker.core.purchases.quotes import OrderState
 from broker.core.values.money import Money
 
 LEAVES = timedelta(minutes=35)
 """How long before the end of bought capacity work leaves it."""
 
 _SOURCE = "purchases"
-# Machines of this type use an open reservation without naming it; the others must be named, which no engine does yet.
-_OPEN = (PurchaseProduct.CAPACITY_RESERVATION,)
-_ENGINE = "skypilot"
+# The engine that launches into capacity which is named to it, by provider.
+_ENGINES = {"aws": "skypilot"}
 
 
 def in_use(purchases: Iterable[Purchase], now: datetime) -> list[Purchase]:
@@ -59,31 +56,58 @@ def leave_at(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> date
     return min(ahead) - LEAVES if ahead else None
 
 
-def with_bought(
-    offers: Sequence[Offer], purchases: Sequence[Purchase], live: Sequence[LiveAttempt], now: datetime
-) -> list[Offer]:
+def orders_of(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> tuple[str, ...]:
+    """The provider's ids of the orders now in force whose machines the offer is of; none for an offer of anything else.
+    An extension has the id of what it extends."""
+    mine = [one for one in in_use(purchases, now) if is_of(offer, one) and one.order is not None]
+    return tuple(dict.fromkeys(one.quote.extends or one.order.id for one in mine if one.order is not None))
+
+
+def coming(
+    offers: Sequence[Offer], purchases: Iterable[Purchase], now: datetime, within: timedelta
+) -> list[tuple[Offer, datetime]]:
+    """Bought machines whose period begins ``within`` that time, as offers, with their beginning (UTC), earliest first.
+    Without those of a pool that is there already: its free machines count first."""
+    there = {offer.pool for offer in offers}
+    ahead = [
+        one
+        for one in purchases
+        if one.state is PurchaseState.HELD
+        and one.quote.product.holds_machines
+        and not one.quote.extends
+        and now < one.quote.starts <= now + within
+    ]
+    found: dict[str, tuple[Offer, datetime]] = {}
+    for one in sorted(ahead, key=lambda one: one.quote.starts):
+        offer = replace(_offer(one, now, offers), amortised=one.quote.per_machine_hour)
+        if offer.pool not in there:
+            found.setdefault(offer.pool, (offer, one.quote.starts))
+    return list(found.values())
+
+
+def with_bought(offers: Sequence[Offer], purchases: Sequence[Purchase], now: datetime) -> list[Offer]:
     """The offers, those of bought machines with the value of their hours and unavailable from `leave_at` on; and bought
-    machines that no provider has listed. ``live``: attempts that occupy capacity."""
+    machines that no provider has listed, with all of them as free: what jobs occupy is subtracted where plans are
+    made."""
     bought = in_use(purchases, now)
     if not bought:
         return list(offers)
     listed = [_valued(offer, bought, purchases, now) for offer in offers]
-    used = Counter[str]()
-    for attempt in live:
-        used[attempt.pool] += attempt.nodes
     seen = {offer.pool for offer in listed if any(is_of(offer, one) for one in bought)}
     own: dict[str, Offer] = {}
     for one in bought:
-        made = _offer(one, now)
+        made = _offer(one, now, offers)
         if made.pool not in seen and not one.quote.extends:
             before = own[made.pool].slots or 0 if made.pool in own else 0
             own[made.pool] = replace(made, slots=before + one.quote.machines)
-    free = [replace(one, slots=max((one.slots or 0) - used[pool], 0)) for pool, one in own.items()]
-    return [*listed, *(_valued(one, bought, purchases, now) for one in free)]
+    return [*listed, *(_valued(one, bought, purchases, now) for one in own.values())]
 
 
-def _offer(purchase: Purchase, now: datetime) -> Offer:
+def _offer(purchase: Purchase, now: datetime, others: Sequence[Offer]) -> Offer:
+    """``others``: where an offer of the same machine type says what a quote does not: CPUs, memory, connection."""
     quote = purchase.quote
+    type = (quote.provider, quote.instance_type)
+    like = next((one for one in others if (one.provider, one.instance_type) == type and one.cpus is not None), None)
     return Offer(
         provider=quote.provider,
         region=quote.region,
@@ -95,9 +119,12 @@ def _offer(purchase: Purchase, now: datetime) -> Offer:
         price=Money.ZERO,
         as_of=now,
         source=_SOURCE,
+        cpus=like.cpus if like else None,
+        memory_gib=like.memory_gib if like else None,
+        interconnect=like.interconnect if like else None,
         availability=Availability.AVAILABLE,
         slots=quote.machines,
-        engine=_ENGINE if quote.product in _OPEN else None,
+        engine=_ENGINES.get(quote.provider),
         money=MoneyKind.AMORTISED,
     )
 
@@ -106,7 +133,9 @@ def _valued(offer: Offer, bought: Sequence[Purchase], purchases: Sequence[Purcha
     mine = [one for one in bought if is_of(offer, one)]
     if not mine:
         return offer
-    offer = replace(offer, amortised=max(one.quote.per_machine_hour for one in mine))
+    # What the provider lists of it has no engine where a machine must name its reservation: here its name is known.
+    engine = offer.engine or _ENGINES.get(offer.provider)
+    offer = replace(offer, amortised=max(one.quote.per_machine_hour for one in mine), engine=engine)
     leaves = leave_at(offer, purchases, now)
     if leaves is None or now < leaves:
         return offer

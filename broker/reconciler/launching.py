@@ -81,7 +81,8 @@ class Launching(Controller):
         if ruling is Ruling.LOOK_AGAIN:
             return True
         folder = self._ports.mailbox.url(view, attempt)
-        launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._ports.store_id)
+        held = self._ports.reservations(attempt.placement.offer)
+        launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._ports.store_id, held)
 
         def make() -> str | None:
             return engine.submit(launch) if self._check.holds(view, attempt) else None

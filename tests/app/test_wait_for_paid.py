@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -115,3 +116,34 @@ def test_of_two_files_the_shorter_wait_holds(site: Broker) -> None:
     other = "version: 1\ncapacity: {wait_for_paid: 1h}\n"
     site.store.activate_policy({"a.yaml": WAITS, "b.yaml": other}, by="test")
     assert site.policy().defaults.wait_for_paid == timedelta(hours=1)
+
+
+def test_it_waits_for_a_block_that_was_bought_and_begins_in_time(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned into it before it is there; once it is, the job begins in it."""
+    assert isinstance(site.clock, ManualClock)
+    begins = site.clock.now() + timedelta(hours=2)
+
+    def with_block(*_: object, **__: object) -> PlanInputs:
+        found = market(site)
+        [_own, rented] = found.offers
+        block = replace(
+            rented, provider="block", capacity_type=CapacityType.RESERVED, price=Money.ZERO,
+            money=MoneyKind.AMORTISED, slots=1,
+        )  # fmt: skip
+        if site.clock.now() < begins:
+            return replace(found, offers=[rented], coming=[(block, begins)])
+        return replace(found, offers=[rented, block])
+
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", with_block)
+    seen = preview(site, job(site, "planned"), by=ANN)
+    assert any(f"expected to be free at {begins:%Y-%m-%d %H:%M} UTC" in note for note in seen.plan.notes)
+    view = submit(site, job(site, "planned"), by=ANN)
+    assert (view.state, view.attempts) == (JobState.QUEUED, ())
+    ask = Asking(Placing(site.store, with_block, site.policy), site.clock.now)
+    assert not ask(view)
+    site.clock.advance(timedelta(hours=2))
+    assert ask(view)
+    assert where(site, "planned") == "block"
+    late = job(site, "late", deadline="deadline: 3h\n")
+    site.clock.advance(timedelta(hours=-2))
+    assert preview(site, late, by=ANN).waiting is None, "its deadline would not hold from then"

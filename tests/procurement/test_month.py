@@ -56,7 +56,7 @@ class MonthOfJobs(Stage):
             cpus=192, memory_gib=2048, availability=Availability.AVAILABLE, engine="stage",
         )  # fmt: skip
         with self.store.reading() as look:
-            offers = with_bought([on_demand], look.purchases(), look.live_attempts(), now)
+            offers = with_bought([on_demand], look.purchases(), now)
         offers = [replace(one, engine="stage", cpus=192, memory_gib=2048) for one in offers]
         return PlanInputs(offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import LiveAttempt
@@ -11,7 +11,8 @@ from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTak
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct
 from broker.core.values.money import Money
-from broker.procurement.using import LEAVES, in_use, leave_at, with_bought
+from broker.procurement.using import LEAVES, coming, in_use, leave_at, orders_of, with_bought
+from broker.reconciler.admission.admission import with_occupancy
 from tests.core.purchases.test_purchase_steps import BOB, OLGA, PAID, QUOTE, bought
 
 DURING = QUOTE.starts + timedelta(hours=1)
@@ -29,8 +30,8 @@ def live(pool: str, nodes: int = 1) -> LiveAttempt:
     )
 
 
-def only(purchase: Purchase, at: object = DURING, *running: LiveAttempt) -> Offer:
-    [offer] = with_bought([], [purchase], running, at)  # type: ignore[arg-type]
+def only(purchase: Purchase, at: datetime = DURING) -> Offer:
+    [offer] = with_bought([], [purchase], at)
     return offer
 
 
@@ -42,8 +43,18 @@ def test_a_bought_machine_costs_nothing_more_and_has_the_value_of_its_hours() ->
         2,
         Availability.AVAILABLE,
     )
-    assert offer.engine is None, "no engine names a block yet"
+    assert offer.engine == "skypilot"
     assert only(held(QUOTE.model_copy(update=RESERVED))).engine == "skypilot"
+    assert only(held(QUOTE.model_copy(update={"provider": "oci"}))).engine is None, "nobody names it there"
+
+
+def test_a_launch_is_told_the_orders_of_its_offer() -> None:
+    longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.starts, "extends": PAID.id}
+    purchases = [held(), held(QUOTE.model_copy(update=longer))]
+    assert orders_of(only(held()), purchases, DURING) == (PAID.id,)
+    assert orders_of(only(held()), purchases, QUOTE.ends) == ()
+    other = replace(only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH)
+    assert orders_of(other, purchases, DURING) == ()
 
 
 def test_it_is_there_for_its_period_alone() -> None:
@@ -55,8 +66,12 @@ def test_it_is_there_for_its_period_alone() -> None:
 
 
 def test_machines_in_use_are_not_free() -> None:
-    pool = only(held()).pool
-    assert [only(held(), DURING, live(pool, nodes)).slots for nodes in (0, 1, 2, 3)] == [2, 1, 0, 0]
+    offer = only(held())
+
+    def free(nodes: int) -> int | None:
+        return with_occupancy([offer], [live(offer.pool, nodes)])[0].slots
+
+    assert [free(nodes) for nodes in (0, 1, 2, 3)] == [2, 1, 0, 0], "each machine counts once"
 
 
 def test_work_leaves_35_minutes_before_the_end() -> None:
@@ -74,13 +89,32 @@ def test_an_extension_lets_work_stay() -> None:
 
 
 def test_what_the_provider_lists_is_not_offered_twice() -> None:
-    listed = replace(only(held()), source="aws-capacity-reservations", amortised=None, slots=1, engine="skypilot")
-    [offer] = with_bought([listed], [held()], (), DURING)
+    listed = replace(only(held()), source="aws-capacity-reservations:targeted", amortised=None, slots=1, engine=None)
+    [offer] = with_bought([listed], [held()], DURING)
+    assert offer.engine == "skypilot", "its reservation can be named, since it is known here"
     assert (offer.source, offer.amortised, offer.slots) == (listed.source, QUOTE.per_machine_hour, 1)
 
 
 def test_other_offers_stay_as_they_are() -> None:
     other = replace(only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH, price=Money.usd(90))
-    assert with_bought([other], [held()], (), DURING)[0] == other
+    assert with_bought([other], [held()], DURING)[0] == other
     assert leave_at(other, [held()], DURING) is None
-    assert with_bought([other], [], (), DURING) == [other]
+    assert with_bought([other], [], DURING) == [other]
+
+
+def test_what_a_quote_does_not_say_is_taken_from_offers_of_the_same_machine() -> None:
+    rented = replace(
+        only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH, cpus=96.0, memory_gib=1152.0
+    )
+    own = with_bought([rented], [held()], DURING)[-1]
+    assert (own.capacity_type, own.cpus, own.memory_gib) == (CapacityType.RESERVED, 96.0, 1152.0)
+
+
+def test_machines_that_are_still_to_come() -> None:
+    early, before = QUOTE.starts - timedelta(hours=3), timedelta(hours=3)
+    [(offer, begins)] = coming([], [held()], early, before)
+    assert (begins, offer.slots, offer.engine, offer.price) == (QUOTE.starts, 2, "skypilot", Money.ZERO)
+    assert coming([], [held()], early - timedelta(seconds=1), before) == [], "not within that time"
+    assert coming([], [held()], QUOTE.starts, before) == [], "it is there"
+    assert coming([offer], [held()], early, before) == [], "others of its pool are there"
+    assert coming([], [bought(BOB, OLGA)], early, before) == [], "it is not bought yet"

@@ -9,6 +9,7 @@ import pytest
 
 from broker.engines.skypilot.identity import identities, powering_off, set_for_launch, untold
 from broker.engines.skypilot.node import UNTOUCHED_MARK
+from broker.engines.skypilot.reservations import settings
 from broker.engines.skypilot.sdk import Sdk
 
 pytestmark = [
@@ -17,7 +18,9 @@ pytestmark = [
 ]
 if find_spec("sky") is not None:  # the module is collected without it, too
     from sky import skypilot_config
+    from sky.clouds.utils import aws_utils
     from sky.server.requests import payloads
+    from sky.skylet import constants
     from sky.utils import annotations as sky_annotations
     from sky.utils import common_utils, registry, schemas
 
@@ -82,3 +85,33 @@ def test_a_machine_on_aws_powers_off_unless_it_is_set_up_and_what_the_user_set_i
     assert "post_provision_runcmd" not in sent_with("gcp/us-central1")["gcp"]
     with set_for_launch({"resources": {"infra": "aws/us-east-1", "image_id": "docker:torch"}}):
         assert "post_provision_runcmd" not in payloads.get_override_skypilot_config_from_client()["aws"]
+
+
+def test_a_launch_into_a_reservation_names_it_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the client sends it, as the server reads it, and as its AWS provisioner asks for it."""
+    bought = ["cr-0123456789abcdef0"]
+    sent: list[dict[str, Any]] = []
+
+    def launch(task: object, cluster_name: str, down: bool) -> str:
+        sent.append(payloads.get_override_skypilot_config_from_client())
+        return "request"
+
+    monkeypatch.setattr("sky.launch", launch)
+    config = {"name": "j-1", "run": "true", "resources": {"infra": "aws/us-east-1"}}
+    Sdk().launch(config, "j-1", settings(bought))
+    Sdk().launch(config, "j-2")
+    assert sent[0]["aws"] == sent[1]["aws"] | {"specific_reservations": bought}
+    assert "specific_reservations" not in sent[1]["aws"], "of that launch alone"
+    untyped: tuple[Any, Any] = (common_utils, schemas)
+    untyped[0].validate_schema(sent[0], untyped[1].get_config_schema(), "invalid: ")
+    monkeypatch.setattr(sky_annotations, "is_on_api_server", True)
+    with skypilot_config.override_skypilot_config(sent[0]):
+        where: dict[str, Any] = {"cloud": "aws", "region": "us-east-1", "keys": ("specific_reservations",)}
+        assert skypilot_config.get_effective_region_config(**where, default_value=[]) == bought
+        assert aws_utils.use_reservations()
+
+
+def test_the_task_itself_could_not_name_it() -> None:
+    """Why it is a setting of the launch: SkyPilot does not let a task override this one."""
+    keys = {key[0] for key in constants.OVERRIDEABLE_CONFIG_KEYS_IN_TASK}
+    assert "aws" not in keys

@@ -265,19 +265,27 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
     def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
-    def when_free() -> Plan:
-        """The plan as if none of our own jobs ran."""
-        return plan(unused(market.offers))
+    def when_free(more: Sequence[Offer] = ()) -> Plan:
+        """The plan as if none of our own jobs ran; ``more``: offers to add."""
+        return plan([*unused(market.offers), *more])
 
     found, waits = plan(with_occupancy(market.offers, live)), False
     if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
         free = when_free()
         waits, found = bool(free.placements), free if free.placements else found
     waiting = wait_for_paid(
-        look, market.offers, live, found, when_free, now=now, since=now, longest=policy.defaults.wait_for_paid
+        look,
+        market.offers,
+        live,
+        found,
+        when_free,
+        coming=market.coming,
+        now=now,
+        since=now,
+        longest=policy.defaults.wait_for_paid,
     )
     if waiting is not None:
-        free = when_free()
+        free = when_free([offer for offer, _ in market.coming])
         waits, found = True, replace(free, notes=(*free.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
     return Preview(

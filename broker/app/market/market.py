@@ -19,6 +19,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import LOCAL_ENGINE, SANDBOX, Offer, OfferQuery
 from broker.core.market.shares import MachineShare
 from broker.core.ports import PolicySet, SharesItsMachine
+from broker.core.purchases.purchases import Purchase
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
 
@@ -150,16 +151,28 @@ def market_for(
     if bought := [one for one in look.purchases() if not wanted or one.quote.accelerator in wanted]:
         from broker.procurement.using import with_bought  # most stores have no purchases
 
-        offers = with_bought(offers, bought, look.live_attempts(), broker.clock.now())
+        offers = with_bought(offers, bought, broker.clock.now())
     named = {offer.engine for offer in offers if offer.engine}
     chosen = policy or broker.policy(look)
     seen = conditions(broker, named, chosen, by_carbon=by_carbon)
     seen = replace(seen, capacity_order=chosen.capacity_order(job))
     return PlanInputs(
         offers=offers,
+        coming=_coming(broker, offers, bought, chosen),
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
         left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
     )
+
+
+def _coming(
+    broker: Broker, offers: Sequence[Offer], bought: Sequence[Purchase], policy: PolicySet
+) -> Sequence[tuple[Offer, datetime]]:
+    longest = policy.defaults.wait_for_paid
+    if not bought or not longest:
+        return ()
+    from broker.procurement.using import coming
+
+    return coming(offers, bought, broker.clock.now(), longest)
 
 
 def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:

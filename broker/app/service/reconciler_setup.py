@@ -20,7 +20,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
-from broker.procurement.using import leave_at
+from broker.procurement.using import leave_at, orders_of
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.arrays import RunningArrays
@@ -94,7 +94,13 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
     judges = judging(broker, folders)
     return Reconciler(
         ReconcilerPorts(
-            broker.store, broker.engine, folders, broker.clock, calls or EngineCalls(), store_id(broker.store)
+            broker.store,
+            broker.engine,
+            folders,
+            broker.clock,
+            calls or EngineCalls(),
+            store_id(broker.store),
+            lambda offer: orders_of(offer, broker.store.purchases(), broker.clock.now()),
         ),
         Controllers(
             judges.placing,

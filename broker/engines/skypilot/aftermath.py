@@ -14,6 +14,7 @@ from broker.engines.detached import Slot
 from broker.engines.handles import gone_as_recorded
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import NO_WORD, CloudSays, CloudWord, EndOf, HowGone, WordOf, how_gone
+from broker.engines.skypilot.reservations import OUTSIDE
 from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.runfolder import AttemptFolder, RunFolder
 
@@ -114,7 +115,7 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
     at = slot.keep_first("vanished.json", {"at": now.isoformat()})["at"]
     launch = slot.read("launch.json") or {}
     launched_at = launch.get("at", at)
-    outcome = slot.read("launched.json") or {}
+    outcome = slot.read(OUTSIDE) or slot.read("launched.json") or {}
     cancelled = slot.read("cancelled.json") is not None
     refused = bool(outcome.get("refused"))
     up = slot.read("up.json")

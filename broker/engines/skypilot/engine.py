@@ -41,6 +41,7 @@ from broker.engines.skypilot.gcp_ends import gcp_word
 from broker.engines.skypilot.kubernetes_ends import kubernetes_word
 from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
+from broker.engines.skypilot.reservations import check_room, outside_of_bought, settings
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, key_of, task_config, waits_in_line
 from broker.runfolder.agent_bundle import write_agent
@@ -158,17 +159,22 @@ class Skypilot:
             clouds = {**CLOUDS, **self._settings.clouds}
             config = task_config(launch, self._archive(), self._secrets(launch), clouds, self._aws_zones)
             offer = launch.placement.offer
+            if launch.reservations:
+                check_room(clouds.get(offer.provider), offer.region, launch.reservations, launch.placement.nodes)
             about = {
                 "run_folder": launch.run_folder,
                 "nodes": launch.placement.nodes,
                 "queued": waits_in_line(clouds.get(offer.provider)),
                 "cloud": clouds.get(offer.provider),
                 "region": offer.region,
+                "reservations": list(launch.reservations),
                 "at": self._clock.now().isoformat(),
             }
             slot.write("launch.json", about)
             note_owner(slot, launch, self._clock)
-            return self._remember(slot, launch.key, self._sdk.launch(config, cluster_name(launch.key)))
+            return self._remember(
+                slot, launch.key, self._sdk.launch(config, cluster_name(launch.key), settings(launch.reservations))
+            )
 
     def find(self, key: str) -> str | None:
         slot = self._slot(key)
@@ -315,9 +321,11 @@ class Skypilot:
             if not slot.folder.exists():
                 return UNKNOWN
             return vanished(slot, key, seen.ends, self._witness, self._clock.now())
+        astray = outside_of_bought(slot, key)
         outcome = slot.read("launched.json") or {}
         # What will not recover may be billed: a half-failed launch, dead nodes.
         broken = not cancelled and not launching and (cluster.status != "up" or bool(outcome.get("failure")))
+        broken = broken or bool(astray)
         stuck = ""
         if broken or (cancelled and not self._may_still_save(slot)):
             try:
@@ -329,7 +337,7 @@ class Skypilot:
         if launching and cluster.status != "up":
             state = EngineState.QUEUED if queued else EngineState.PENDING
             return Observation(state, since, evidence=f"SkyPilot: {cluster.why or 'starting'}")
-        why = outcome.get("failure") or cluster.why
+        why = astray or outcome.get("failure") or cluster.why
         ending = stuck or ("; being taken down" if slot.read("down.json") else "")
         state = EngineState.PENDING if since is None else EngineState.UP
         return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))

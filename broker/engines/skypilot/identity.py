@@ -57,13 +57,17 @@ def untold() -> list[str]:
     return sorted(name for name in registry.CLOUD_REGISTRY if not _can_be_told(name))
 
 
-def set_for_launch(task: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """SkyPilot's settings of this process with those for the task's cloud. A launch sends them along."""
+def set_for_launch(
+    task: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]] | None = None
+) -> AbstractContextManager[None]:
+    """SkyPilot's settings of this process with those for the task's cloud, and ``more``, by cloud. A launch sends them
+    along."""
     cloud = str(task["resources"]["infra"]).partition("/")[0].lower()
     override = import_module("sky.skypilot_config").override_skypilot_config
     settings: dict[str, dict[str, Any]] = {name: dict(found) for name, found in identities(cloud).items()}
-    for name, found in powering_off(cloud, str(task["resources"].get("image_id") or "")).items():
-        settings.setdefault(name, {}).update(found)
+    for told in (powering_off(cloud, str(task["resources"].get("image_id") or "")), more or {}):
+        for name, found in told.items():
+            settings.setdefault(name, {}).update(found)
     context: AbstractContextManager[None] = override(settings)
     return context
 

@@ -153,8 +153,9 @@ class Sdk:
             words.append(str(Path.home()))
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
 
-    def launch(self, config: Mapping[str, Any], cluster: str) -> str:
+    def launch(self, config: Mapping[str, Any], cluster: str, settings: Mapping[str, Any] | None = None) -> str:
         """Request the task on a cluster of that name, which SkyPilot takes down at its end; returns the request's id.
+        ``settings``: of SkyPilot's configuration, by cloud, for this launch alone.
         SkyPilot copies the task's files to its server first. Nodes get as few cloud credentials as it can be told
         (`identity`). Raises `BrokerError`.
         """
@@ -162,7 +163,7 @@ class Sdk:
         sky = self._sky
         with _PRINTING, redirect_stdout(sys.stderr), _ours(secrets):
             task = sky.Task.from_yaml_config(dict(config))
-            with set_for_launch(config) if self._module is None else nullcontext():
+            with set_for_launch(config, settings or {}) if self._module is None else nullcontext():
                 return str(sky.launch(task, cluster_name=cluster, down=True))
 
     def requests(self, ids: Sequence[str]) -> dict[str, SkyRequest]:

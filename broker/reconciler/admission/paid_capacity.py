@@ -18,8 +18,9 @@ def wait_for_paid(
     offers: Iterable[Offer],
     live: Sequence[LiveAttempt],
     free: Plan,
-    unoccupied: Callable[[], Plan],
+    unoccupied: Callable[[Sequence[Offer]], Plan],
     *,
+    coming: Sequence[tuple[Offer, datetime]] = (),
     now: datetime,
     since: datetime,
     longest: timedelta | None,
@@ -27,20 +28,24 @@ def wait_for_paid(
     """The prepaid capacity for which a job should wait, at most ``longest`` after ``since`` (UTC); None if it should
     start now.
 
-    ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity; called only if prepaid
-    machines are in use and ``free`` would rent.
+    ``free``: the plan over free capacity. ``coming``: bought machines with the beginning of their period (UTC).
+    ``unoccupied`` makes the plan over all capacity and the offers given to it; called only if prepaid machines are in
+    use or coming and ``free`` would rent.
     """
     if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
         return None
     pools = {offer.capacity for offer in offers if offer.capacity_type in PAID}
     busy = [one for one in live if (one.capacity or one.pool) in pools]
-    if not busy:
+    if not busy and not coming:
         return None
     occupants = [
         Occupant(one.capacity or one.pool, one.share if one.capacity else one.nodes, _done_at(look, one))
         for one in busy
     ]
-    return worth_waiting(free, unoccupied(), occupants, now=now, since=since, longest=longest)
+    # What has not begun yet is as good as occupied until then.
+    occupants += [Occupant(offer.capacity, offer.slots or 0, begins) for offer, begins in coming]
+    all_of_it = unoccupied([offer for offer, _ in coming])
+    return worth_waiting(free, all_of_it, occupants, now=now, since=since, longest=longest)
 
 
 def _done_at(look: Reading, live: LiveAttempt) -> datetime | None:

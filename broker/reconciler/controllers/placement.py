@@ -58,11 +58,13 @@ from broker.reconciler.settlement.settlement import tags_of
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The inputs of a plan: the offers that could serve the job, and the current conditions."""
+    """The inputs of a plan: the offers that could serve the job, and the current conditions. ``coming``: bought
+    machines that a job may wait for, with the beginning of their period (UTC)."""
 
     offers: Sequence[Offer]
     conditions: Conditions
     left_out: Mapping[Reason, int]
+    coming: Sequence[tuple[Offer, datetime]] = ()
 
 
 MarketFor = Callable[[Job], PlanInputs]
@@ -212,7 +214,8 @@ class Placing(Controller):
                 plans.market.offers,
                 plans.facts.live,
                 plan,
-                lambda: plans.over(plans.market.offers),
+                lambda more: plans.over([*plans.market.offers, *more]),
+                coming=plans.market.coming,
                 now=now,
                 since=since,
                 longest=policy.defaults.wait_for_paid,

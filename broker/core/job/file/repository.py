@@ -10,6 +10,7 @@ from broker.core.errors import did_you_mean
 
 _KEYS = ("url", "ref")
 _URL = re.compile(r"(?:https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s-][^\s]*")
+_WITH_PASSWORD = re.compile(r"https?://[^/]*@")
 # Words of Git that could be read as options are not names.
 _REF = re.compile(r"[^\s\-:~^?*\[\\][^\s:~^?*\[\\]{0,199}")
 
@@ -44,6 +45,11 @@ def repository(value: object) -> Repository:
     url, ref = value.get("url"), value.get("ref")
     if not isinstance(url, str) or not _URL.fullmatch(url):
         raise ValueError(f"expected the address of a Git repository, such as https://github.com/a/b; got {url!r}")
+    if _WITH_PASSWORD.match(url):
+        raise ValueError(
+            "the password in the address would be stored with the job; leave it out, and give the token as"
+            " a secret: `--secret GIT_TOKEN`"
+        )
     if ref is not None and (not isinstance(ref, str) or not _REF.fullmatch(ref)):
         raise ValueError(f"ref: expected a branch, a tag or a commit, in quotes if it is a number; got {ref!r}")
     return Repository(url, ref)

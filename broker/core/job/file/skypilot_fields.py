@@ -105,6 +105,8 @@ def _recovery(value: object) -> int | None:
             raise ValueError(
                 "`recover_on_exit_codes` is not honoured here: every failure counts alike; write `retry: {failures: 2}`"
             )
+        if key == "min_nodes":
+            raise ValueError("`min_nodes` is not honoured here: a job has all of its `num_nodes`, or waits for them")
         if key not in ("strategy", "max_restarts_on_errors"):
             known = ("max_restarts_on_errors", "strategy")
             raise ValueError(f"unknown key {key!r}{did_you_mean(key, known)}; known here: {', '.join(known)}")

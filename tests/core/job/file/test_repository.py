@@ -44,6 +44,17 @@ def test_the_files_are_fetched_and_again_without_harm(origin: Path, tmp_path: Pa
     assert fetched(Repository(f"file://{origin}", "v2"), tmp_path) == {"one", "two"}
 
 
+def test_a_token_is_handed_to_git_alone(origin: Path, tmp_path: Path) -> None:
+    """The address that Git asks a password for gets it from the variable; it is in no argument and no file."""
+    script = Repository(f"file://{origin}").fetching()
+    asks = script.replace("fetch --quiet --depth 1", "credential fill <<<$'protocol=https\\nhost=h\\n' ; git fetch")
+    environment = GIT | {"GIT_TOKEN": "tok'en"}
+    done = subprocess.run(
+        ["bash", "-c", asks], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    assert "password=tok'en" in done.stdout
+
+
 def test_a_repository_that_is_not_there_ends_the_setup(tmp_path: Path) -> None:
     script = Repository(f"file://{tmp_path}/none").fetching() + "echo on"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=GIT, check=False, capture_output=True, text=True)
@@ -64,6 +75,7 @@ def test_it_is_fetched_before_the_own_setup() -> None:
         ("{url: --upload-pack=x}", "expected the address of a Git repository"),
         ("{url: 'ssh://-oProxyCommand=x/y'}", "expected the address of a Git repository"),
         ("{url: 'https://h/a b'}", "expected the address of a Git repository"),
+        ("{url: 'https://me:hunter2@h/a'}", "`--secret GIT_TOKEN`"),
         ("{url: https://h/a, ref: --force}", "ref: expected a branch"),
         ("{url: https://h/a, ref: 'a:b'}", "ref: expected a branch"),
         ("{url: https://h/a, ref: 12}", "in quotes if it is a number"),

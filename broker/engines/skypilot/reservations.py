@@ -1,0 +1,84 @@
+"""Launches into bought capacity: inside the named reservations, or not at all.
+
+SkyPilot launches machines beyond the room of a reservation outside of it, at the price on demand. So the room is asked
+for before the launch, and where the machines are afterwards. Only on AWS; a capacity block is a reservation there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from broker.core.errors import BrokerError, NoCapacity, TryAnotherOffer
+from broker.core.market.machines import TAG
+from broker.engines.detached import Slot
+from broker.engines.skypilot.aws_calls import ec2
+
+log = logging.getLogger(__name__)
+OUTSIDE = "outside.json"  # in the slot of a launch
+_WHY = "launching into a reservation"
+# A machine that is ending holds no place, and is of no further concern.
+_THERE = frozenset({"pending", "running", "stopping", "stopped"})
+
+
+def settings(reservations: Sequence[str]) -> dict[str, Any]:
+    """SkyPilot's settings for a launch into these."""
+    return {"aws": {"specific_reservations": list(reservations)}} if reservations else {}
+
+
+def check_room(cloud: str | None, region: str, reservations: Sequence[str], machines: int) -> None:
+    """Raises `NoCapacity` unless the reservations are active and have room for so many ``machines``, `TryAnotherOffer`
+    on a cloud where SkyPilot cannot be told of them, and what `ec2` raises."""
+    if cloud != "aws":
+        raise TryAnotherOffer(f"SkyPilot is not told of reservations on {cloud}", where="skypilot")
+    # By filter and not by id: an unknown id would be an error.
+    named = [{"Name": "capacity-reservation-id", "Values": list(reservations)}]
+    rows = ec2(region, "DescribeCapacityReservations", _WHY, Filters=named).get("CapacityReservations") or ()
+    free = sum(int(one.get("AvailableInstanceCount") or 0) for one in rows if one.get("State") == "active")
+    if free < machines:
+        states = (
+            ", ".join(f"{one.get('CapacityReservationId')} is {one.get('State')}" for one in rows) or "none is known"
+        )
+        raise NoCapacity(
+            f"the bought capacity has {free} free machines, {machines} are needed ({states})",
+            where=f"aws {region} {', '.join(reservations)}",
+            hint="nothing is launched outside of it; `gpubroker capacity show` has its period",
+        )
+
+
+def outside_of_bought(slot: Slot, key: str) -> str:
+    """What is wrong with a launch into bought capacity of which machines came outside of it, kept in the slot; empty if
+    nothing is, or as long as EC2 does not tell."""
+    launch = slot.read("launch.json") or {}
+    wanted = launch.get("reservations")
+    if not wanted or slot.read("inside.json") is not None:
+        return ""
+    if found := slot.read(OUTSIDE):
+        return str(found["failure"])
+    try:
+        astray, inside = outside(key, str(launch["region"]), wanted)
+    except BrokerError as error:
+        log.warning("whether the machines of %s are in %s is not known: %s", key, ", ".join(wanted), error)
+        return ""
+    if astray:
+        failure = f"{', '.join(astray)} came outside of the bought capacity {', '.join(wanted)}; all are ended"
+        return str(slot.keep_first(OUTSIDE, {"status": "failed", "failure": failure, "refused": False})["failure"])
+    if inside >= int(launch["nodes"]):
+        slot.keep_first("inside.json", {"machines": inside})
+    return ""
+
+
+def outside(key: str, region: str, reservations: Sequence[str]) -> tuple[list[str], int]:
+    """The machines of that key which are in none of the reservations, and the number of those that are. Raises what
+    `ec2` raises."""
+    tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
+    answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
+    machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
+    there = [one for one in machines if _state(one) in _THERE]
+    astray = [str(one.get("InstanceId")) for one in there if one.get("CapacityReservationId") not in reservations]
+    return astray, len(there) - len(astray)
+
+
+def _state(machine: Mapping[str, Any]) -> str:
+    return str((machine.get("State") or {}).get("Name") or "")

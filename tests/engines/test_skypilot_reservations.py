@@ -1,0 +1,158 @@
+"""Launches into bought capacity: inside the named reservations, or not at all. On the stand-in of the SDK; EC2's
+answers have the form of its API."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]  # ships no types
+from botocore.stub import ANY, Stubber  # type: ignore[import-untyped]  # ships no types
+
+from broker.core.errors import NoCapacity, TryAnotherOffer
+from broker.core.market.offers import CapacityType
+from broker.core.ports import EngineState, Launch
+from broker.core.values.clock import SystemClock
+from broker.engines.skypilot.engine import SkypilotSettings
+from broker.engines.skypilot.reservations import check_room, outside, settings
+from tests.contracts.engine_contract import Bench
+from tests.engines.test_skypilot import made, offer, placed
+from tests.fakes import skypilot as fake
+
+MINE = "cr-0123456789abcdef0"
+
+
+class Account:
+    """EC2 with reservations and machines; its requests and answers are held to the service's model."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reservations: list[dict[str, Any]] = []
+        self.machines: list[dict[str, Any]] = []
+        self.trouble = ""
+        self.client = boto3.client(
+            "ec2", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+        )
+        account = self
+
+        class Session:
+            def client(self, service: str, region_name: str) -> Session:
+                assert (service, region_name) == ("ec2", "us-east-1")
+                return self
+
+            def describe_capacity_reservations(self, **asked: Any) -> Mapping[str, Any]:
+                [named] = asked["Filters"]
+                assert named["Name"] == "capacity-reservation-id"
+                rows = [one for one in account.reservations if one["CapacityReservationId"] in named["Values"]]
+                return account.answered("describe_capacity_reservations", {"CapacityReservations": rows}, asked)
+
+            def describe_instances(self, **asked: Any) -> Mapping[str, Any]:
+                parts = [{"Instances": account.machines}] if account.machines else []
+                return account.answered("describe_instances", {"Reservations": parts}, asked)
+
+        monkeypatch.setattr(boto3, "Session", Session)
+
+    def answered(self, operation: str, answer: dict[str, Any], asked: dict[str, Any]) -> Mapping[str, Any]:
+        if self.trouble:
+            raise ClientError({"Error": {"Code": self.trouble, "Message": "x"}}, operation)
+        with Stubber(self.client) as stubber:
+            stubber.add_response(operation, answer, dict.fromkeys(asked, ANY))
+            found: Mapping[str, Any] = getattr(self.client, operation)(**asked)
+        return found
+
+    def hold(self, free: int, state: str = "active", id: str = MINE) -> None:
+        self.reservations.append({"CapacityReservationId": id, "State": state, "AvailableInstanceCount": free})
+
+    def machine(self, id: str, reservation: str | None, state: str = "running") -> None:
+        inside = {"CapacityReservationId": reservation} if reservation else {}
+        self.machines.append({"InstanceId": id, "State": {"Name": state}, **inside})
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Account:
+    return Account(monkeypatch)
+
+
+def test_room_is_asked_for_before_a_launch(account: Account) -> None:
+    account.hold(2)
+    account.hold(9, state="expired", id="cr-old")
+    check_room("aws", "us-east-1", [MINE], 2)
+    with pytest.raises(NoCapacity, match=f"2 free machines, 3 are needed \\({MINE} is active"):
+        check_room("aws", "us-east-1", [MINE, "cr-old"], 3)
+    with pytest.raises(NoCapacity, match="none is known"):
+        check_room("aws", "us-east-1", ["cr-unknown"], 1)
+    with pytest.raises(TryAnotherOffer, match="not told of reservations on gcp"):
+        check_room("gcp", "us-central1", [MINE], 1)
+
+
+def test_machines_outside_are_found(account: Account) -> None:
+    account.machine("i-1", MINE)
+    account.machine("i-2", None)
+    account.machine("i-3", "cr-other", "pending")
+    account.machine("i-4", None, "terminated")
+    assert outside("train-1", "us-east-1", [MINE]) == (["i-2", "i-3"], 1)
+
+
+def test_settings_are_for_such_launches_alone() -> None:
+    assert settings([MINE]) == {"aws": {"specific_reservations": [MINE]}}
+    assert settings(()) == {}
+
+
+@pytest.fixture
+def sky(tmp_path: Path) -> Iterator[fake.Sky]:
+    (tmp_path / "sky").mkdir(mode=0o700)
+    with contextlib.closing(fake.Sky(tmp_path / "sky" / "nodes")) as running:
+        yield running
+
+
+@pytest.fixture
+def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
+    place = placed(offer(capacity_type=CapacityType.RESERVED))
+    return Bench(
+        make=lambda: made(tmp_path / "home", sky, SkypilotSettings(shared_disk=True, look=0.0, refresh=0.1)),
+        placement=place, clock=SystemClock(), folder=tmp_path, doomed=place, take_away=sky.take_away,
+    )  # fmt: skip
+
+
+def into(bench: Bench) -> Launch:
+    return replace(bench.launch("exec sleep 300"), reservations=(MINE,))
+
+
+def test_without_room_nothing_is_launched(bench: Bench, sky: fake.Sky, account: Account) -> None:
+    account.hold(0)
+    with pytest.raises(NoCapacity, match="0 free machines, 1 are needed") as caught:
+        bench.engine.submit(into(bench))
+    assert "nothing is launched outside of it" in caught.value.hint
+    assert sky.tasks == []
+
+
+def test_machines_inside_stay_and_ec2_is_not_asked_again(bench: Bench, account: Account) -> None:
+    account.hold(1)
+    handle = bench.engine.submit(into(bench))
+    account.machine("i-1", MINE)
+    bench.until(handle, EngineState.UP)
+    account.machines.clear()
+    account.machine("i-1", None)
+    assert bench.look(handle).state is EngineState.UP
+
+
+def test_machines_that_came_outside_are_ended_and_told(bench: Bench, account: Account) -> None:
+    account.hold(1)
+    handle = bench.engine.submit(into(bench))
+    account.machine("i-1", None)
+    seen = bench.until(handle, EngineState.GONE)
+    assert "i-1 came outside of the bought capacity" in seen.evidence
+
+
+def test_as_long_as_ec2_does_not_tell_the_machine_stays(bench: Bench, account: Account) -> None:
+    account.hold(1)
+    handle = bench.engine.submit(into(bench))
+    account.trouble = "RequestLimitExceeded"
+    bench.until(handle, EngineState.UP)
+    account.trouble = ""
+    account.machine("i-1", None)
+    assert "outside" in bench.until(handle, EngineState.GONE).evidence
