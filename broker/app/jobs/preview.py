@@ -274,15 +274,7 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
         free = when_free()
         waits, found = bool(free.placements), free if free.placements else found
     waiting = wait_for_paid(
-        look,
-        market.offers,
-        live,
-        found,
-        when_free,
-        coming=market.coming,
-        now=now,
-        since=now,
-        longest=policy.defaults.wait_for_paid,
+        look, market, live, found, when_free, now=now, since=now, longest=policy.defaults.wait_for_paid
     )
     if waiting is not None:
         free = when_free([offer for offer, _ in market.coming])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from broker.core.job.placements import Plan
 from broker.core.market.offers import Offer
@@ -13,14 +14,22 @@ from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID, Occupant, WaitForReserved, worth_waiting
 
 
+class PaidMarket(Protocol):
+    """``offers``: what is there. ``coming``: bought machines with the beginning of their period (UTC)."""
+
+    @property
+    def offers(self) -> Iterable[Offer]: ...
+    @property
+    def coming(self) -> Sequence[tuple[Offer, datetime]]: ...
+
+
 def wait_for_paid(
     look: Reading,
-    offers: Iterable[Offer],
+    market: PaidMarket,
     live: Sequence[LiveAttempt],
     free: Plan,
     unoccupied: Callable[[Sequence[Offer]], Plan],
     *,
-    coming: Sequence[tuple[Offer, datetime]] = (),
     now: datetime,
     since: datetime,
     longest: timedelta | None,
@@ -28,23 +37,22 @@ def wait_for_paid(
     """The prepaid capacity for which a job should wait, at most ``longest`` after ``since`` (UTC); None if it should
     start now.
 
-    ``free``: the plan over free capacity. ``coming``: bought machines with the beginning of their period (UTC).
-    ``unoccupied`` makes the plan over all capacity and the offers given to it; called only if prepaid machines are in
-    use or coming and ``free`` would rent.
+    ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity and the offers given to it;
+    called only if prepaid machines are in use or coming and ``free`` would rent.
     """
     if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
         return None
-    pools = {offer.capacity for offer in offers if offer.capacity_type in PAID}
+    pools = {offer.capacity for offer in market.offers if offer.capacity_type in PAID}
     busy = [one for one in live if (one.capacity or one.pool) in pools]
-    if not busy and not coming:
+    if not busy and not market.coming:
         return None
     occupants = [
         Occupant(one.capacity or one.pool, one.share if one.capacity else one.nodes, _done_at(look, one))
         for one in busy
     ]
     # What has not begun yet is as good as occupied until then.
-    occupants += [Occupant(offer.capacity, offer.slots or 0, begins) for offer, begins in coming]
-    all_of_it = unoccupied([offer for offer, _ in coming])
+    occupants += [Occupant(offer.capacity, offer.slots or 0, begins) for offer, begins in market.coming]
+    all_of_it = unoccupied([offer for offer, _ in market.coming])
     return worth_waiting(free, all_of_it, occupants, now=now, since=since, longest=longest)
 
 

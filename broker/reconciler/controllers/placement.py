@@ -211,11 +211,10 @@ class Placing(Controller):
         with self._journal.reading() as look:
             return wait_for_paid(
                 look,
-                plans.market.offers,
+                plans.market,
                 plans.facts.live,
                 plan,
                 lambda more: plans.over([*plans.market.offers, *more]),
-                coming=plans.market.coming,
                 now=now,
                 since=since,
                 longest=policy.defaults.wait_for_paid,
