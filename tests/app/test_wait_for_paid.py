@@ -137,6 +137,8 @@ def test_it_waits_for_a_block_that_was_bought_and_begins_in_time(site: Broker, m
     monkeypatch.setattr("broker.app.jobs.preview.market_for", with_block)
     seen = preview(site, job(site, "planned"), by=ANN)
     assert any(f"expected to be free at {begins:%Y-%m-%d %H:%M} UTC" in note for note in seen.plan.notes)
+    late = job(site, "late", deadline="deadline: 3h\n")
+    assert preview(site, late, by=ANN).waiting is None, "its deadline would not hold from then"
     view = submit(site, job(site, "planned"), by=ANN)
     assert (view.state, view.attempts) == (JobState.QUEUED, ())
     ask = Asking(Placing(site.store, with_block, site.policy), site.clock.now)
@@ -144,6 +146,3 @@ def test_it_waits_for_a_block_that_was_bought_and_begins_in_time(site: Broker, m
     site.clock.advance(timedelta(hours=2))
     assert ask(view)
     assert where(site, "planned") == "block"
-    late = job(site, "late", deadline="deadline: 3h\n")
-    site.clock.advance(timedelta(hours=-2))
-    assert preview(site, late, by=ANN).waiting is None, "its deadline would not hold from then"
