@@ -27,7 +27,7 @@ from tests.fakes import skypilot as fake
 MINE = "cr-0123456789abcdef0"
 
 
-class Account:
+class ReservingAccount:
     """EC2 with reservations and machines; its requests and answers are held to the service's model."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +39,8 @@ class Account:
         )
         account = self
 
-        class Session:
-            def client(self, service: str, region_name: str) -> Session:
+        class AskedSession:
+            def client(self, service: str, region_name: str) -> AskedSession:
                 assert (service, region_name) == ("ec2", "us-east-1")
                 return self
 
@@ -54,7 +54,7 @@ class Account:
                 parts = [{"Instances": account.machines}] if account.machines else []
                 return account.answered("describe_instances", {"Reservations": parts}, asked)
 
-        monkeypatch.setattr(boto3, "Session", Session)
+        monkeypatch.setattr(boto3, "Session", AskedSession)
 
     def answered(self, operation: str, answer: dict[str, Any], asked: dict[str, Any]) -> Mapping[str, Any]:
         if self.trouble:
@@ -73,11 +73,11 @@ class Account:
 
 
 @pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> Account:
-    return Account(monkeypatch)
+def account(monkeypatch: pytest.MonkeyPatch) -> ReservingAccount:
+    return ReservingAccount(monkeypatch)
 
 
-def test_room_is_asked_for_before_a_launch(account: Account) -> None:
+def test_room_is_asked_for_before_a_launch(account: ReservingAccount) -> None:
     account.hold(2)
     account.hold(9, state="expired", id="cr-old")
     check_room("aws", "us-east-1", [MINE], 2)
@@ -89,7 +89,7 @@ def test_room_is_asked_for_before_a_launch(account: Account) -> None:
         check_room("gcp", "us-central1", [MINE], 1)
 
 
-def test_machines_outside_are_found(account: Account) -> None:
+def test_machines_outside_are_found(account: ReservingAccount) -> None:
     account.machine("i-1", MINE)
     account.machine("i-2", None)
     account.machine("i-3", "cr-other", "pending")
@@ -122,7 +122,7 @@ def into(bench: Bench) -> Launch:
     return replace(bench.launch("exec sleep 300"), reservations=(MINE,))
 
 
-def test_without_room_nothing_is_launched(bench: Bench, sky: fake.Sky, account: Account) -> None:
+def test_without_room_nothing_is_launched(bench: Bench, sky: fake.Sky, account: ReservingAccount) -> None:
     account.hold(0)
     with pytest.raises(NoCapacity, match="0 free machines, 1 are needed") as caught:
         bench.engine.submit(into(bench))
@@ -130,7 +130,7 @@ def test_without_room_nothing_is_launched(bench: Bench, sky: fake.Sky, account: 
     assert sky.tasks == []
 
 
-def test_machines_inside_stay_and_ec2_is_not_asked_again(bench: Bench, account: Account) -> None:
+def test_machines_inside_stay_and_ec2_is_not_asked_again(bench: Bench, account: ReservingAccount) -> None:
     account.hold(1)
     handle = bench.engine.submit(into(bench))
     account.machine("i-1", MINE)
@@ -140,7 +140,7 @@ def test_machines_inside_stay_and_ec2_is_not_asked_again(bench: Bench, account: 
     assert bench.look(handle).state is EngineState.UP
 
 
-def test_machines_that_came_outside_are_ended_and_told(bench: Bench, account: Account) -> None:
+def test_machines_that_came_outside_are_ended_and_told(bench: Bench, account: ReservingAccount) -> None:
     account.hold(1)
     handle = bench.engine.submit(into(bench))
     account.machine("i-1", None)
@@ -148,7 +148,7 @@ def test_machines_that_came_outside_are_ended_and_told(bench: Bench, account: Ac
     assert "i-1 came outside of the bought capacity" in seen.evidence
 
 
-def test_as_long_as_ec2_does_not_tell_the_machine_stays(bench: Bench, account: Account) -> None:
+def test_as_long_as_ec2_does_not_tell_the_machine_stays(bench: Bench, account: ReservingAccount) -> None:
     account.hold(1)
     handle = bench.engine.submit(into(bench))
     account.trouble = "RequestLimitExceeded"

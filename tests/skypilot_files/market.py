@@ -97,7 +97,7 @@ def _accelerators(given: object) -> Iterator[tuple[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SeededMachine:
     """One machine at one place: of a cloud, on demand and spot."""
 
     cloud: str
@@ -112,7 +112,7 @@ class Machine:
     spot: float
 
 
-def machines(seed: int, wanted: Wanted) -> list[Machine]:
+def machines(seed: int, wanted: Wanted) -> list[SeededMachine]:
     """The accelerators that files name and some others, in the sizes named and others, at every place."""
     random = Random(seed)
     kinds: list[tuple[str, str | None, int, int, int]] = [(f"cpu-{cpus}", None, 0, cpus, 8 * cpus) for cpus in CPUS]
@@ -136,11 +136,11 @@ def machines(seed: int, wanted: Wanted) -> list[Machine]:
                 for name, card, count, cpus, memory in [*kinds, *own]:
                     price = (0.05 * cpus + 2.0 * count) * random.uniform(0.6, 1.6)
                     spot = price * random.uniform(0.2, 0.7)
-                    found.append(Machine(cloud, region, zone, name, card, count, cpus, memory, price, spot))
+                    found.append(SeededMachine(cloud, region, zone, name, card, count, cpus, memory, price, spot))
     return found
 
 
-def offers(of: list[Machine], now: datetime) -> list[Offer]:
+def offers(of: list[SeededMachine], now: datetime) -> list[Offer]:
     """Them as offers that SkyPilot can launch, live at ``now``."""
     return [
         Offer(
@@ -164,7 +164,7 @@ def offers(of: list[Machine], now: datetime) -> list[Offer]:
     ]
 
 
-def write_catalogue(of: list[Machine], home: Path) -> None:
+def write_catalogue(of: list[SeededMachine], home: Path) -> None:
     """Them as SkyPilot's catalogue below ``home``."""
     for cloud in {one.cloud for one in of} - WITHOUT_CATALOGUE:
         rows: list[list[object]] = []
