@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from hashlib import sha256
 from json import dumps
 
@@ -232,7 +233,6 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
     waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
     holds = [one.capacity.hold for one in contents if one.capacity and one.capacity.hold]
     values = [one.defaults.value_of_time for one in contents]
-    sweeps = [one.defaults.end_orphans_after for one in contents]
     alone = [one.defaults.max_unattended for one in contents]
     return PolicyDefaults(
         max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
@@ -249,9 +249,16 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         ),
         value_of_time=min((value for value in values if value is not None), default=None),
         max_unattended=min((longest for longest in alone if longest is not None), default=None),
-        # Ending a machine cannot be undone: the longest time counts.
-        end_orphans_after=max((after for after in sweeps if after is not None), default=None),
+        # Ending a machine and deleting files cannot be undone: the longest time counts.
+        end_orphans_after=_longest(one.defaults.end_orphans_after for one in contents),
+        keep_checkpoints=_longest(one.defaults.keep_checkpoints for one in contents),
+        keep_results=_longest(one.defaults.keep_results for one in contents),
+        keep_logs=_longest(one.defaults.keep_logs for one in contents),
     )
+
+
+def _longest(times: Iterator[timedelta | None]) -> timedelta | None:
+    return max((time for time in times if time is not None), default=None)
 
 
 def _all_say_so(switches: Iterator[bool | None]) -> bool:

@@ -91,7 +91,9 @@ class Defaults(PolicyPart):
     an hour earlier is worth for a job that gives neither a deadline nor a value; the lowest of several files applies.
     ``end_orphans_after``: `gpubroker serve` ends machines and holds without a job once they reach this age; the longest
     of several files applies; by default they are only reported. ``max_unattended``: rented machines stop, checkpoint
-    first, after this time without a broker; the shortest of the files and the job applies.
+    first, after this time without a broker; the shortest of the files and the job applies. ``keep_checkpoints``,
+    ``keep_results``, ``keep_logs``: `gpubroker serve` and `gpubroker jobs prune` delete files of jobs that ended longer
+    ago, except each job's newest checkpoint; the longest of several files applies; by default all stay.
     """
 
     max_duration: PositiveDuration | None = None
@@ -101,6 +103,9 @@ class Defaults(PolicyPart):
     value_of_time: Limit | None = None
     end_orphans_after: PositiveDuration | None = None
     max_unattended: PositiveDuration | None = None
+    keep_checkpoints: PositiveDuration | None = None
+    keep_results: PositiveDuration | None = None
+    keep_logs: PositiveDuration | None = None
 
 
 class OrderException(PolicyPart):

@@ -265,7 +265,8 @@ class PolicyDefaults:
     ``wait_for_paid``: maximum wait for prepaid capacity instead of renting; None: no wait. ``value_of_time``: USD per
     hour of an earlier finish, for jobs without a deadline; None if unset. ``end_orphans_after``: age at which machines
     and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
-    broker; None: their funded time. ``holding``: limits of what capacity plans propose.
+    broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
+    ``keep_results``, ``keep_logs``: how long files of a job stay after its end; None: until a person deletes them.
     """
 
     max_duration: timedelta = timedelta(hours=24)
@@ -279,6 +280,9 @@ class PolicyDefaults:
     end_orphans_after: timedelta | None = None
     max_unattended: timedelta | None = None
     holding: HoldingLimits = HoldingLimits()
+    keep_checkpoints: timedelta | None = None
+    keep_results: timedelta | None = None
+    keep_logs: timedelta | None = None
 
 
 class PolicySet(Protocol):

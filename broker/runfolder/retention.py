@@ -1,4 +1,4 @@
-"""Checkpoints of ended jobs: their size in the store, and their deletion.
+"""Files of ended jobs: their size in the store, and their deletion.
 
 While a job runs, its agent keeps the newest checkpoints and deletes the others (`checkpoint.keep`). After the job's end
 only a user deletes checkpoints, because they may be the job's result.
@@ -6,14 +6,17 @@ only a user deletes checkpoints, because they may be the job's result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from broker.agent.checkpoints import FOLDER, check_sizes, listed, manifest_path, read_manifest
 from broker.agent.download import Torn
+from broker.agent.formats import ATTEMPTS
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
 
@@ -72,6 +75,39 @@ def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
             for path in store.sizes(f"{FOLDER}/{one.id}"):
                 store.delete(path)
             store.drop_folder(f"{FOLDER}/{one.id}")
+
+
+class AttemptFiles(StrEnum):
+    """What attempts leave in the run folder besides checkpoints and the documents that tell how they went."""
+
+    RESULTS = "results"
+    LOGS = "logs"
+
+
+_WHERE = {
+    AttemptFiles.RESULTS: re.compile(rf"{ATTEMPTS}/\d+/outputs(-\d+)?(/|\.json$)"),
+    AttemptFiles.LOGS: re.compile(rf"{ATTEMPTS}/\d+/logs/"),
+}
+
+
+def left_by_attempts(folder: str) -> dict[AttemptFiles, dict[str, int]]:
+    """The files of each kind in a job's folder (its URL): paths with their sizes in bytes. Raises `Unreachable`."""
+    place = urlsplit(folder)
+    if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
+        return {}
+    with _reaching():
+        sizes = ObjectFolder.open(folder).sizes(ATTEMPTS)
+    return {kind: {path: size for path, size in sizes.items() if at.match(path)} for kind, at in _WHERE.items()}
+
+
+def drop_files(folder: str, paths: Collection[str]) -> None:
+    """Delete them, lists of results first: what is listed is there. May be repeated. Raises `Unreachable`."""
+    with _reaching():
+        store = ObjectFolder.open(folder)
+        for path in sorted(paths, key=lambda one: not one.endswith(".json")):
+            store.delete(path)
+        for parent in {path.rpartition("/")[0] for path in paths if path.count("/") > 2}:
+            store.drop_folder("/".join(parent.split("/")[:3]))
 
 
 @contextmanager

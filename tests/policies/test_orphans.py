@@ -34,3 +34,8 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         load(files(f"{{end_orphans_after: {text}}}"))
     (problem,) = refused.value.problems
     assert "end_orphans_after" in problem.key
+
+
+def test_of_several_files_the_longest_time_counts_before_files_are_deleted() -> None:
+    said = load(files("{keep_results: 30d, keep_logs: 1d}", "{keep_results: 90d}", "{}")).defaults
+    assert (said.keep_results, said.keep_logs, said.keep_checkpoints) == (timedelta(days=90), timedelta(days=1), None)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.agent.entering import NOT_RUNNING
 from broker.core.errors import NoCapacity
 from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
-from broker.core.ports import EngineState, Launch
+from broker.core.ports import EngineState, Launch, LetsPeopleIn
 from broker.core.values.clock import ScaledClock
 from broker.core.values.money import Money
 from broker.runfolder.runfolder import RunFolder
@@ -263,6 +264,24 @@ def test_a_gang_is_one_machine(bench: Bench) -> None:
     assert len({claim.gang for claim in state.claims}) == 1
     assert state.exit is not None
     assert state.exit.cause is Cause.COMPLETED
+
+
+@pytest.mark.system
+def test_people_enter_the_process_that_plays_the_machine(bench: Bench) -> None:
+    handle = bench.engine.submit(bench.launch("echo here > mine; exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    assert isinstance(bench.engine, LetsPeopleIn)
+    words = ["--", "sh", "-c", 'echo "$(cat mine) $GPUBROKER_ATTEMPT"; exit 7']
+    way = bench.engine.way_in(handle, 0, words, terminal=False)
+
+    def entered() -> subprocess.CompletedProcess[str] | None:
+        done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=60)
+        return None if done.returncode == NOT_RUNNING else done
+
+    done = eventually(entered, "the command runs")
+    assert (done.returncode, done.stdout) == (7, "here 1\n"), done
+    bench.engine.cancel(handle)
+    bench.until(handle, EngineState.GONE)
 
 
 def test_a_machine_process_imports_little() -> None:

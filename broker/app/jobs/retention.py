@@ -1,16 +1,26 @@
-"""Deleting checkpoints of ended jobs on request."""
+"""Deleting files of ended jobs: checkpoints on request, and what the active policy no longer keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.events.views import JobView
 from broker.core.job.arrays import task_id
-from broker.runfolder.retention import StoredCheckpoint, drop, kept, superfluous
+from broker.core.ports import PolicyDefaults
+from broker.runfolder.retention import (
+    AttemptFiles,
+    StoredCheckpoint,
+    drop,
+    drop_files,
+    kept,
+    left_by_attempts,
+    superfluous,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,77 @@ def prune(
             drop(folder, doomed)
         done.append(PrunedRunFolders(view, doomed, tuple(one for one in found if one not in doomed)))
     return done
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueFiles:
+    """Files of one job that the active policy no longer keeps: results and logs by path in its run folder, with sizes
+    in bytes, and checkpoints."""
+
+    view: JobView
+    files: Mapping[AttemptFiles, Mapping[str, int]]
+    checkpoints: tuple[StoredCheckpoint, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.files.values())) + len(self.checkpoints)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(sum(sizes.values()) for sizes in self.files.values()) + sum(one.size for one in self.checkpoints)
+
+
+def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None]:
+    """Until when checkpoints, results and logs of an ended job stay (UTC); None: until a person deletes them. Empty for
+    a job that has not ended."""
+    if view.ended_at is None:
+        return {}
+    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
+    return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}
+
+
+def overdue(broker: Broker, *, by: Actor | None, within: timedelta | None = None) -> list[OverdueFiles]:
+    """What the active policy no longer keeps, of the jobs of ``by`` (an administrator: of all; None: of all, by the
+    policy alone), oldest first. ``within``: only of jobs whose last time was over so recently. Each job's newest
+    checkpoint stays, and everything that an open job goes on from or takes as inputs. Deletes nothing. Raises
+    `Unreachable`, and `InvalidInput` for a policy that cannot be read."""
+    said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
+    times = [time for time in (said.keep_checkpoints, said.keep_results, said.keep_logs) if time is not None]
+    if not times:
+        return []
+    since = None if within is None else now - max(times) - within
+    with broker.store.reading() as look:
+        needed = {job for view in look.unclosed() for job in (*_started_from(view), *_taken_from(view))}
+        ended = [view for view in look.submitted_before(now - min(times)) if _is_over(view, now - min(times))]
+    found = []
+    for view in ended:
+        mine = by is None or Role.ADMINISTRATOR in by.roles or view.user == by.identity
+        assert view.ended_at is not None, "it is over"
+        if view.id in needed or not mine or (since is not None and view.ended_at < since):
+            continue
+        folder, until = f"{place}/{view.id}", kept_until(view, said)
+        gone = {kind for kind, last in until.items() if last is not None and last < now}
+        left = left_by_attempts(folder) if gone & set(AttemptFiles) else {}
+        files = {kind: paths for kind, paths in left.items() if kind in gone and paths}
+        checkpoints = superfluous(kept(folder)) if "checkpoints" in gone else ()
+        if files or checkpoints:
+            found.append(OverdueFiles(view, files, checkpoints))
+    return found
+
+
+def delete_overdue(broker: Broker, found: Iterable[OverdueFiles]) -> None:
+    """Delete them. May be repeated. Raises `Unreachable`."""
+    place = chosen(broker).rstrip("/")
+    for one in found:
+        drop(f"{place}/{one.view.id}", one.checkpoints)
+        drop_files(f"{place}/{one.view.id}", [path for paths in one.files.values() for path in paths])
+
+
+def _taken_from(view: JobView) -> list[str]:
+    """The jobs whose results this one takes as inputs."""
+    before = [one for one in view.job.after if one.inputs]
+    return [name for one in before for name in (one.job, *(task_id(one.job, index) for index in one.tasks))]
 
 
 def _started_from(view: JobView) -> list[str]:

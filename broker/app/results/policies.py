@@ -51,6 +51,9 @@ class PolicyDefaultsResult(Result):
     end_orphans_after: Seconds | None
     max_unattended: Seconds | None
     holding: HoldingLimitsResult
+    keep_checkpoints: Seconds | None
+    keep_results: Seconds | None
+    keep_logs: Seconds | None
 
 
 class CapacityException(Result):

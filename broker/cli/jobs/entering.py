@@ -9,6 +9,9 @@ import typer
 
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
+from broker.core.events.outcomes import AttemptState
+from broker.core.events.views import JobView
+from broker.core.market.offers import MoneyKind
 
 EXAMPLES = examples("gpubroker exec bert -- nvidia-smi", "gpubroker exec bert -- python -c 'print(1)'")
 ATTACH_EXAMPLES = examples("gpubroker jobs attach bert")
@@ -24,9 +27,9 @@ def exec_(
 ) -> None:
     """Run a program beside the command of a running job: as its user, in its folder, with its variables and CPUs.
 
-    Works on every engine: through Slurm's `srun`, through SkyPilot's SSH configuration, at once on this machine. The
-    program ends with the job's attempt, and the job's history names who ran it. Exits with the program's exit status,
-    127 if it cannot be started.
+    Works on every engine: through Slurm's `srun`, through SkyPilot's SSH configuration, at once on this machine and for
+    simulated machines. The program ends with the job's attempt, and the job's history names who ran it. Exits with the
+    program's exit status, 127 if it cannot be started.
     """
     _enter(context, job, command, node)
 
@@ -36,12 +39,21 @@ def attach(context: typer.Context, job: JobReference, node: Node = None) -> None
     _enter(context, job, [], node)
 
 
+def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
+    """Says, beside the program's own output, that the machine of a job in the simulated market is this one."""
+    latest = view.latest
+    if latest is not None and latest.state is AttemptState.RUNNING and latest.placement.money is MoneyKind.SANDBOX:
+        terminal.say("the machine is simulated: the program runs on this one")
+
+
 def _enter(context: typer.Context, job: str, command: list[str], node: int | None) -> None:
     from broker.app.jobs import jobs
     from broker.app.jobs.entering import enter
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    status = enter(broker, jobs.find_single(broker, job), command, node=node, by=terminal.actor)
+    view = jobs.find_single(broker, job)
+    tell_of_simulation(terminal, view)
+    status = enter(broker, view, command, node=node, by=terminal.actor)
     if status:
         raise typer.Exit(status)

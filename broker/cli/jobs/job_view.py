@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -290,6 +290,20 @@ def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableTyp
         saved = f"saved {formats.money(bill.savings)}{share}"
         parts.append(Text(f"  on-demand {formats.money(bill.on_demand)} for the same work; {saved}"))
     return parts
+
+
+def kept(until: Mapping[str, datetime | None], now: datetime) -> list[RenderableType]:
+    """How long the files of an ended job stay: nothing if it has not ended."""
+    if not until:
+        return []
+    if not any(until.values()):
+        return [Text(f"files stay until `{program()} jobs prune` or a policy deletes them", style="dim")]
+    words = [
+        f"{kind} {'stay' if last is None else 'are deleted' if last < now else f'until {formats.moment(last)}'}"
+        for kind, last in until.items()
+    ]
+    newest = "; the newest checkpoint stays" if until["checkpoints"] else ""
+    return [Text(f"by the policy: {', '.join(words)}{newest}", style="dim")]
 
 
 def ending(view: JobView, bill: Bill) -> list[RenderableType]:

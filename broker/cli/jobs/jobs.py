@@ -131,6 +131,7 @@ def show(
     """Show one job: state, cost and events."""
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bill_of
+    from broker.app.jobs.retention import kept_until
     from broker.app.service import background
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import exit_code, follow
@@ -159,6 +160,7 @@ def show(
         watched = background.running(broker)
         terminal.show(*job_view.story(view, bill, progress, happened, now, watched=watched))
         terminal.show(*job_view.failed_tasks(view, jobs.failed_tasks(broker, view)))
+        terminal.show(*job_view.kept(kept_until(view, broker.policy().defaults), now))
         terminal.show(*job_view.about_time(broker.clock))
     if wait and (code := exit_code(view)):
         raise typer.Exit(code)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.jobs.entering import Node
+from broker.cli.jobs.entering import Node, tell_of_simulation
 from broker.cli.jobs.given_job import TakesCommand, command_of
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
@@ -60,6 +60,7 @@ def ssh(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view = jobs.find_single(broker, job)
+    tell_of_simulation(terminal, view)
     found = access(broker, view, job, node=node, identity=identity, by=terminal.actor)
     extra = [word for one in forward or () for word in tunnel(one)]
     if jupyter:

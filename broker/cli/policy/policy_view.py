@@ -73,6 +73,7 @@ def _defaults(policy: PolicySet) -> Iterator[str]:
         lines["wait_for_paid"] = f"jobs wait up to {formats.length(wait)} for paid capacity before they rent"
     if old := said.end_orphans_after:
         lines["end_orphans_after"] = f"orphans older than {formats.length(old)} are ended"
+    lines |= _kept_files(said)
     if alone := said.max_unattended:
         lines["max_unattended"] = f"rented machines stop after {formats.length(alone)} without a broker"
     if (hour := said.value_of_time) is not None:
@@ -95,6 +96,15 @@ def _held(limits: HoldingLimits) -> str:
     if limits.break_even is not None:
         said.append(f"what pays from {limits.break_even:g}% of the hours or less")
     return ", ".join(said)
+
+
+def _kept_files(said: PolicyDefaults) -> dict[str, str]:
+    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
+    return {
+        f"keep_{kind}": f"{kind} of ended jobs are kept for {formats.length(time)}"
+        for kind, time in times.items()
+        if time is not None
+    }
 
 
 def _in_lines(says: str, whom: str, when: str) -> Text:

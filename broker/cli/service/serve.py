@@ -71,6 +71,7 @@ def serve(
     from broker.app.service.health import Pulses
     from broker.app.service.purchase_duty import CheckingCapacity, Purchasing
     from broker.app.service.reconcile_duty import Reconciling
+    from broker.app.service.retention_duty import KeepingFiles
     from broker.app.service.serve import serve as run
     from broker.app.service.sweep_duty import Sweeping
     from broker.server.transport import Transport
@@ -99,7 +100,7 @@ def serve(
     watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
     health = Pulses()
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    duties += [make(broker, say=say) for make in (Sweeping, Charging, Purchasing, CheckingCapacity)]
+    duties += [make(broker, say=say) for make in (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles)]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, Transport(tls_cert, tls_key, plain_http), say)
     if page is not None:

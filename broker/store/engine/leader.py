@@ -28,6 +28,7 @@ class LeaderRole(StrEnum):
     SWEEP = "sweep"
     PURCHASES = "purchases"
     CAPACITY = "capacity"
+    RETENTION = "retention"
 
 
 # Arbitrary constants, different from the write lock's; advisory locks are per database.
@@ -38,6 +39,7 @@ _LOCKS = {
     LeaderRole.SWEEP: 0x67706C67,
     LeaderRole.PURCHASES: 0x67706C68,
     LeaderRole.CAPACITY: 0x67706C69,
+    LeaderRole.RETENTION: 0x67706C6A,
 }
 # The end of the lock file's name.
 _FILES = {
@@ -47,6 +49,7 @@ _FILES = {
     LeaderRole.SWEEP: ".sweeper",
     LeaderRole.PURCHASES: ".buyer",
     LeaderRole.CAPACITY: ".capacity-check",
+    LeaderRole.RETENTION: ".retention",
 }
 
 StillLeading = Callable[[], bool]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.cli.jobs import follow
+from broker.core.values.clock import SystemClock
 
 SAVES = 'cd "$GPUBROKER_CHECKPOINT_DIR"; for n in 1 2 3; do echo $n > .x; mv .x step_$n; done'
 
@@ -53,3 +55,57 @@ def test_nothing_goes_without_a_word_from_a_person(gpubroker: Any, home: Path, e
     assert "2 checkpoints of 1 job, 1,142 bytes needs confirmation" in refused.err
     assert checkpoints(home, ended) == 3
     assert gpubroker("jobs", "prune", "--keep", "soon").code == 2
+
+
+KEEPS = """\
+version: 1
+policy: short
+defaults: {keep_checkpoints: 1s, keep_results: 1s, keep_logs: 30d}
+"""
+WRITES = f"{SAVES}; echo kept > $GPUBROKER_OUTPUT_DIR/result.txt; echo said"
+
+
+@pytest.fixture
+def finished(reconciled_by: Callable[[ModuleType], None], gpubroker: Any, tmp_path: Path) -> str:
+    """A job that has ended and left checkpoints, a result and its log; its id."""
+    reconciled_by(follow)
+    (tmp_path / "job.yaml").write_text(f"name: writer\nrun: |\n  {WRITES}\n")
+    done = gpubroker("submit", "job.yaml", "--yes", "--json")
+    assert done.code == 0, done
+    return str(done.json["id"])
+
+
+def test_the_policy_says_how_long_files_stay_and_it_is_shown(
+    gpubroker: Any, home: Path, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "files stay until `gpubroker jobs prune` or a policy deletes them" in gpubroker("jobs", "show", finished).out
+    (tmp_path / "policy.yaml").write_text(KEEPS)
+    assert gpubroker("policy", "apply", "policy.yaml", "--yes").code == 0
+    assert "results of ended jobs are kept for 1s" in gpubroker("policy", "show").out
+    monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=1))
+    shown = " ".join(gpubroker("jobs", "show", finished).out.split())
+    assert "by the policy: checkpoints are deleted, results are deleted, logs until" in shown
+    would = gpubroker("jobs", "prune", "--keep", "90d", "--dry-run", "--json").json
+    assert (would["deleted"], would["jobs"]) == (False, [])
+    (one,) = would["by_policy"]
+    assert (one["results"], one["logs"], one["checkpoints"]) == (2, 0, 2)
+    assert gpubroker("jobs", "files", finished, "--json").json["files"]
+
+    assert gpubroker("jobs", "prune", "--keep", "90d", "--yes").code == 0
+    assert gpubroker("jobs", "files", finished, "--json").json["files"] == []
+    assert checkpoints(home, finished) == 1
+    assert list((home / "runs" / finished / "attempts").glob("*/logs/*")), "their time is not over"
+    assert gpubroker("jobs", "prune", "--keep", "90d", "--yes", "--json").json["by_policy"] == []
+    assert "succeeded" in gpubroker("jobs", "show", finished).out
+
+
+def test_what_an_open_job_takes_as_input_stays(
+    gpubroker: Any, home: Path, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policy.yaml").write_text(KEEPS)
+    assert gpubroker("policy", "apply", "policy.yaml", "--yes").code == 0
+    after = f"name: reader\nafter: {{job: {finished}, inputs: ['*']}}\nrun: sleep 300\n"
+    (tmp_path / "after.yaml").write_text(after)
+    assert gpubroker("submit", "after.yaml", "--yes", "--detach").code == 0
+    monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=1))
+    assert gpubroker("jobs", "prune", "--keep", "90d", "--dry-run", "--json").json["by_policy"] == []

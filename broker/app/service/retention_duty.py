@@ -1,0 +1,38 @@
+"""The duty of `broker.app.service.serve` that deletes what the active policy no longer keeps, once a day."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from broker.app.jobs.retention import OverdueFiles, delete_overdue, overdue
+from broker.app.service.periodic_duty import Rounds
+from broker.app.wiring import Broker
+from broker.store.engine.leader import LeaderRole
+
+EVERY = 86400.0  # seconds of the wall clock
+_FIRST_AFTER = 600.0
+# A look lists a run folder. Jobs whose time was over earlier are left to `gpubroker jobs prune`.
+_WITHIN = timedelta(days=14)
+
+
+class KeepingFiles:
+    """Deletes files of ended jobs that are older than ``keep_results`` and its like say. ``say``: receives each error
+    once."""
+
+    name = "keeping files"
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
+        self._broker = Broker(broker.settings, broker.registries, broker.account)
+        self._rounds = Rounds(say, _FIRST_AFTER, every, LeaderRole.RETENTION)
+
+    def run(self, stop: threading.Event) -> None:
+        """Look and delete until ``stop`` is set. Errors are reported, and the next round tries again."""
+        self._rounds.run(self._broker.store, self.once, stop)
+
+    def once(self) -> list[OverdueFiles]:
+        """One round; what it deleted. Raises as `overdue`."""
+        found = overdue(self._broker, by=None, within=_WITHIN)
+        delete_overdue(self._broker, found)
+        return found
