@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from broker.cli.jobs import entering, kept_files, prune, resume
 from broker.cli.jobs.job_output import print_output
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -160,7 +161,9 @@ def show(
         watched = background.running(broker)
         terminal.show(*job_view.story(view, bill, progress, happened, now, watched=watched))
         terminal.show(*job_view.failed_tasks(view, jobs.failed_tasks(broker, view)))
-        terminal.show(*job_view.kept(kept_until(view, broker.policy().defaults), now))
+        if view.ended_at is not None:
+            with suppress(BrokerError):  # a policy that cannot be read hides no job
+                terminal.show(*job_view.kept(kept_until(view, broker.policy().defaults), now))
         terminal.show(*job_view.about_time(broker.clock))
     if wait and (code := exit_code(view)):
         raise typer.Exit(code)
