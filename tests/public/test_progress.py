@@ -39,7 +39,7 @@ def waiting(*jobs: Waiting) -> list[SubmittedJob]:
     return [cast(SubmittedJob, job) for job in jobs]
 
 
-class Cell:
+class NotebookCell:
     """The display of a notebook's cell, as IPython's `DisplayHandle`."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Cell:
 def test_in_a_notebook_the_line_is_shown_in_the_cell_in_place_of_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cell, ipython = Cell(), cast(Any, ModuleType("IPython"))
+    cell, ipython = NotebookCell(), cast(Any, ModuleType("IPython"))
     ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
     ipython.display = SimpleNamespace(display=lambda data, *, raw, display_id: cell)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
