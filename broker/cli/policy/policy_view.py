@@ -11,7 +11,7 @@ from broker.cli.policy.trial_view import WORDS, word_of
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.policy.policy import Answer
-from broker.core.ports import HoldingLimits, PolicySet, Rule
+from broker.core.ports import HoldingLimits, PolicyDefaults, PolicySet, Rule
 
 if TYPE_CHECKING:
     from pathlib import Path
