@@ -122,6 +122,7 @@ NOT_WHILE_RUNNING = {
     "max_concurrent_gpus": "of two jobs that run, neither is the one too many",
     "max_concurrent_jobs": "likewise",
     "reserved_quota": "likewise",
+    "renting": "what runs stays where it is, whatever is free now",
     "approve_above": "what runs was asked about before",
     "max_price_age": "what runs goes on at the price it started at",
     "reference_prices": "likewise",

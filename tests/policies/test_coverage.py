@@ -16,7 +16,7 @@ from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
 from broker.core.policy.approvals import RequestedApproval, lasts, questions, total_of
 from broker.core.policy.coverage_words import covered, in_words
 from broker.core.policy.facts import Aspect, Fact, covers
-from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, Verdict
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, CapacityInHand, Facts, Grant, Verdict
 from broker.core.values.money import Money
 from policies.conditions import _ASPECTS, ENVIRONMENT, JOB_S_OWN, LIMITED, PASSING
 from policies.loader import load
@@ -52,6 +52,11 @@ def asks_again(entry: str, first: Action, second: Action, before: Facts, after: 
     policies = policy(entry, section)
     grant = approved(policies, first, before)
     return of(policies, second, replace(after, grants=(grant,))).answer is Answer.ASK
+
+
+def held(used: float) -> Facts:
+    """Eight H100 that are held, of which that share was used."""
+    return Facts(NOW, in_hand={"H100": CapacityInHand(8, used, Money.usd(1))})
 
 
 def place(provider: str = "aws", region: str = "us-east-1", price: str = "32", **more: Any) -> Action:
@@ -142,6 +147,10 @@ WORSE: dict[str, tuple[str, Action, Facts, dict[str, tuple[Action, Facts]]]] = {
     ),
     "spot": (
         "spot: {min_share: 50%}", place(), RENTED, {"less spot": (again(place()), MORE_RENTED)},
+    ),
+    "renting": (
+        "renting: {utilisation: 70%, break_even: 90%}", place(), held(0.5),
+        {"held ones used less": (again(place()), held(0.4)), "dearer": (again(place(price="33")), held(0.5))},
     ),
     "max_kg_co2e": (
         "max_kg_co2e: 1", place(kg=2.0), PLAIN, {"dirtier": (again(place(kg=2.1)), PLAIN)},

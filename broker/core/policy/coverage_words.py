@@ -89,4 +89,5 @@ _WORDS: Mapping[Aspect, Callable[[Value], str]] = {
     Aspect.ENDS_BY: lambda value: f"until {_time(value)}",
     Aspect.PRICE_DATE: lambda value: f"a price of {_time(value)} or later",
     Aspect.SPOT_SHARE: lambda value: f"at least {_figure(value)} percent spot",
+    Aspect.HELD_USE: lambda value: f"at least {_figure(value)} percent of what is held at work",
 }

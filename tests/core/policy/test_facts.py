@@ -11,7 +11,7 @@ HIGHER_IS_WORSE = {
     Aspect.EXPECTED_COST, Aspect.EXPECTED_HOURS, Aspect.INTERRUPTIONS, Aspect.ATTEMPTS, Aspect.EMISSIONS,
     Aspect.GPUS_AT_ONCE, Aspect.JOBS_AT_ONCE, Aspect.BUDGET, Aspect.ENDS_BY,
 }  # fmt: skip
-LOWER_IS_WORSE = {Aspect.PRICE_DATE, Aspect.SPOT_SHARE}
+LOWER_IS_WORSE = {Aspect.PRICE_DATE, Aspect.SPOT_SHARE, Aspect.HELD_USE}
 
 
 def fact(aspect: Aspect, value: Value, of: str = "") -> Fact:
