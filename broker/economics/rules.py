@@ -100,15 +100,32 @@ class RulesOfThumb:
     training_utilisation: float = 0.70
     inference_utilisation: float = 0.50
     idle_hours_below: float = 0.05  # share of the paid hours
+    # Measured by finished runs: accelerator, its model FLOPS utilisation, number of runs. No rule that a file sets
+    measured_mfu: tuple[tuple[str, float, int], ...] = ()
+
+    def mfu_on(self, accelerator: str) -> tuple[float, int]:
+        """The MFU to expect there, and the number of finished runs that measured it; 0: assumed."""
+        for name, mfu, runs in self.measured_mfu:
+            if name == accelerator:
+                return mfu, runs
+        return self.mfu, 0
+
+    def mfu_text(self, accelerator: str) -> str:
+        """``MFU of 31 %, measured by 12 runs on H100``."""
+        mfu, runs = self.mfu_on(accelerator)
+        return f"MFU of {mfu:.0%}, " + (
+            f"measured by {runs} run{'s' * (runs > 1)} on {accelerator}" if runs else "assumed"
+        )
 
 
 DEFAULTS = RulesOfThumb()
+MEASURED = "measured_mfu"
 
 
 def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb = DEFAULTS) -> RulesOfThumb:
     """``base`` with some replaced by name, such as ``{memory_headroom: 0.15, rent_below_hours_per_day: 5}``; a pair
     is a list of two. Raises UnknownName, and InvalidInput for a value that is no number of 0 or more."""
-    known = {field.name: field.default for field in fields(RulesOfThumb)}
+    known = {field.name: field.default for field in fields(RulesOfThumb) if field.name != MEASURED}
     changed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
@@ -130,7 +147,7 @@ def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb =
 
 def changed(rules: RulesOfThumb) -> dict[str, Any]:
     """Values that differ from the defaults, by name."""
-    told = {field.name: getattr(rules, field.name) for field in fields(RulesOfThumb)}
+    told = {field.name: getattr(rules, field.name) for field in fields(RulesOfThumb) if field.name != MEASURED}
     return {name: value for name, value in told.items() if value != getattr(DEFAULTS, name)}
 
 

@@ -149,15 +149,15 @@ def training_time(
 ) -> TrainingTime:
     """Training time: FLOPs ÷ (GPUs × peak × MFU).
 
-    ``mfu``: model FLOPS utilisation, 0.35-0.45 in good runs; GPT-4-scale runs report 0.32-0.36. ``parameters``: those
-    active for one token. Raises InvalidInput if the card's peak is unknown.
+    ``mfu``: model FLOPS utilisation; None: as finished runs measured it, else as in good runs (0.35-0.45; GPT-4-scale
+    runs report 0.32-0.36). ``parameters``: those active for one token. Raises InvalidInput if the card's peak is unknown.
     """
     peak = peak_tflops(accelerator, precision)
     if peak is None:
         raise InvalidInput(
             f"{accelerator.name}: peak compute in {precision} is not known, so the training time cannot be computed"
         )
-    mfu = fraction("MFU", rules.mfu if mfu is None else mfu)
+    mfu = fraction("MFU", rules.mfu_on(accelerator.name)[0] if mfu is None else mfu)
     flops = training_flops(parameters, tokens)
     seconds = flops / (whole("gpus", gpus) * peak * TERA * mfu)
     return TrainingTime(

@@ -157,6 +157,7 @@ def _jobs_and_policies(
     assert prints("report-chargeback-list", "report", "chargeback")["statements"]
     assert prints("report-anomalies", "report", "anomalies")["incidents"] == []
     prints("report-units", "report", "units")
+    prints("report-forecasts", "report", "forecasts")
     prints("report-review", "report", "review", "--month", f"{datetime.now(UTC):%Y-%m}")
     charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
     assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]

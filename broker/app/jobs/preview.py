@@ -190,7 +190,7 @@ def refusal(seen: Preview) -> BrokerError:
 
 def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon: bool = False) -> Preview:
     """The plan, before the policies judge it as a whole (``admission`` is None). Raises as `preview`."""
-    job, sizing = _sized(job, basis.look)
+    job, sizing = _sized(job, basis.look, basis.now)
     market = market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
     seen = _placed(job, by, market, basis)
     if sizing is None:
@@ -243,16 +243,18 @@ def _with_first_move(
     return replace(seen, first=move)
 
 
-def _sized(job: Job, look: StoreReading) -> tuple[Job, Sizing | None]:
+def _sized(job: Job, look: StoreReading, now: datetime) -> tuple[Job, Sizing | None]:
     """For a job that names a model instead of machines: the job with machines, by the rules of thumb of the active
-    policies. Raises `InvalidInput`."""
+    policies, and the speeds that finished runs measured. Raises `InvalidInput`."""
     if job.model is None or job.resources:
         return job, None
     from broker.app.advise import rules_of_thumb  # most jobs name their machines
+    from broker.app.advise.measured import measured
     from broker.app.advise.model_job import sized
 
     active = look.active_policy()
-    return sized(job, rules_of_thumb.of_files(active.files if active else {}))
+    rules = rules_of_thumb.of_files(active.files if active else {})
+    return sized(job, measured(look, rules, now) if job.work is None else rules)
 
 
 def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview:

@@ -35,6 +35,7 @@ from broker.app.results.cost_advice import (
 from broker.app.results.deploy_advice import DeployAdvice
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.focus import FocusExportResult
+from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.hardware_advice import EcoAdvice, HardwareAdvice
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
 from broker.app.results.kept_files import (
@@ -178,6 +179,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "report-chargeback": ChargebackStatement,  # with a month
     "report-chargeback-list": ChargebackList,
     "report-focus": FocusExportResult,
+    "report-forecasts": ForecastsReport,
     "report-review": ReviewReport,
     "report-showback": ShowbackReport,
     "report-spend": SpendReport,

@@ -110,7 +110,7 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
     ]
     if purchase_usd is None or rent_usd_per_hour is None:
         raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give --gpu to use market prices")
-    used = _history(terminal, given.days, given.gpu, given.team, notes, thumb) if given.from_history else None
+    used = history(terminal, given.days, given.gpu, given.team, notes, thumb) if given.from_history else None
     after, faster = _obsolescence(given.obsolescence, thumb)
     case = BuyOrRentInputs(
         purchase_usd=purchase_usd,
@@ -183,9 +183,17 @@ def _looked_up(
     return purchase, rent, watts
 
 
-def _history(
-    terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str], thumb: RulesOfThumb
+def history(
+    terminal: Terminal,
+    days: float,
+    gpu: str | None,
+    team: str | None,
+    notes: list[str],
+    thumb: RulesOfThumb,
+    *,
+    gpus: int = 1,
 ) -> PastUse:
+    """The recorded use of the last ``days``, and how busy so many owned ``gpus`` would have been; noted."""
     from datetime import UTC, datetime, timedelta
 
     from broker.app.advise.history import known, usage
@@ -195,10 +203,11 @@ def _history(
     positive("--days", days, "days", most=3650)
     now = datetime.now(UTC)
     ran = known(terminal.settings().store_url, lambda: terminal.broker(look_after=False), now - timedelta(days=days))
-    found = usage(ran, now, days=days, accelerator=canonical(gpu) if gpu else None, team=team, rules=thumb)
+    found = usage(ran, now, days=days, accelerator=canonical(gpu) if gpu else None, team=team, gpus=gpus, rules=thumb)
+    named = "one owned GPU" if gpus == 1 else f"{gpus:,} owned GPUs"
     notes.append(
-        f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; the utilisation of one "
-        f"owned GPU would have been {found.utilisation:.1%}"
+        f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; the utilisation of "
+        f"{named} would have been {found.utilisation:.1%}"
     )
     return found
 

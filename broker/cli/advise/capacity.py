@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "gpubroker advise capacity --gpu H100 --hours-per-day 12 --years 3",
     "gpubroker advise capacity --gpu H100 --gpus 16 --utilisation 0.6 --years 3 --provider aws --price-decline 0.2",
+    "gpubroker advise capacity --gpu H100 --gpus 8 --from-history --days 90",
     "gpubroker advise capacity --gpus 8 --server-usd 300000 --on-demand-usd-per-hour 24 --reserved-usd-per-hour 15 "
     "--json",
 )
@@ -39,6 +40,10 @@ class CapacityTypeOptions:
     years: Annotated[float, typer.Option(help="Period of use in years.")] = 3.0
     hours_per_day: Annotated[float | None, typer.Option(help="Hours in use per day.")] = None
     utilisation: Annotated[float | None, typer.Option(help="Share of all hours in use.")] = None
+    from_history: Annotated[
+        bool, typer.Option("--from-history", help="Utilisation from the recorded use of your jobs.")
+    ] = False
+    days: Annotated[float, typer.Option(help="With --from-history: length of the period in days.")] = 90.0
     provider: Annotated[
         str | None,
         typer.Option(help="Rent at this provider. Default: the one with the most capacity types."),
@@ -121,7 +126,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         gpus=given.gpus,
         gpus_per_machine=given.per_machine,
         years=given.years,
-        utilisation=_share(given.hours_per_day, given.utilisation),
+        utilisation=_measured(terminal, given, thumb, notes) if given.from_history else _share(given),
         server_usd=server_usd,
         reserved_usd_per_hour=prices[CapacityType.RESERVED],
         on_demand_usd_per_hour=prices[CapacityType.ON_DEMAND],
@@ -151,7 +156,17 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         terminal.show(*_screen(terminal, case, found, notes))
 
 
-def _share(hours_per_day: float | None, utilisation: float | None) -> float:
+def _measured(terminal: Terminal, given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
+    """The share of hours in which that many owned GPUs would have been in use, by our own recorded jobs."""
+    from broker.cli.advise.buy_or_rent import history
+
+    if given.hours_per_day is not None or given.utilisation is not None:
+        raise InvalidInput("--from-history cannot be combined with --hours-per-day or --utilisation")
+    return history(terminal, given.days, given.gpu, None, notes, thumb, gpus=given.gpus).utilisation
+
+
+def _share(given: CapacityTypeOptions) -> float:
+    hours_per_day, utilisation = given.hours_per_day, given.utilisation
     from broker.economics.buy_or_rent import utilisation_of
 
     if hours_per_day is not None and utilisation is not None:

@@ -106,7 +106,7 @@ def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False
         sensitive=given.sensitive,
         location=given.location,
     )
-    found = advise(situation, inputs.market(terminal, given.price), inputs.thumb(context))
+    found = advise(situation, inputs.market(terminal, given.price), inputs.measured(terminal, inputs.thumb(context)))
     for path, text in ((given.job_file, found.job_file), (given.policy_file, found.policy_file)):
         if path is not None:
             _write(path, text)

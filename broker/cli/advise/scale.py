@@ -76,7 +76,7 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
 
     gpu_hours = given.gpu_hours
     terminal = Terminal.of(context)
-    thumb = inputs.thumb(context)
+    thumb = inputs.measured(terminal, inputs.thumb(context))
     card = lookup(given.gpu)
     notes: list[str] = []
     model, residual = _model(given.measured, given.serial, given.communication, notes, thumb)
@@ -89,7 +89,10 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
             card, parameters=given.parameters, tokens=given.tokens, gpus=1, mfu=given.mfu, rules=thumb
         )
         gpu_hours = alone.gpu_hours
-        notes.append(f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an MFU of {alone.mfu:.0%}")
+        notes.append(
+            f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an "
+            + (thumb.mfu_text(card.name) if given.mfu is None else f"MFU of {alone.mfu:.0%}, as stated")
+        )
     prices = inputs.market(terminal, given.price, card.name)
     quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)
     if quote is None:

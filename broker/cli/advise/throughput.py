@@ -69,7 +69,7 @@ def throughput(context: typer.Context, given: ThroughputOptions, as_json: AsJson
     from broker.economics.units import GB, positive, whole
 
     terminal = Terminal.of(context)
-    thumb = inputs.thumb(context)
+    thumb = inputs.measured(terminal, inputs.thumb(context))
     card = lookup(given.gpu)
     parameters: float | None = None
     derived: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from broker.cli.billing import (
     report_anomalies,
     report_billed,
     report_focus,
+    report_forecasts,
     report_review,
     report_showback,
     report_units,
@@ -114,6 +115,7 @@ app.command("showback", epilog=report_showback.SHOWBACK_EXAMPLES)(report_showbac
 app.command("chargeback", epilog=report_showback.CHARGEBACK_EXAMPLES)(report_showback.chargeback)
 app.command("anomalies", epilog=report_anomalies.EXAMPLES)(report_anomalies.anomalies)
 app.command("units", epilog=report_units.EXAMPLES)(report_units.units)
+app.command("forecasts", epilog=report_forecasts.EXAMPLES)(report_forecasts.forecasts)
 app.command("review", epilog=report_review.EXAMPLES)(report_review.review)
 app.add_typer(report_billed.charges, name="charges")
 

@@ -14,13 +14,14 @@ from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, not_
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.store.engine.times import to_micros
+from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import paid_in
 from broker.store.tables.jobs import EVENT, IS_THERE, JOB, MACHINE_TIME, REPORTED, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 
 _T = MACHINE_TIME.c
 _MILLI = 1_000
+_AT_ONCE = 1_000  # jobs that are asked about at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,51 @@ def succeeded(connection: Connection, team: str | None, start: datetime, end: da
     query = select(func.count(_T.job_id.distinct())).select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
     within = (*_real(team), _T.until >= left, _T.until < right)
     return int(connection.scalar(query.where(*within, succeeded, not_(later))) or 0)
+
+
+def succeeded_jobs(connection: Connection, team: str | None, start: datetime, end: datetime) -> Sequence[str]:
+    """The jobs that `succeeded` counts."""
+    left, right = to_micros(start), to_micros(end)
+    others = MACHINE_TIME.alias("others")
+    later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
+    succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
+    query = select(_T.job_id.distinct()).select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
+    within = (*_real(team), _T.until >= left, _T.until < right)
+    return list(connection.scalars(query.where(*within, succeeded, not_(later))))
+
+
+@dataclass(frozen=True, slots=True)
+class MachineHours:
+    """A job's machines: hours of their accelerators, and the end of the last (UTC)."""
+
+    gpu_hours: float
+    until: datetime
+
+
+def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
+    """Of those jobs whose machines had accelerators and are gone."""
+    hours, ends = defaultdict[str, float](float), dict[str, int]()
+    for first in range(0, len(job_ids), _AT_ONCE):
+        some = job_ids[first : first + _AT_ONCE]
+        query = select(_T.job_id, _T.since, _T.until, _T.count, _T.nodes).where(_T.job_id.in_(some), _T.count > 0)
+        for job_id, since, until, count, nodes in connection.execute(query.where(_T.until < STILL_THERE)):
+            hours[job_id] += (until - since) / 3.6e9 * count * nodes
+            ends[job_id] = max(until, ends.get(job_id, until))
+    return {job_id: MachineHours(hours[job_id], from_micros(end)) for job_id, end in ends.items()}
+
+
+def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[tuple[str, int, str]]:
+    """The requests for machines and the ends of attempts of those jobs: job, time (microseconds), body, in order."""
+    rows: list[tuple[str, int, str]] = []
+    for first in range(0, len(job_ids), _AT_ONCE):
+        some = job_ids[first : first + _AT_ONCE]
+        query = (
+            select(EVENT.c.job_id, EVENT.c.at, EVENT.c.body)
+            .where(EVENT.c.job_id.in_(some), EVENT.c.kind.in_(("launch_requested", "attempt_ended")))
+            .order_by(EVENT.c.job_id, EVENT.c.seq)
+        )
+        rows += ((job_id, at, body) for job_id, at, body in connection.execute(query))
+    return rows
 
 
 def gpu_attempts(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from broker.core.events.events import EventBody, body_from_json
+from broker.core.events.record_format import UnreadableRecord
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
+from broker.store.engine.times import from_micros
 from broker.store.ledger import spending
 from broker.store.ledger.spending import SpendingPeriod, Spent
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from broker.finops.focus.charges import SpentEntry
     from broker.finops.focus.months import BillingMonth
     from broker.finops.statements import Statement
-    from broker.store.ledger.month_runs import GpuAttempt
+    from broker.store.ledger.month_runs import GpuAttempt, MachineHours
     from broker.store.ledger.month_use import UseOfTime
     from broker.store.ledger.paid_attempts import PaidAttempt
     from broker.store.ledger.team_spending import LateSpending, TeamSpending
@@ -119,6 +123,29 @@ class SpendingReading:
         from broker.store.ledger import month_runs  # most commands do without
 
         return month_runs.succeeded(self._connection, team, start, end)
+
+    def succeeded_jobs(self, team: str | None, start: datetime, end: datetime) -> Sequence[str]:
+        """The jobs that `succeeded_runs` counts."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.succeeded_jobs(self._connection, team, start, end)
+
+    def machine_hours(self, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
+        """The accelerators' hours of those jobs, if their machines had any and are gone."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.machine_hours(self._connection, job_ids)
+
+    def plans_and_ends(self, job_ids: Sequence[str]) -> Sequence[tuple[str, datetime, EventBody]]:
+        """The requests for machines and the ends of attempts of those jobs, in order, with their times (UTC). What
+        this version cannot read is left out."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        found = []
+        for job_id, at, text in month_runs.plans_and_ends(self._connection, job_ids):
+            with suppress(UnreadableRecord):
+                found.append((job_id, from_micros(at), body_from_json(text)))
+        return found
 
     def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
         """The attempts with most accelerator time in a time that has passed (UTC, half-open), the largest first."""

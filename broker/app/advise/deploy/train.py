@@ -91,7 +91,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         meets_deadline=not late,
         steps=steps,
         warnings=warnings,
-        assumptions=(*situation.model.notes, *best.needs.assumptions, *_assumptions(situation, rules)),
+        assumptions=(*situation.model.notes, *best.needs.assumptions, *_assumptions(situation, best, rules)),
         job=job,
         job_file=job_text(job, summary),
         policy_file=policy,
@@ -244,8 +244,8 @@ def _warnings(best: Way, situation: DeployDemand, *, late: bool, fits: bool) -> 
     return tuple(notes)
 
 
-def _assumptions(situation: DeployDemand, rules: RulesOfThumb) -> list[str]:
-    notes = [f"MFU {rules.mfu:.0%}, as in runs on whole clusters", "everything is recomputed in the backward pass"]
+def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
+    notes = [rules.mfu_text(best.card.name), "everything is recomputed in the backward pass"]
     if situation.tokens is None:
         usual = (
             f"{rules.pretraining_tokens_per_parameter:g} tokens a parameter (Hoffmann et al. 2022)"

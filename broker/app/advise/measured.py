@@ -1,0 +1,24 @@
+"""Measured speeds of our own finished runs, in place of assumed ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.app.billing.outcomes import finished_runs, peaks
+from broker.economics.rules import RulesOfThumb
+from broker.finops.accuracy import measured_speeds
+
+if TYPE_CHECKING:
+    from broker.store.jobs.reading import StoreReading
+
+PAST = timedelta(days=90)
+
+
+def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
+    """The rules with the MFU that runs of the last 90 days before ``now`` (UTC) measured, by accelerator. A run counts
+    if its job file names the model that it trained and its program reported tokens."""
+    speeds = measured_speeds(finished_runs(look, now - PAST, now), peaks())
+    known = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
+    return replace(rules, measured_mfu=known) if known else rules

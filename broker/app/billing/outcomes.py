@@ -1,0 +1,111 @@
+"""Successful runs of a time: what their first plans expected, what happened, and what they measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.app.billing.report import named_period
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind
+from broker.core.values.accelerators import known, lookup
+from broker.core.values.money import MICROS_PER_USD, Money
+from broker.economics.units import TERA
+from broker.finops.accuracy import MeasuredSpeed, PredictionError, RunOutcome, measured_speeds, prediction_errors
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.store.jobs.reading import StoreReading
+
+TOKENS = "tokens"
+MOST_RUNS = 2_000  # the newest that are read
+_TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastReport:
+    """``start`` until ``end`` (UTC). ``unpredicted``: runs whose amount of work was not known, so that no plan could
+    predict their time and cost."""
+
+    start: datetime
+    end: datetime
+    team: str | None
+    runs: int
+    unpredicted: int
+    errors: tuple[PredictionError, ...]
+    measured: tuple[MeasuredSpeed, ...]
+
+
+def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastReport:
+    """Predictions against outcomes of a period (`report.named_period`). Raises `UnknownName`, and `InvalidInput` for a
+    period that has not begun."""
+    now = broker.clock.now()
+    start, end = named_period(period, now)
+    if start > now:
+        raise InvalidInput(f"{period} has not begun", where="--period")
+    with broker.store.reading() as look:
+        runs = finished_runs(look, start, min(end, now), team)
+    return ForecastReport(
+        start=start,
+        end=min(end, now),
+        team=team,
+        runs=len(runs),
+        unpredicted=sum(run.expected_hours is None for run in runs),
+        errors=prediction_errors(runs),
+        measured=measured_speeds(runs, peaks()),
+    )
+
+
+def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str | None = None) -> list[RunOutcome]:
+    """The successful runs on accelerators whose machines all went in a time (UTC, half-open); no simulated ones."""
+    ids = sorted(look.succeeded_jobs(team, start, end))[-MOST_RUNS:]
+    hours = look.machine_hours(ids)
+    views = {view.id: view for view in look.views(list(hours))}
+    spent = look.balances(list(hours))
+    told = look.reported_metrics(team, start, end)
+    plans: dict[str, tuple[datetime, Placement]] = {}
+    taken: dict[str, int] = {}
+    for job_id, at, body in look.plans_and_ends(list(hours)):
+        if isinstance(body, ev.LaunchRequested):
+            plans.setdefault(job_id, (at, body.placement))
+        elif isinstance(body, ev.AttemptEnded) and body.cause in _TAKEN:
+            taken[job_id] = taken.get(job_id, 0) + 1
+    found = []
+    for job_id, machine in hours.items():
+        if job_id not in plans or job_id not in views:
+            continue
+        (began, placement), model = plans[job_id], views[job_id].job.model
+        paid = spent.get(job_id, {}).get(MoneyKind.CASH)
+        length = placement.duration / timedelta(hours=1) if placement.duration is not None else None
+        found.append(
+            RunOutcome(
+                job_id=job_id,
+                accelerator=placement.offer.accelerator or "",
+                capacity_type=placement.offer.capacity_type.value,
+                usd=_usd(paid.spent if paid else Money.ZERO),
+                hours=(machine.until - began) / timedelta(hours=1),
+                gpu_hours=machine.gpu_hours,
+                interruptions=taken.get(job_id, 0),
+                expected_usd=None if length is None else _usd(placement.expected_cost),
+                expected_hours=length,
+                expected_usd_per_gpu_hour=_usd(placement.rate) / placement.gpus if placement.gpus else None,
+                expected_interruptions=None if length is None else length * placement.interruptions_per_hour,
+                parameters=model.parameters if model else None,
+                trains=model is None or model.method != "inference",
+                tokens=told[job_id][1].get(TOKENS) if job_id in told else None,
+            )
+        )
+    return found
+
+
+def peaks() -> dict[str, float]:
+    """Dense 16-bit FLOP/s of one accelerator, by name, where its vendor states it."""
+    return {card.name: card.tflops_16bit * TERA for card in map(lookup, known()) if card.tflops_16bit}
+
+
+def _usd(amount: Money) -> float:
+    return amount.micros / MICROS_PER_USD

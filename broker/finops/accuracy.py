@@ -1,0 +1,150 @@
+"""Predictions of plans compared with what happened, and what finished runs measured. Amounts USD, times hours."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from statistics import median
+
+NEAR = 0.25  # a prediction within a quarter of the outcome
+
+
+class Predicted(StrEnum):
+    """What a plan predicts of a run."""
+
+    COST = "cost"
+    TIME = "time"
+    PRICE = "price of a GPU-hour"
+    INTERRUPTIONS = "interruptions"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """A successful run: what its first plan expected, and what happened.
+
+    ``expected_*`` None: not predicted, as the amount of work was not known. ``hours``: from the first launch to the end
+    of the last machine; ``gpu_hours``: of all its machines. ``tokens``: as its program reported, in all; ``parameters``
+    and ``trains``: of the model that its job file names.
+    """
+
+    job_id: str
+    accelerator: str
+    capacity_type: str
+    usd: float
+    hours: float
+    gpu_hours: float
+    interruptions: int
+    expected_usd: float | None = None
+    expected_hours: float | None = None
+    expected_usd_per_gpu_hour: float | None = None
+    expected_interruptions: float | None = None
+    parameters: float | None = None
+    trains: bool = True
+    tokens: float | None = None
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        return self.usd / self.gpu_hours if self.gpu_hours else None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionError:
+    """Of one ``kind`` over ``runs``: ``predicted`` and ``happened`` in all, the median of happened ÷ predicted, the
+    mean absolute error as a share of the prediction, the worst, and the share of runs ``within`` a quarter. Of
+    interruptions, which are few, only the sums (``ratio`` is theirs)."""
+
+    kind: Predicted
+    runs: int
+    predicted: float
+    happened: float
+    ratio: float | None
+    mean_error: float | None
+    worst: float | None
+    within: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSpeed:
+    """What finished runs on an accelerator measured, over ``runs``. ``mfu``: model FLOPS utilisation, of ``mfu_runs``
+    that train a known model and reported tokens; ``tokens_per_second`` of one GPU, of ``token_runs``;
+    ``interruptions_per_1000_hours`` of spot GPUs, None without spot hours; ``usd_per_gpu_hour``: as paid."""
+
+    accelerator: str
+    runs: int
+    gpu_hours: float
+    usd_per_gpu_hour: float
+    mfu: float | None
+    mfu_runs: int
+    tokens_per_second: float | None
+    token_runs: int
+    interruptions_per_1000_hours: float | None
+
+
+def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]:
+    """The error of each kind of prediction; kinds without a run that predicted them are left out."""
+    pairs = defaultdict[Predicted, list[tuple[float, float]]](list)
+    for run in runs:
+        for kind, expected, happened in (
+            (Predicted.COST, run.expected_usd, run.usd),
+            (Predicted.TIME, run.expected_hours, run.hours),
+            (Predicted.PRICE, run.expected_usd_per_gpu_hour, run.usd_per_gpu_hour),
+            (Predicted.INTERRUPTIONS, run.expected_interruptions, float(run.interruptions)),
+        ):
+            if expected is not None and happened is not None and isfinite(expected):
+                pairs[kind].append((expected, happened))
+    return tuple(_error(kind, pairs[kind]) for kind in Predicted if pairs[kind])
+
+
+def _error(kind: Predicted, pairs: Sequence[tuple[float, float]]) -> PredictionError:
+    predicted, happened = sum(one for one, _ in pairs), sum(one for _, one in pairs)
+    if kind is Predicted.INTERRUPTIONS:
+        ratio = happened / predicted if predicted else None
+        return PredictionError(kind, len(pairs), predicted, happened, ratio, None, None, None)
+    ratios = [after / before for before, after in pairs if before > 0]
+    if not ratios:
+        return PredictionError(kind, len(pairs), predicted, happened, None, None, None, None)
+    off = [abs(ratio - 1) for ratio in ratios]
+    near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
+    return PredictionError(
+        kind, len(pairs), predicted, happened, median(ratios), sum(off) / len(off), max(off), near / len(ratios)
+    )
+
+
+def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[MeasuredSpeed, ...]:
+    """By accelerator, those with most GPU-hours first. ``peaks``: dense 16-bit FLOP/s of one, where known."""
+    by = defaultdict[str, list[RunOutcome]](list)
+    for run in runs:
+        if run.gpu_hours > 0:
+            by[run.accelerator].append(run)
+    found = [_speed(name, of, peaks.get(name)) for name, of in by.items()]
+    return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.accelerator)))
+
+
+def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> MeasuredSpeed:
+    hours = sum(run.gpu_hours for run in runs)
+    told = [run for run in runs if run.tokens]
+    trained = [run for run in told if run.trains and run.parameters]
+    spot = [run for run in runs if run.capacity_type == "spot"]
+    mfu = None
+    if peak and trained:
+        flops = sum(6 * (run.parameters or 0) * (run.tokens or 0) for run in trained)
+        share = flops / (sum(run.gpu_hours for run in trained) * 3600 * peak)
+        mfu = share if share <= 1 else None  # above the peak: the reported tokens or the job file's size are wrong
+    return MeasuredSpeed(
+        accelerator=accelerator,
+        runs=len(runs),
+        gpu_hours=hours,
+        usd_per_gpu_hour=sum(run.usd for run in runs) / hours,
+        mfu=mfu,
+        mfu_runs=len(trained) if mfu is not None else 0,
+        tokens_per_second=sum(run.tokens or 0 for run in told) / sum(run.gpu_hours * 3600 for run in told)
+        if told
+        else None,
+        token_runs=len(told),
+        interruptions_per_1000_hours=1000 * sum(run.interruptions for run in spot) / sum(run.gpu_hours for run in spot)
+        if spot
+        else None,
+    )

@@ -1,0 +1,90 @@
+"""Predictions of a store's runs against what happened, and measured speeds in advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker.app.advise.measured import measured
+from broker.app.billing.outcomes import forecasts
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.agent_events import MetricsReported
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.jobs import Job, Model
+from broker.core.job.placements import Placement
+from broker.core.values.accelerators import lookup
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.economics.rules import DEFAULTS
+from broker.finops.accuracy import Predicted
+from tests.actors import with_clock
+from tests.past import finished, offer
+
+HOUR = timedelta(hours=1)
+AT = datetime(2026, 11, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker]) -> Broker:
+    return with_clock(new_broker(), ManualClock(AT + 10 * 24 * HOUR))
+
+
+def ran(broker: Broker, job_id: str, *, expected: timedelta | None, tokens: float) -> None:
+    """A run of two hours on eight GPUs whose first attempt was taken back after one."""
+    job = Job(name=job_id, run="train", team="nlp", model=Model(parameters=7e9))
+    rate = Money.usd("10")
+    placement = Placement(offer(AT), 1, rate, Money.usd("15"), (), expected, None, 1.0, 1.0, 0.1)
+    with broker.store.writing() as tx:
+        items: list[tuple[int | None, ev.EventBody]] = [
+            (None, ev.Submitted(job=job, user="ann", max_duration_seconds=1e5)),
+        ]
+        for number, cause in ((1, Cause.PREEMPTED), (2, Cause.COMPLETED)):
+            start = AT + (number - 1) * HOUR
+            items += [
+                (number, ev.LaunchRequested(key=f"{job_id}-{number}", engine="stage", placement=placement)),
+                (number, ev.Launched(handle="h")),
+                (number, ev.MachineUp(since=start)),
+                (number, MetricsReported(metrics={"tokens": tokens * number / 2})),
+                (number, ev.AttemptEnded(cause=cause)),
+                (number, ev.MachineGone(gone_at=start + HOUR)),
+            ]
+        tx.append(job_id, items, AT)
+        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], AT + 2 * HOUR)
+
+
+def test_predictions_of_first_plans_are_compared_with_what_happened(broker: Broker) -> None:
+    ran(broker, "run-1-xxxxx", expected=1.5 * HOUR, tokens=1e9)
+    finished(broker.store, 1, AT)  # its work was not known
+    found = forecasts(broker, "month")
+    assert (found.runs, found.unpredicted) == (2, 1)
+    errors = {one.kind: one for one in found.errors}
+    assert errors[Predicted.TIME].runs == 1
+    assert errors[Predicted.TIME].ratio == pytest.approx(2 / 1.5)
+    assert errors[Predicted.INTERRUPTIONS].happened == 1
+    assert errors[Predicted.INTERRUPTIONS].predicted == pytest.approx(0.15)
+    assert errors[Predicted.PRICE].runs == 2
+    assert forecasts(broker, "month", "nlp").runs == 1
+
+
+def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
+    card = lookup("H100")
+    assert card.tflops_bf16 is not None
+    tokens = 0.25 * card.tflops_bf16 * 1e12 * 16 * 3600 / (6 * 7e9)
+    with broker.store.reading() as look:
+        assert measured(look, DEFAULTS, broker.clock.now()) is DEFAULTS
+    ran(broker, "run-1-xxxxx", expected=None, tokens=tokens)
+    with broker.store.reading() as look:
+        rules = measured(look, DEFAULTS, broker.clock.now())
+    mfu, runs = rules.mfu_on("H100")
+    assert (mfu, runs) == (pytest.approx(0.25, rel=1e-3), 1)
+    assert rules.mfu_on("A100-80GB") == (DEFAULTS.mfu, 0)
+    assert "measured by 1 run on H100" in rules.mfu_text("H100")
+
+
+def test_a_month_to_come_has_no_outcomes(broker: Broker) -> None:
+    with pytest.raises(InvalidInput, match="has not begun"):
+        forecasts(broker, "2026-12")

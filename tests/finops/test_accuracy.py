@@ -1,0 +1,46 @@
+"""Predictions against outcomes, and what runs measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.finops.accuracy import Predicted, RunOutcome, measured_speeds, prediction_errors
+
+RUN = RunOutcome("a", "H100", "on_demand", usd=120.0, hours=6.0, gpu_hours=48.0, interruptions=0, expected_usd=100.0,
+                 expected_hours=5.0, expected_usd_per_gpu_hour=2.0, expected_interruptions=0.5)  # fmt: skip
+
+
+def test_each_kind_has_its_own_error() -> None:
+    cheaper = replace(RUN, job_id="b", usd=50.0, hours=5.0, interruptions=2)
+    errors = {one.kind: one for one in prediction_errors([RUN, cheaper])}
+    cost = errors[Predicted.COST]
+    assert (cost.runs, cost.predicted, cost.happened) == (2, 200.0, 170.0)
+    assert cost.ratio == pytest.approx((1.2 + 0.5) / 2)
+    assert cost.mean_error == pytest.approx(0.35)
+    assert (cost.worst, cost.within) == (pytest.approx(0.5), 0.5)
+    assert errors[Predicted.TIME].mean_error == pytest.approx(0.1)
+    assert errors[Predicted.PRICE].ratio == pytest.approx((2.5 / 2 + 50 / 48 / 2) / 2)
+    assert errors[Predicted.INTERRUPTIONS].ratio == 2.0
+
+
+def test_what_was_not_predicted_does_not_count() -> None:
+    unknown = replace(RUN, expected_usd=None, expected_hours=None, expected_interruptions=None)
+    assert [one.kind for one in prediction_errors([unknown])] == [Predicted.PRICE]
+    assert prediction_errors([]) == ()
+
+
+def test_mfu_is_that_of_runs_that_reported_tokens() -> None:
+    told = replace(RUN, parameters=7e9, tokens=48 * 3600 * 0.3 * 989.5e12 / (6 * 7e9))
+    (one,) = measured_speeds([told, RUN], {"H100": 989.5e12})
+    assert one.mfu == pytest.approx(0.3)
+    assert (one.runs, one.mfu_runs, one.token_runs) == (2, 1, 1)
+    assert one.interruptions_per_1000_hours is None
+    spot = replace(RUN, capacity_type="spot", interruptions=3)
+    assert measured_speeds([spot], {})[0].interruptions_per_1000_hours == pytest.approx(62.5)
+
+
+def test_more_than_the_peak_is_no_measurement() -> None:
+    told = replace(RUN, parameters=70e9, tokens=1e13)
+    assert measured_speeds([told], {"H100": 989.5e12})[0].mfu is None
