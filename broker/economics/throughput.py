@@ -150,7 +150,7 @@ def training_time(
     """Training time: FLOPs ÷ (GPUs × peak × MFU).
 
     ``mfu``: model FLOPS utilisation; None: as finished runs measured it, else as in good runs (0.35-0.45; GPT-4-scale
-    runs report 0.32-0.36). ``parameters``: those active for one token. Raises InvalidInput if the card's peak is unknown.
+    runs report 0.32-0.36). ``parameters``: those active for one token. Raises InvalidInput if the peak is unknown.
     """
     peak = peak_tflops(accelerator, precision)
     if peak is None:
