@@ -104,13 +104,15 @@ def _most_consumer_cards(needs: MemoryEstimate, rules: RulesOfThumb) -> int:
 def describe(needs: MemoryEstimate, layout: ParallelLayout) -> str:
     """The layout in words, with its effect on activations."""
     if layout.gpus == 1:
-        return "one card"
+        return "one card, states in the host's memory" if layout.offload else "one card"
     if not needs.workload.trains:
         split = layout.tensor * layout.pipeline
         words = f"one copy over {split} cards" if split > 1 else "a full copy on each card"
         return f"{words} (tensor {layout.tensor} × pipeline {layout.pipeline})"
     copies = "one copy" if layout.data == 1 else f"{layout.data} full copies"
     sharing = f"ZeRO-{layout.zero} over {layout.data}" if layout.zero else copies
+    if layout.offload:
+        sharing += ", states in the host's memory"
     if layout.tensor * layout.pipeline == 1:
         return f"{sharing}; activations whole on each card"
     return f"tensor {layout.tensor} × pipeline {layout.pipeline}, {sharing}; the split also divides the activations"

@@ -104,18 +104,23 @@ class ModelUse:
 @dataclass(frozen=True, slots=True)
 class ParallelLayout:
     """The layout over ``gpus`` = tensor × pipeline × data parallel degrees, and the ZeRO stage (0 to 3; 3 is FSDP).
-    Raises InvalidInput when the degrees do not divide the GPUs.
+    ``offload``: weights, gradients and optimizer are in the host's memory, and two layers at a time on the GPU
+    (ZeRO-Infinity, FSDP's CPU offload). Raises InvalidInput when the degrees do not divide the GPUs, and for an offload
+    without ZeRO stage 3.
     """
 
     gpus: int = 1
     tensor: int = 1
     pipeline: int = 1
     zero: int = 0
+    offload: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("gpus", self.gpus), ("tensor degree", self.tensor), ("pipeline degree", self.pipeline)):
             whole(name, value)
         whole("ZeRO stage", self.zero, least=0, most=3)
+        if self.offload and self.zero != 3:
+            raise InvalidInput("offload: weights in the host's memory need ZeRO stage 3", hint="give --zero 3, too")
         if self.gpus % (self.tensor * self.pipeline):
             raise InvalidInput(
                 f"gpus: {self.gpus} cannot be split into tensor {self.tensor} × pipeline {self.pipeline} groups"
@@ -153,6 +158,11 @@ class MemoryEstimate:
     per_gpu_gib: float
     assumptions: tuple[str, ...]
 
+    @property
+    def host_gib(self) -> float:
+        """The host's memory that an offload of weights, gradients and optimizer takes, over all machines."""
+        return self.weights_gib + self.gradients_gib + self.optimizer_gib
+
     def on(self, layout: ParallelLayout) -> float:
         """GiB on each GPU under another layout.
 
@@ -170,6 +180,9 @@ class MemoryEstimate:
         kv_ranks = min(layout.tensor, 1 if shape.latent else shape.kv_heads) if shape else layout.tensor
         cache = self.kv_cache_gib / (kv_ranks * layout.pipeline)
         passing = self.activations_gib / model + (self.loss_gib + self.working_gib) / layout.tensor
+        if layout.offload:
+            at_once = min(2.0, shape.layers) / shape.layers if shape else 1.0
+            return at_once * self.weights_gib / model + cache + passing + self.runtime_gib
         if layout.zero >= 3 and copies > 1 and shape and self.loss_gib:
             whole_layers = min(2.0, shape.layers) / shape.layers * self.weights_gib / model
             passing += whole_layers * (1 - 1 / copies)
@@ -200,6 +213,9 @@ def estimate(
         notes.append(f"plain data parallelism: each of the {layout.data} copies holds everything")
     if activations and layout.zero:
         notes.append("ZeRO does not share activations; only tensor and pipeline parallelism split them here")
+    if layout.offload:
+        states = (weights + gradients + optimizer) / GIB
+        notes.append(f"offload: {states:,.0f} GiB of host memory over all machines; each step waits for PCIe")
     needs = MemoryEstimate(
         workload=workload,
         layout=layout,

@@ -84,7 +84,7 @@ class RulesOfThumb:
     # The whole path
     pretraining_tokens_per_parameter: float = 20  # Hoffmann et al. 2022
     fine_tuning_tokens: float = 50e6
-    serving_batch: int = 8  # sequences a replica works on at once
+    assumed_prompt_tokens: float = 500  # of a request to a service, where none are given
     deadline_margin: float = 0.10  # of the time, reserved for problems
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
     spot_overhead: float = 0.10  # redone and waited-for hours

@@ -5,11 +5,11 @@ Amounts USD, a month 730 hours. The speed of a replica is that of `broker.econom
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
-from broker.economics.arrivals import latencies
+from broker.economics.arrivals import Latencies, latencies
 from broker.economics.families import shape_for
 from broker.economics.fits import fits
 from broker.economics.memory import Method, ModelUse, Precision, estimate
@@ -125,30 +125,65 @@ def simulated(
     option: ServingOption,
     traffic: Traffic,
     card: Accelerator,
+    prices: GpuHourPrices | None = None,
     *,
     parameters: float,
     shape: ModelShape | None,
     active: float | None = None,
+    context: int = 0,
+    spare_machines: int = 0,
     rules: RulesOfThumb = DEFAULTS,
 ) -> ServingOption:
-    """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them."""
+    """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them.
+
+    Where the simulated p95 misses the traffic's, there are as many more replicas as it takes, with their cost at
+    ``prices``; none more where even a request that never waits is too slow.
+    """
     model = ServedModel(
         parameters, active or parameters, shape or shape_for(parameters)[0], option.precision, traffic.prompt_tokens,
-        traffic.tokens_per_request, cached_share=traffic.cached_share,
+        traffic.tokens_per_request, cached_share=traffic.cached_share, context=context,
     )  # fmt: skip
-    seen = latencies(
-        traffic.requests_per_minute / 60 / option.replicas,
-        prompt_s=prompt_seconds(model, card, option.gpus_per_replica, rules),
-        output_tokens=max(1, round(traffic.tokens_per_request)),
-        step_s=lambda sequences: step_seconds(model, card, option.gpus_per_replica, sequences, rules),
-        batch=option.batch,
-    )
+    output = max(1, round(traffic.tokens_per_request))
+    prompt = prompt_seconds(model, card, option.gpus_per_replica, rules)
+
+    def step(sequences: int) -> float:
+        return step_seconds(model, card, option.gpus_per_replica, sequences, rules)
+
+    def seen(replicas: int) -> Latencies:
+        rate = traffic.requests_per_minute / 60 / replicas
+        return latencies(rate, prompt_s=prompt, output_tokens=output, step_s=step, batch=option.batch)
+
+    replicas, found = option.replicas, seen(option.replicas)
+    limit = traffic.p95_s
+    if limit is not None and found.answer_p95_s > limit and prompt + output * step(1) < limit:
+        too_few, replicas = _enough(lambda count: seen(count).answer_p95_s <= limit, option.replicas)
+        while replicas - too_few > 1:
+            between = (too_few + replicas) // 2
+            if seen(between).answer_p95_s <= limit:
+                replicas = between
+            else:
+                too_few = between
+        found = seen(replicas)
+        speed = replica_speed(model, card, option.gpus_per_replica, option.batch, rules)
+        if speed is not None:
+            option = _option(traffic, model, card, prices or GpuHourPrices(), speed, replicas, spare_machines)
     return replace(
         option,
-        first_token_p95_s=seen.first_token_p95_s,
-        simulated_p95_s=seen.answer_p95_s,
-        meets_latency=None if traffic.p95_s is None else seen.answer_p95_s <= traffic.p95_s,
+        first_token_p95_s=found.first_token_p95_s,
+        simulated_p95_s=found.answer_p95_s,
+        meets_latency=None if limit is None else found.answer_p95_s <= limit,
     )
+
+
+def _enough(holds: Callable[[int], bool], replicas: int) -> tuple[int, int]:
+    """A number of replicas that is too small, and a larger one that is enough, or 64 times as many."""
+    most = min(64 * replicas, MOST_REPLICAS)
+    while replicas < most:
+        more = min(max(replicas + 1, replicas * 3 // 2), most)
+        if holds(more):
+            return replicas, more
+        replicas = more
+    return replicas, replicas
 
 
 def _speeds(

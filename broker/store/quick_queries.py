@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,12 +23,14 @@ _CHEAPEST = """
 SELECT pool.accelerator, pool.count, pool.capacity_type, pool.provider, pool.region, pool.instance_type,
        pool.term_months, offer.interconnect, offer.as_of, offer.source, offer.reference,
        NOT offer.reference AND offer.max_age IS NOT NULL AND offer.as_of + offer.max_age < :now AS stale,
-       count(*), min(offer.micros)
+       offer.engine IS NOT NULL AS launchable, count(*), min(offer.micros)
 FROM offer JOIN pool ON offer.pool_id = pool.id
 WHERE offer.ended_at IS NULL AND NOT offer.superseded AND offer.micros > 0 AND offer.money = 'cash'
   AND offer.doubt IS NULL
   AND offer.availability NOT IN ('unavailable', 'no_quota') AND pool.count > 0 AND pool.accelerator <> ''
-GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, offer.interconnect, offer.reference, stale
+  AND {places}
+GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, offer.interconnect, offer.reference, stale,
+         launchable
 """
 
 
@@ -53,7 +56,7 @@ class AttemptUse:
 @dataclass(frozen=True, slots=True)
 class Cheapest:
     """The cheapest of ``offers`` current offers of one kind of machine. ``micros``: micro-dollars per hour of the
-    machine; ``stale``: older than its provider's limit."""
+    machine; ``stale``: older than its provider's limit; ``launchable``: an engine starts jobs there."""
 
     accelerator: str
     count: int
@@ -69,12 +72,32 @@ class Cheapest:
     stale: bool
     offers: int
     micros: int
+    launchable: bool = True
 
 
-def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
-    """The cheapest offers in the store at ``store_url``, by kind of machine; ``now``: UTC. None if it is not a SQLite
-    file, does not exist, is empty, is locked or has another schema. Read-only; creates nothing."""
-    rows = _rows(store_url, _CHEAPEST, {"now": (now - _EPOCH) // timedelta(microseconds=1)})
+def cheapest(
+    store_url: str,
+    now: datetime,
+    providers: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    not_in: Sequence[str] = (),
+) -> tuple[Cheapest, ...] | None:
+    """The cheapest offers in the store at ``store_url``, by kind of machine; ``now``: UTC. ``providers``, ``regions``:
+    shell-style patterns in lower case, any where empty; ``not_in``: of regions that are left out. None if it is not a
+    SQLite file, does not exist, is empty, is locked or has another schema. Read-only; creates nothing."""
+    values: dict[str, int | str] = {"now": (now - _EPOCH) // timedelta(microseconds=1)}
+    region = "lower(pool.region) GLOB {0} OR lower(pool.provider) || '/' || lower(pool.region) GLOB {0}"
+    clauses = []
+    for name, patterns, test in (
+        ("provider", providers, "lower(pool.provider) GLOB {0}"), ("region", regions, region),
+        ("without", not_in, region),
+    ):  # fmt: skip
+        keys = [f"{name}{number}" for number in range(len(patterns))]
+        values |= dict(zip(keys, patterns, strict=True))
+        if keys:
+            either = " OR ".join(test.format(f":{key}") for key in keys)
+            clauses.append(f"NOT ({either})" if name == "without" else f"({either})")
+    rows = _rows(store_url, _CHEAPEST.replace("{places}", " AND ".join(clauses) or "1"), values)
     if rows is None:
         return None
     return tuple(
@@ -93,10 +116,11 @@ def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
             stale=bool(stale),
             offers=offers,
             micros=micros,
+            launchable=bool(launchable),
         )
         for (
             accelerator, count, capacity_type, provider, region, instance_type, term, interconnect, as_of, source,
-            reference, stale, offers, micros,
+            reference, stale, launchable, offers, micros,
         ) in rows
     ) or None  # fmt: skip
 
@@ -132,7 +156,7 @@ def policy_files(store_url: str) -> dict[str, str] | None:
     return dict(json.loads(rows[0][0])) if rows else {}
 
 
-def _rows(store_url: str, query: str, values: dict[str, int]) -> list[tuple[Any, ...]] | None:
+def _rows(store_url: str, query: str, values: Mapping[str, int | str]) -> list[tuple[Any, ...]] | None:
     if not store_url.startswith(_SQLITE) or "?" in store_url:
         return None
     path = Path(unquote(store_url.removeprefix(_SQLITE)))

@@ -239,3 +239,14 @@ def test_the_parts_are_gib_and_add_up(parameters: float, method: Method, batch: 
         assert needs.weights_gib * 2**30 == pytest.approx(parameters * needs.workload.weights.bytes)
     if method is Method.INFERENCE and context:
         assert needs.kv_cache_gib * 2**30 == pytest.approx(kv_cache_bytes(shape, batch, context))
+
+
+def test_an_offload_leaves_two_layers_and_the_activations_on_the_gpu() -> None:
+    workload = ModelUse(70e9, Method.QLORA, batch=1, context=512)
+    shared, offloaded = ParallelLayout(2, zero=3), ParallelLayout(2, zero=3, offload=True)
+    needs = estimate(workload, offloaded)
+    assert needs.per_gpu_gib < estimate(workload, shared).per_gpu_gib / 4
+    assert needs.per_gpu_gib > needs.activations_gib + needs.loss_gib + needs.runtime_gib
+    assert needs.host_gib == pytest.approx(needs.weights_gib + needs.gradients_gib + needs.optimizer_gib)
+    with pytest.raises(InvalidInput, match="ZeRO stage 3"):
+        ParallelLayout(2, offload=True)

@@ -231,6 +231,23 @@ def test_simulated_latency_grows_with_the_load_and_repeats() -> None:
     assert fewer.first_token_p95_s > seen.first_token_p95_s
 
 
+def test_replicas_are_added_until_the_simulated_p95_is_kept() -> None:
+    card, prices = lookup("H100"), GpuHourPrices(machines=(MachinePrice(8, 20.0),))
+    chosen = serve_70b(LONG)
+    slow = simulated(chosen, LONG, card, prices, parameters=70e9, shape=None)
+    assert slow.simulated_p95_s is not None
+    limit = replace(LONG, p95_s=0.8 * slow.simulated_p95_s)
+    kept = simulated(chosen, limit, card, prices, parameters=70e9, shape=None)
+    assert kept.meets_latency
+    assert kept.replicas > chosen.replicas
+    assert kept.monthly_usd_on_demand == pytest.approx((kept.machines or 0) * 20 * 730)
+    fewer = simulated(replace(chosen, replicas=kept.replicas - 1), replace(LONG, p95_s=None), card, parameters=70e9,
+                      shape=None)  # fmt: skip
+    assert (fewer.simulated_p95_s or 0) > (limit.p95_s or 0), "not one more than it takes"
+    never = simulated(chosen, replace(LONG, p95_s=0.01), card, prices, parameters=70e9, shape=None)
+    assert (never.meets_latency, never.replicas) == (False, chosen.replicas)
+
+
 def test_arrivals_one_at_a_time_are_a_known_queue() -> None:
     """With one sequence at once and no prompt this is M/D/1: mean wait ρ ÷ (2(1 − ρ)) services."""
     light = latencies(0.01, prompt_s=0, output_tokens=10, step_s=lambda _: 0.1, batch=1)

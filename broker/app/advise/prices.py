@@ -7,15 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from broker.app.advise.places import Places
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import MICROS_PER_USD
+from broker.economics.reserve.holdings import HoldingKind
 from broker.store.quick_queries import Cheapest, cheapest, is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 STATED = "given on the command line"
+RECORDED = "recorded by `gpubroker capacity add`"
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
 
 
@@ -24,7 +27,8 @@ class Quote:
     """The rent of ``gpus`` accelerators: ``machines`` of ``machine`` (``H100:8``), each with at least the requested
     number of accelerators. USD per hour for all machines; ``usd_per_gpu_hour`` divides by the requested accelerators.
 
-    ``reference``: a list price, not live. ``stale``: older than its provider's maximum age; no newer one is known.
+    ``launchable``: an engine starts jobs there. ``reference``: a list price, not live. ``stale``: older than its
+    provider's maximum age; no newer one is known.
     ``source`` and ``as_of`` (UTC, None for a stated price): the origin of the price.
     """
 
@@ -42,10 +46,13 @@ class Quote:
     as_of: datetime | None
     reference: bool
     stale: bool
+    launchable: bool = True
 
     @property
     def not_launched_on(self) -> str:
         """Why no job starts at this price, and what would allow it; empty if jobs start."""
+        if not self.launchable:
+            return f"no engine starts jobs at {self.where}, and nowhere else is such a machine offered"
         if not self.reference:
             return ""
         return (
@@ -55,11 +62,38 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldGpus:
+    """Recorded capacity that is paid for: ``gpus`` of an accelerator at ``where``, owned or reserved. Another hour of
+    one in use costs ``usd_per_gpu_hour``: energy, nothing where it is reserved; ``paid``: what an hour costs anyway.
+    """
+
+    accelerator: str
+    gpus: int
+    capacity_type: CapacityType
+    where: str
+    usd_per_gpu_hour: float
+    paid: float
+
+
+@dataclass(frozen=True, slots=True)
 class CurrentPrices:
-    """Current prices by accelerator. ``stated``: USD per GPU-hour given by the user; these take precedence."""
+    """Current prices by accelerator. ``stated``: USD per GPU-hour given by the user; these take precedence. ``held``:
+    recorded capacity, at its marginal cost."""
 
     rows: tuple[Cheapest, ...] = ()
     stated: Mapping[str, float] = field(default_factory=dict)
+    held: tuple[HeldGpus, ...] = ()
+
+    def paid_for(self, accelerator: str, per_machine: int, machines: int) -> Quote | None:
+        """So many GPUs of recorded capacity, at what using them costs more; None if not as many are held."""
+        gpus = per_machine * machines
+        enough = [one for one in self.held if one.accelerator == accelerator and one.gpus >= gpus]
+        best = min(enough, key=lambda one: one.usd_per_gpu_hour, default=None)
+        if best is None:
+            return None
+        each = best.usd_per_gpu_hour
+        return Quote(accelerator, gpus, best.capacity_type, each * gpus, each, f"{accelerator}:{per_machine}", machines,
+                     best.where, "", None, RECORDED, None, reference=False, stale=False)  # fmt: skip
 
     def with_stated(self, stated: Mapping[str, float]) -> CurrentPrices:
         return replace(self, stated={**self.stated, **stated})
@@ -68,8 +102,8 @@ class CurrentPrices:
         self, accelerator: str, per_machine: int = 1, machines: int = 1, kind: CapacityType = CapacityType.ON_DEMAND
     ) -> Quote | None:
         """The lowest rent of ``machines`` with at least ``per_machine`` accelerators each; a machine may be larger than
-        needed and is paid in full. Live and list prices compete; stale prices count only if there are no others. None
-        if no price is known."""
+        needed and is paid in full. Live and list prices compete; stale prices, and those of places where no engine
+        starts jobs, count only if there are no others. None if no price is known."""
         gpus = per_machine * machines
         if accelerator in self.stated:
             each = self.stated[accelerator]
@@ -77,7 +111,7 @@ class CurrentPrices:
             return Quote(accelerator, gpus, kind, each * gpus, each, machine, machines, "", "", None, STATED, None,
                          reference=False, stale=False)  # fmt: skip
         fitting = [row for row in self._of(accelerator, kind) if row.count >= per_machine]
-        best = min(fitting, key=lambda row: (row.stale, row.micros, row.count), default=None)
+        best = min(fitting, key=lambda row: (row.stale, not row.launchable, row.micros, row.count), default=None)
         return None if best is None else _quote(best, gpus, machines)
 
     def gpu_hour(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> Quote | None:
@@ -85,7 +119,8 @@ class CurrentPrices:
         ``usd_per_gpu_hour``. None if no price is known."""
         if accelerator in self.stated:
             return self.quote(accelerator, kind=kind)
-        best = min(self._of(accelerator, kind), key=lambda row: (row.stale, row.micros / row.count), default=None)
+        rows = self._of(accelerator, kind)
+        best = min(rows, key=lambda row: (row.stale, not row.launchable, row.micros / row.count), default=None)
         return None if best is None else _quote(best, best.count, 1)
 
     def cheapest(
@@ -93,7 +128,7 @@ class CurrentPrices:
     ) -> Quote | None:
         """The cheapest of several capacity types."""
         quotes = [self.quote(accelerator, per_machine, -(-gpus // per_machine), kind) for kind in kinds]
-        return min((q for q in quotes if q), key=lambda q: (q.stale, q.usd_per_hour), default=None)
+        return min((q for q in quotes if q), key=lambda q: (q.stale, not q.launchable, q.usd_per_hour), default=None)
 
     def accelerators(self) -> tuple[str, ...]:
         """The accelerators with a price."""
@@ -107,21 +142,47 @@ class CurrentPrices:
         return [row for row in self.rows if row.accelerator == accelerator and row.capacity_type == kind]
 
 
-def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> CurrentPrices:
-    """The prices in the store at ``now`` (UTC). ``broker`` is called only if the quick query cannot answer.
+def known(store_url: str, now: datetime, broker: Callable[[], Broker], places: Places | None = None) -> CurrentPrices:
+    """The prices in the store at ``now`` (UTC), of those ``places``. ``broker`` is called only if the quick query
+    cannot answer.
 
     Advice does not create a store: without one, the price lists that come with gpubroker are read.
     """
-    rows = cheapest(store_url, now)
+    places = places or Places()
+    rows = cheapest(store_url, now, places.providers, places.regions, places.not_in)
     if rows is not None:
         return CurrentPrices(rows)
     if is_missing(store_url):
-        return CurrentPrices(_summed_up(_listed(broker()), now))
+        return CurrentPrices(_summed_up(filter(places.has, _listed(broker())), now))
     opened = broker()
     from broker.app.market.market import freshen
 
     freshen(opened)
-    return CurrentPrices(_summed_up(opened.store.offers(), opened.clock.now()))
+    return CurrentPrices(_summed_up(filter(places.has, opened.store.offers()), opened.clock.now()))
+
+
+def held(
+    store_url: str, now: datetime, broker: Callable[[], Broker], kwh_usd: float, pue: float
+) -> tuple[HeldGpus, ...]:
+    """Recorded machines and reservations in force at ``now`` (UTC); those of one kind, place and card are one."""
+    if is_missing(store_url):
+        return ()
+    found: dict[tuple[str, CapacityType, str], HeldGpus] = {}
+    for recorded in broker().store.holdings():
+        one = recorded.holding
+        if one.kind is HoldingKind.COMMITMENT or not one.active(now):
+            continue
+        kind = CapacityType.OWNED if one.kind is HoldingKind.OWNED else CapacityType.RESERVED
+        where = "/".join(filter(None, (one.provider, one.site)))
+        key = (one.accelerator, kind, where)
+        before = found.get(key)
+        gpus = one.gpus + (before.gpus if before else 0)
+        energy, paid = one.energy_usd_per_gpu_hour(kwh_usd, pue), one.usd_per_gpu_hour
+        if before:
+            energy = (energy * one.gpus + before.usd_per_gpu_hour * before.gpus) / gpus
+            paid = (paid * one.gpus + before.paid * before.gpus) / gpus
+        found[key] = HeldGpus(one.accelerator, gpus, kind, where, energy, paid)
+    return tuple(found.values())
 
 
 def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
@@ -152,6 +213,7 @@ def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
         as_of=row.as_of,
         reference=row.reference,
         stale=row.stale,
+        launchable=row.launchable,
     )
 
 
@@ -172,7 +234,7 @@ def _summed_up(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
             continue
         row = _row(offer, now)
         key = (row.accelerator, row.count, row.capacity_type, row.term_months, row.interconnect, row.reference,
-               row.stale)  # fmt: skip
+               row.stale, row.launchable)  # fmt: skip
         best = found.get(key)
         if best is None:
             found[key] = row
@@ -206,4 +268,5 @@ def _row(offer: Offer, now: datetime) -> Cheapest:
         stale=too_old and not offer.reference,
         offers=1,
         micros=offer.price.micros,
+        launchable=offer.engine is not None,
     )

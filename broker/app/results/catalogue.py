@@ -36,7 +36,7 @@ from broker.app.results.deploy_advice import DeployAdvice
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.focus import FocusExportResult
 from broker.app.results.forecasts import ForecastsReport
-from broker.app.results.hardware_advice import EcoAdvice, HardwareAdvice
+from broker.app.results.hardware_advice import EcoAdvice, EmbedAdvice, HardwareAdvice
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
 from broker.app.results.kept_files import (
     FetchedFilesResult,
@@ -97,6 +97,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "advise-cluster-cost": ClusterCostAdvice,
     "advise-deploy": DeployAdvice,
     "advise-eco": EcoAdvice,
+    "advise-embed": EmbedAdvice,
     "advise-hardware": HardwareAdvice,
     "advise-parallelism": ParallelismAdvice,
     "advise-rules": RulesAdvice,

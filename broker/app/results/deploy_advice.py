@@ -22,7 +22,8 @@ class DeploymentStep(Result):
 
 
 class DeployAdvice(Advice):
-    """A deployment. ``usd``: of the run, or of a month of serving; ``job_file`` and ``policy_file``: YAML."""
+    """A deployment. ``usd``: of the run, or of a month of serving; ``job_file`` and ``policy_file``: YAML;
+    ``burst_file``: the job for demand above the steady part, of a hybrid, else empty."""
 
     goal: Goal
     verdict: str
@@ -36,6 +37,7 @@ class DeployAdvice(Advice):
     warnings: list[str]
     job_file: str
     policy_file: str
+    burst_file: str
 
     @classmethod
     def of_deployment(cls, found: Deployment) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.app.results.advice_values import Advice, Usd
 from broker.app.results.values import Figure, Result
+from broker.core.market.offers import CapacityType
 from broker.economics.energy import GridIntensity, Scorecard
 from broker.economics.hardware import BoundBy, RadarRow
 
@@ -59,3 +60,26 @@ class EcoAdvice(Advice):
     intensity: GridIntensity
     scorecard: Scorecard
     cleaner: list[CleanerLocation]
+
+
+class EmbedOption(Result):
+    """An accelerator for the embedding of a collection; GPU-hours with those that spot repeats."""
+
+    accelerator: str
+    items_per_second: Figure
+    gpu_hours: Figure
+    usd: Usd
+    capacity_type: CapacityType
+    usd_per_gpu_hour: Usd
+    where: str
+    batch: int
+
+
+class EmbedAdvice(Advice):
+    """The embedding of a collection, the cheapest accelerator first. Sizes are GB (10⁹ bytes)."""
+
+    items: Figure
+    tokens_per_item: int
+    vectors_gb: Figure
+    index_gb: Figure
+    options: list[EmbedOption]

@@ -23,6 +23,7 @@ COMMANDS = (
     "capacity",
     "serve",
     "hardware",
+    "embed",
     "eco",
     "savings",
     "rules",

@@ -28,6 +28,7 @@ EXAMPLES = examples(
     "gpubroker advise deploy --for fine-tune --parameters 7B --tokens 50M --budget-usd 100 --job-file job.yaml",
     "gpubroker advise deploy --for serve --parameters 13B --requests-per-minute 600 --tokens-per-request 300 "
     "--months 36 --sensitive --policy-file policy.yaml",
+    "gpubroker advise deploy --for serve --parameters 8B --requests-per-minute 600 --sensitive --residency eu",
     "gpubroker advise deploy --for pretrain --parameters 70B --tokens 1.4T --deadline 8w --json",
 )
 
@@ -58,9 +59,18 @@ class DeployOptions:
     months: Annotated[float, typer.Option(help="Months for which capacity is needed.")] = 36.0
     requests_per_minute: Annotated[float | None, typer.Option(help="Requests per minute at peak.")] = None
     tokens_per_request: Annotated[float, typer.Option(help="Tokens generated per request.")] = 200.0
+    prompt_tokens: Annotated[
+        float | None, typer.Option(help="Prompt tokens per request, in addition. Default: 500.")
+    ] = None
     p95: Annotated[float | None, typer.Option(metavar="SECONDS", help="95th percentile of the latency.")] = None
     peak_to_baseline: Annotated[float, typer.Option(help="Peak demand over steady demand.")] = 1.0
-    sensitive: Annotated[bool, typer.Option("--sensitive", help="Data must not leave owned machines.")] = False
+    burst_hours: Annotated[float, typer.Option(help="Hours per day in which demand is above its steady part.")] = 8.0
+    sensitive: Annotated[
+        bool,
+        typer.Option(
+            "--sensitive", help="Data stays on owned machines, or where --provider, --region or --residency allow."
+        ),
+    ] = False
     location: Annotated[
         str,
         typer.Option(
@@ -70,11 +80,14 @@ class DeployOptions:
     name: Annotated[str | None, typer.Option(help="Name of the job and the policy.")] = None
     job_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the job file to FILE.")] = None
     policy_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the policy file to FILE.")] = None
+    burst_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the job file for bursts, of a hybrid, to FILE.")
+    ] = None
     price: inputs.Price = None
 
 
 @gathered
-def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False) -> None:
+def deploy(context: typer.Context, given: DeployOptions, where: inputs.PlaceOptions, as_json: AsJson = False) -> None:
     """Derive a job file and a policy file from requirements.
 
     Steps: supply and budget, model, hardware, own or rent, parallelism, savings, monitoring, carbon, review. Each step
@@ -86,6 +99,7 @@ def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False
 
     terminal = Terminal.of(context)
     model = given.model.subject()
+    thumb = inputs.measured(terminal, inputs.thumb(context))
     situation = DeployDemand(
         goal=given.goal,
         model=model,
@@ -101,20 +115,27 @@ def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False
         months=given.months,
         requests_per_minute=given.requests_per_minute,
         tokens_per_request=given.tokens_per_request,
+        prompt_tokens=thumb.assumed_prompt_tokens if given.prompt_tokens is None else given.prompt_tokens,
         p95_s=given.p95,
         peak_to_baseline=given.peak_to_baseline,
         sensitive=given.sensitive,
         location=given.location,
+        places=where.places(),
+        burst_hours=given.burst_hours,
     )
-    found = advise(situation, inputs.market(terminal, given.price), inputs.measured(terminal, inputs.thumb(context)))
-    for path, text in ((given.job_file, found.job_file), (given.policy_file, found.policy_file)):
-        if path is not None:
+    prices = inputs.with_held(terminal, inputs.market(terminal, given.price, places=situation.places), thumb)
+    found = advise(situation, prices, thumb)
+    written = (
+        (given.job_file, found.job_file), (given.burst_file, found.burst_file), (given.policy_file, found.policy_file)
+    )  # fmt: skip
+    for path, text in written:
+        if path is not None and text:
             _write(path, text)
             terminal.say(f"wrote {path}")
     if as_json:
         terminal.answer(DeployAdvice.of_deployment(found))
     else:
-        terminal.show(*_screen(found, written=(given.job_file is not None, given.policy_file is not None)))
+        terminal.show(*_screen(found, written=[path is not None for path, _ in written]))
 
 
 def _named(name: str) -> str:
@@ -133,7 +154,7 @@ def _write(path: Path, text: str) -> None:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def _screen(found: Deployment, *, written: tuple[bool, bool]) -> list[RenderableType]:
+def _screen(found: Deployment, *, written: list[bool]) -> list[RenderableType]:
     from rich.text import Text
 
     from broker.cli.advise import view
@@ -152,9 +173,10 @@ def _screen(found: Deployment, *, written: tuple[bool, bool]) -> list[Renderable
     parts += view.assumptions(found.assumptions)
     for title, text, done in (
         ("Job file", found.job_file, written[0]),
-        ("Policy file", found.policy_file, written[1]),
+        ("Job file of bursts", found.burst_file, written[1]),
+        ("Policy file", found.policy_file, written[2]),
     ):
-        if not done:
+        if text and not done:
             parts += [view.heading(title), hanging(Text(text.rstrip()), 2)]
     return parts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from broker.cli import completion
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from broker.app.advise.places import Places
     from broker.app.advise.prices import CurrentPrices
     from broker.app.advise.subject import Subject
     from broker.cli.terminal import Terminal
@@ -159,8 +161,35 @@ def accelerators(names: list[str] | None) -> list[Accelerator]:
     return [lookup(name) for name in names or known()]
 
 
-def market(terminal: Terminal, stated: list[str] | None = None, only: str | None = None) -> CurrentPrices:
-    """Current prices; ``stated`` prices take precedence. ``only``: the accelerator of a price without a name.
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where capacity may be."""
+
+    provider: Annotated[
+        list[str] | None, typer.Option("--provider", metavar="NAME", help="Only this provider. Repeatable.")
+    ] = None
+    region: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--region", metavar="PATTERN", help="Only these regions, such as 'eu-*' or 'aws/eu-*'. Repeatable."
+        ),
+    ] = None
+    residency: Annotated[
+        str | None, typer.Option("--residency", metavar="EU|US", help="Only regions of that territory, by their names.")
+    ] = None
+
+    def places(self) -> Places:
+        """The places. Raises `UnknownName`."""
+        from broker.app.advise.places import places_of
+
+        return places_of(self.provider, self.region, self.residency)
+
+
+def market(
+    terminal: Terminal, stated: list[str] | None = None, only: str | None = None, places: Places | None = None
+) -> CurrentPrices:
+    """Current prices; ``stated`` prices take precedence. ``only``: the accelerator of a price without a name;
+    ``places``: where.
 
     Raises `InvalidInput` for an invalid price, `UnknownName` for an unknown accelerator.
     """
@@ -169,8 +198,20 @@ def market(terminal: Terminal, stated: list[str] | None = None, only: str | None
     from broker.app.advise.prices import known
 
     own = stated_prices(stated, only)
-    prices = known(terminal.settings().store_url, datetime.now(UTC), lambda: terminal.broker(look_after=False))
-    return prices.with_stated(own)
+    now, opened = datetime.now(UTC), lambda: terminal.broker(look_after=False)
+    return known(terminal.settings().store_url, now, opened, places).with_stated(own)
+
+
+def with_held(terminal: Terminal, prices: CurrentPrices, rules: RulesOfThumb) -> CurrentPrices:
+    """The prices, and recorded capacity at its marginal cost."""
+    from dataclasses import replace
+    from datetime import UTC, datetime
+
+    from broker.app.advise.prices import held
+
+    opened = partial(terminal.broker, look_after=False)
+    found = held(terminal.settings().store_url, datetime.now(UTC), opened, rules.kwh_usd, rules.pue)
+    return replace(prices, held=found)
 
 
 def stated_prices(stated: list[str] | None, only: str | None = None) -> dict[str, float]:

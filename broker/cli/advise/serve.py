@@ -42,6 +42,7 @@ class ServeOptions:
     requests_per_minute: Annotated[float, typer.Option(help="Requests per minute at peak.")]
     tokens_per_request: Annotated[float, typer.Option(help="Tokens generated per request.")]
     model: inputs.ModelOptions
+    where: inputs.PlaceOptions
     prompt_tokens: Annotated[float, typer.Option(help="Prompt tokens per request, in addition to those generated.")] = (
         0.0
     )
@@ -200,7 +201,8 @@ def _options(
 
     model = given.model.subject()
     notes += model.notes
-    prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
+    only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
+    prices = inputs.market(terminal, given.price, only, given.where.places())
 
     def per_gpu(name: str, kind: CapacityType) -> float | None:
         quote = prices.gpu_hour(name, kind)
@@ -246,11 +248,18 @@ def _options(
             found[0],
             traffic,
             lookup(found[0].accelerator),
+            next(of for card, of in priced if card.name == found[0].accelerator),
             parameters=model.parameters,
             shape=model.shape,
             active=model.active,
+            context=given.sequence,
+            spare_machines=given.spare,
             rules=thumb,
         )
+        if first.replicas > found[0].replicas:
+            notes.append(
+                f"{first.replicas} replicas instead of {found[0].replicas}, to keep the p95 with random arrivals"
+            )
         found = (first, *found[1:])
     return found
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "gpubroker advise size --parameters 7B --method qlora --batch 8 --context 4096",
+    "gpubroker advise size --parameters 70B --method qlora --batch 1 --context 512 --gpus 2 --zero 3 --offload",
     "gpubroker advise size --parameters 70B --method adamw --precision bf16 --zero 3 --gpus 64",
     "gpubroker advise size --parameters 70B --method inference --layers 80 --kv-heads 8 --head-dim 128 --batch 32 "
     "--context 8192 --json",
@@ -46,6 +47,9 @@ class SizeOptions:
         typer.Option(help="Activations recomputed instead of stored. Default: full for qlora, else selective."),
     ] = None
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage; 3 is FSDP.")] = None
+    offload: Annotated[
+        bool, typer.Option("--offload", help="Weights, gradients and optimizer in the host's memory; needs --zero 3.")
+    ] = False
     gpus: Annotated[int | None, typer.Option(help="Number of GPUs. Default: the fewest that hold it.")] = None
     tp: Annotated[int | None, typer.Option(help="Tensor-parallel degree.")] = None
     pp: Annotated[int | None, typer.Option(help="Pipeline-parallel degree.")] = None
@@ -101,7 +105,9 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
     )
     fixed = any(value is not None for value in (given.zero, given.gpus, given.tp, given.pp))
     splits = (1 if given.tp is None else given.tp, 1 if given.pp is None else given.pp)
-    layout = ParallelLayout(splits[0] * splits[1] if given.gpus is None else given.gpus, *splits, given.zero or 0)
+    layout = ParallelLayout(
+        splits[0] * splits[1] if given.gpus is None else given.gpus, *splits, given.zero or 0, given.offload
+    )
     needs = estimate(workload, layout, rules)
     prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
     found = priced_fits(needs, inputs.accelerators(given.gpu), prices, fixed=fixed, rules=rules)

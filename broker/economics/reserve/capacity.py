@@ -187,8 +187,9 @@ def _memory(term: int, demand: Sequence[int]) -> Memory:
     return Memory(term, demand[-hours_used(term) :])
 
 
-def _merit(choice: EvaluatedOption) -> tuple[bool, float, int]:
-    return not choice.known_enough, choice.usd_per_month.expected, choice.option.term
+def _merit(choice: EvaluatedOption) -> tuple[bool, bool, float, int]:
+    """What is worth holding first; of that, first what enough demand is known for."""
+    return not choice.baseline, not choice.known_enough, choice.usd_per_month.expected, choice.option.term
 
 
 def _stacked(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHolding]]:

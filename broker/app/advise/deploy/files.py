@@ -29,6 +29,12 @@ def hours(length: float) -> timedelta:
     return min(timedelta(minutes=max(1, round(length * 60))), _LONGEST)
 
 
+def about(amount: float) -> str:
+    """An estimate with three digits: ``$11,100``, ``$4.31``; its inputs bear no more."""
+    rounded = float(f"{amount:.3g}")
+    return f"${rounded:,.0f}" if abs(rounded) >= 100 else f"${rounded:,.3g}" if rounded >= 10 else f"${rounded:,.2f}"
+
+
 def dollars(amount: float) -> Money:
     """The amount in whole cents, at least one, at most the maximum of a job file."""
     return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)
@@ -60,26 +66,45 @@ def training_job(
         checkpoint=checkpoint,
         retry=Retry(failures=2, backoff=timedelta(minutes=1)),
         data=Data(sensitive=situation.sensitive),
-        constraints=Constraints(
-            capacity_types=PRIVATE if situation.sensitive else (),
-            interconnect=Interconnect.NVLINK if linked else None,
-        ),
+        constraints=_constraints(situation, interconnect=Interconnect.NVLINK if linked else None),
     )
 
 
-def serving_job(situation: DeployDemand, machine: str, nodes: int, *, monthly: float) -> Job:
-    """The job for a month of serving; it is submitted again each month."""
+def serving_job(
+    situation: DeployDemand,
+    machine: str,
+    nodes: int,
+    *,
+    monthly: float,
+    name: str | None = None,
+    hours_a_day: float = 24.0,
+    types: Sequence[CapacityType] = (),
+) -> Job:
+    """The job for a month of serving; it is submitted again each month. For fewer than 24 ``hours_a_day`` it is that of
+    one day. ``types``: the only capacity it may use."""
     return Job(
-        name=situation.name,
+        name=name or situation.name,
         workload=Workload.INFERENCE,
         resources=(_request(machine),),
         num_nodes=nodes,
         run=_RUN[Goal.SERVE],
-        max_duration=timedelta(days=30),
+        max_duration=timedelta(days=30) if hours_a_day >= 24 else hours(hours_a_day),
         max_cost=dollars(monthly),
         retry=Retry(failures=10, backoff=timedelta(minutes=1)),
         data=Data(sensitive=situation.sensitive),
-        constraints=Constraints(capacity_types=PRIVATE if situation.sensitive else ()),
+        constraints=_constraints(situation, types=types),
+    )
+
+
+def _constraints(
+    situation: DeployDemand, *, types: Sequence[CapacityType] = (), interconnect: Interconnect | None = None
+) -> Constraints:
+    """Owned machines for sensitive data; otherwise the places that it is limited to."""
+    return Constraints(
+        providers=situation.places.providers,
+        regions=situation.places.regions,
+        capacity_types=PRIVATE if situation.owned_only else tuple(types),
+        interconnect=interconnect,
     )
 
 
@@ -103,9 +128,16 @@ def policy_text(
     if usd_per_gpu_hour:
         limit = print_money(dollars(usd_per_gpu_hour))
         guardrails.append({"name": f"{situation.name}-price", "max_price_per_gpu_hour": {accelerator: limit}})
-    if situation.sensitive:
-        only = {"providers": {"allow": ["owned", "slurm"]}}
-        guardrails.append({"name": f"{situation.name}-place", "allowed_locations": only})
+    places: dict[str, object] = {}
+    if situation.owned_only:
+        places["providers"] = {"allow": ["owned", "slurm"]}
+    if situation.places.providers:
+        places["providers"] = {"allow": list(situation.places.providers)}
+    if situation.places.regions or situation.places.not_in:
+        named = {"allow": situation.places.regions, "deny": situation.places.not_in}
+        places["regions"] = {key: list(patterns) for key, patterns in named.items() if patterns}
+    if places:
+        guardrails.append({"name": f"{situation.name}-place", "allowed_locations": places})
     return print_document(
         {
             "version": 1,

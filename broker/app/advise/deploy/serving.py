@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from broker.app.advise.deploy.after import DecidedSavings, after
-from broker.app.advise.deploy.files import job_text, policy_text, serving_job
+from broker.app.advise.deploy.files import about, job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.economics import serving, serving_options
 from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
@@ -21,6 +22,8 @@ from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
+PAID_FOR = (CapacityType.OWNED, CapacityType.RESERVED)
+RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
 _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
 
 
@@ -49,8 +52,9 @@ class _Choice:
 def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
     """The advice for a service. Raises InvalidInput if no accelerator with prices holds the model."""
     traffic = serving.Traffic(
-        situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s
-    )
+        situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s,
+        prompt_tokens=situation.prompt_tokens,
+    )  # fmt: skip
     choices = _choices(situation, traffic, prices, rules)
     if not choices:
         raise InvalidInput(
@@ -59,31 +63,43 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         )
     best = choices[0]
     option, answer = best.option, best.answer
-    owned = situation.sensitive or best.owns
+    owned = situation.owned_only or best.owns
     verdict = (
         "hybrid"
-        if answer.verdict is BuyOrRentVerdict.HYBRID and not situation.sensitive
+        if answer.verdict is BuyOrRentVerdict.HYBRID and not situation.owned_only
         else "buy"
         if owned
         else "rent"
     )
     months = situation.months
+    split = _split(situation, best, prices, rules) if verdict == "hybrid" else None
     monthly = (answer.own_npv_usd if owned else answer.rent_npv_usd) / months
+    if split is not None:
+        monthly = split.usd_per_month
+    elif verdict == "hybrid":
+        verdict = "buy"  # nothing is left to rent
     fits = situation.budget_usd is None or monthly <= situation.budget_usd
     summary = (
         f"serve: {verdict} {best.gpus} × {best.card.name}, {option.precision} weights, "
-        f"{option.replicas} replicas, ${monthly:,.0f} a month over {months:g} months"
+        f"{option.replicas} replicas, {about(monthly)} a month over {months:g} months"
     )
+    if split is not None:
+        summary = (
+            f"serve: hybrid, own {_said(split.baseline)} and rent up to {_said(split.burst)} for "
+            f"{situation.burst_hours:g} h/day, {option.precision} weights, {about(monthly)} a month"
+        )
     # What is owned costs no cash by the hour; the limit is there for the hours that are rented.
     limit = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
-    job = serving_job(situation, f"{best.card.name}:{best.per_machine}", best.nodes, monthly=limit)
+    machine, nodes = split.baseline if split else (f"{best.card.name}:{best.per_machine}", best.nodes)
+    job = serving_job(situation, machine, nodes, monthly=limit, types=PAID_FOR if split else ())
+    bursts = "" if split is None else _burst_file(situation, split, rules)
     policy = policy_text(
         situation,
         budget=monthly * (1 + rules.max_cost_margin) if not owned else limit,
         usd_per_gpu_hour=best.rent_usd_per_hour / best.gpus * (1 + rules.max_cost_margin),
         accelerator=best.card.name,
         gpus=best.gpus,
-        order=["owned"] if situation.sensitive else ["owned", "reserved", "on_demand"],
+        order=["owned"] if situation.owned_only else ["owned", "reserved", *(["spot"] if split else []), "on_demand"],
     )
     rent = prices.quote(best.card.name, best.per_machine, best.nodes)
     warnings = _warnings(situation, best, monthly, rent, fits=fits)
@@ -92,7 +108,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         _supply(choices, situation),
         _right_size(choices, best),
         _hardware(choices, best),
-        _where(situation, best, verdict, rules),
+        _where(situation, best, split, verdict, rules),
         _parallelism(best),
         *after(
             situation, best.card, best.gpus, situation.hours_per_day / 24 * HOURS_PER_MONTH,
@@ -112,11 +128,60 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         meets_deadline=True,
         steps=steps,
         warnings=warnings,
-        assumptions=(*situation.model.notes, *_assumptions(rules), *answer.assumptions),
+        assumptions=(*situation.model.notes, *_assumptions(situation, rules), *answer.assumptions),
         job=job,
         job_file=job_text(job, summary),
         policy_file=policy,
+        burst_file=bursts,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A demand in two: the steady part on owned ``baseline`` machines, and what is rented above it in bursts. Each is
+    a machine such as ``B200:4``, and how many."""
+
+    baseline: tuple[str, int]
+    burst: tuple[str, int]
+    own_usd_per_month: float
+    burst_usd_per_day: float
+
+    @property
+    def usd_per_month(self) -> float:
+        return self.own_usd_per_month + self.burst_usd_per_day * HOURS_PER_MONTH / 24
+
+
+def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: RulesOfThumb) -> _Split | None:
+    """Replicas ÷ (peak over steady) are steady, rounded up. None where none is left for bursts, or none is for rent."""
+    option = best.option
+    steady = ceil(option.replicas / situation.peak_to_baseline)
+    if steady >= option.replicas:
+        return None
+    owned = _machines(replace(option, gpus=steady * option.gpus_per_replica), prices, rules)
+    rented = _machines(replace(option, gpus=(option.replicas - steady) * option.gpus_per_replica), prices, rules)
+    if owned is None or rented is None:
+        return None
+    own = best.answer.own_npv_usd / situation.months * owned[0] * owned[1] / best.gpus
+    return _Split(
+        baseline=(f"{best.card.name}:{owned[0]}", owned[1]),
+        burst=(f"{best.card.name}:{rented[0]}", rented[1]),
+        own_usd_per_month=own,
+        burst_usd_per_day=rented[2] * situation.burst_hours,
+    )
+
+
+def _said(machines: tuple[str, int]) -> str:
+    return f"{machines[1]} × {machines[0]}"
+
+
+def _burst_file(situation: DeployDemand, split: _Split, rules: RulesOfThumb) -> str:
+    """The job of one day's burst, on rented machines."""
+    machine, nodes = split.burst
+    job = serving_job(
+        situation, machine, nodes, monthly=split.burst_usd_per_day * (1 + rules.max_cost_margin),
+        name=f"{situation.name[:34]}-burst", hours_a_day=situation.burst_hours, types=RENTED,
+    )  # fmt: skip
+    return job_text(job, f"demand above what {_said(split.baseline)} serve: submit it when a burst begins")
 
 
 def _choices(
@@ -139,7 +204,7 @@ def _choices(
         active=situation.model.active,
         shape=situation.model.shape,
         context=situation.context,
-        batch=rules.serving_batch,
+        batch=None,
         accelerators=cards,
         precisions=_PRECISIONS,
         rules=rules,
@@ -148,7 +213,7 @@ def _choices(
 
     def cost(choice: _Choice) -> tuple[bool, float]:
         own = choice.answer.own_npv_usd
-        return choice.option.meets_latency is False, own if situation.sensitive else min(
+        return choice.option.meets_latency is False, own if situation.owned_only else min(
             own, choice.answer.rent_npv_usd
         )
 
@@ -244,7 +309,7 @@ def _hardware(choices: list[_Choice], best: _Choice) -> PathStep:
     return PathStep("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
 
 
-def _where(situation: DeployDemand, best: _Choice, verdict: str, rules: RulesOfThumb) -> PathStep:
+def _where(situation: DeployDemand, best: _Choice, split: _Split | None, verdict: str, rules: RulesOfThumb) -> PathStep:
     answer = best.answer
     said = opinions(
         SourcingNeed(
@@ -253,7 +318,7 @@ def _where(situation: DeployDemand, best: _Choice, verdict: str, rules: RulesOfT
             gpus=best.gpus,
             bursty=situation.peak_to_baseline > rules.bursty_above_peak_to_baseline,
             steady_baseline=True,
-            sensitive=situation.sensitive,
+            sensitive=situation.owned_only,
         ),
         rules,
     )
@@ -261,10 +326,13 @@ def _where(situation: DeployDemand, best: _Choice, verdict: str, rules: RulesOfT
         "own_npv_usd": answer.own_npv_usd, "rent_npv_usd": answer.rent_npv_usd,
         "rent_until_delivery_usd": answer.waiting_usd, "break_even_hours_per_day": answer.break_even_hours_per_day,
         "payback_months": answer.payback_months,
+        "owned": _said(split.baseline) if split else None, "bursts": _said(split.burst) if split else None,
+        "own_usd_per_month": split.own_usd_per_month if split else None,
+        "burst_usd_per_day": split.burst_usd_per_day if split else None,
         "rules_of_thumb": "; ".join(f"{one.rule}: {one.says.replace('_', ' ')}" for one in said),
     }  # fmt: skip
     why = answer.why
-    if situation.sensitive:
+    if situation.owned_only:
         why = f"on machines of our own, because the data is sensitive; {why}"
     rule = "present values of the same hours, lead time included; sensitive data stays on our own machines"
     return PathStep("owned, cloud or hybrid", rule, numbers, f"{verdict}: {why}")
@@ -289,16 +357,17 @@ def _warnings(
         notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s, {situation.p95_s:g} s were asked for")
     if not fits:
         notes.append(f"above the budget: ${monthly:,.0f} a month, ${situation.budget_usd:,.0f} there")
-    if rent is not None and rent.not_launched_on and not situation.sensitive:
+    if rent is not None and rent.not_launched_on and not situation.owned_only:
         notes.append(f"${best.rent_usd_per_hour:,.2f}/h rented: {rent.not_launched_on}")
-    if situation.sensitive:
+    if situation.owned_only:
         notes.append("until the machines are delivered, only what is owned already is used")
     return tuple(notes)
 
 
-def _assumptions(rules: RulesOfThumb) -> list[str]:
+def _assumptions(situation: DeployDemand, rules: RulesOfThumb) -> list[str]:
     return [
-        f"{rules.serving_batch} requests at once on a replica",
+        f"{situation.prompt_tokens:g} prompt tokens a request (--prompt-tokens), read before the answer",
+        f"as many requests at once as fit in memory, at most {rules.serving_most_sequences}",
         "speeds are roofline estimates: measure on one card before you buy",
         f"a server costs {rules.server_per_card_price:g} times its cards",
         f"it sells for {rules.resale_share:.0%} of that at the end",

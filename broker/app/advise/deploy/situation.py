@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.app.advise.goal import Goal
+from broker.app.advise.places import Places
 from broker.app.advise.subject import Subject
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
@@ -19,8 +20,10 @@ class DeployDemand:
 
     ``tokens``: training tokens; None: the usual number. ``budget_usd``: for the run, or a month of serving; None: no
     limit. ``deadline_hours``: from now. ``hours_per_day`` and ``months``: the time for which capacity is needed
-    (serving). ``requests_per_minute``, ``tokens_per_request``, ``p95_s``, ``peak_to_baseline``: the traffic.
-    ``sensitive``: data must not leave owned machines. ``method``: None: the cheapest suitable one. Raises InvalidInput.
+    (serving). ``requests_per_minute``, ``tokens_per_request`` generated, ``prompt_tokens`` of each,
+    ``p95_s``, ``peak_to_baseline``: the traffic.
+    ``sensitive``: data must stay on owned machines, or within the ``places`` if those are limited. ``burst_hours``: of
+    a day in which demand is above its steady part. ``method``: None: the cheapest suitable one. Raises InvalidInput.
     """
 
     goal: Goal
@@ -35,15 +38,24 @@ class DeployDemand:
     months: float = 36.0
     requests_per_minute: float | None = None
     tokens_per_request: float = 200.0
+    prompt_tokens: float = 0.0
     p95_s: float | None = None
     peak_to_baseline: float = 1.0
     sensitive: bool = False
     location: str = "world"
+    places: Places = field(default_factory=Places)
+    burst_hours: float = 8.0
+
+    @property
+    def owned_only(self) -> bool:
+        """Whether only owned machines are allowed: sensitive data, and no place named that it may go to."""
+        return self.sensitive and not self.places.limited
 
     def __post_init__(self) -> None:
         positive("hours per day", self.hours_per_day, most=24)
         positive("months", self.months, most=600)
         at_least_one("peak to baseline", self.peak_to_baseline)
+        positive("burst hours", self.burst_hours, most=24)
         whole("context", self.context, most=10**8)
         for name, value in (("budget", self.budget_usd), ("deadline", self.deadline_hours)):
             if value is not None:
@@ -69,7 +81,8 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The advice. ``verdict``: ``rent``, ``buy`` or ``hybrid``. ``job_file`` and ``policy_file``: YAML, ready to use.
+    """The advice. ``verdict``: ``rent``, ``buy`` or ``hybrid``. ``job_file`` and ``policy_file``: YAML, ready to use;
+    ``burst_file``: of a hybrid, the job for demand above the steady part, else empty.
     ``warnings``: limits that cannot be met. ``usd``: of the run, or of a month of serving."""
 
     goal: Goal
@@ -86,3 +99,4 @@ class Deployment:
     job: Job = field(repr=False)
     job_file: str = field(repr=False)
     policy_file: str = field(repr=False)
+    burst_file: str = field(default="", repr=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from broker.app.advise.deploy.after import DecidedSavings, after
-from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
+from broker.app.advise.deploy.files import about, dollars, hours, job_text, policy_text, training_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.goal import Goal
-from broker.app.advise.prices import CurrentPrices
+from broker.app.advise.prices import RECORDED, CurrentPrices
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan
+from broker.core.market.offers import CapacityType
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
 from broker.economics.memory import Method
 from broker.economics.rules import RulesOfThumb
@@ -33,11 +34,11 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     best = found[0]
     late = situation.deadline_hours is not None and best.hours > situation.deadline_hours
     fits = situation.budget_usd is None or best.usd <= situation.budget_usd
-    answer = _ownership(best, situation, rules)
+    answer = None if _paid_for(best) else _ownership(best, situation, rules)
     max_cost = situation.budget_usd or best.usd * (1 + rules.max_cost_margin)
     summary = (
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
-        f"({'spot' if best.spot else 'on demand'}), {best.hours:,.1f} h, ${best.usd:,.2f}"
+        f"({_as_words(best)}), {best.hours:,.3g} h, {about(best.usd)}"
     )
     size = _checkpoint(best, rules)
     job = training_job(
@@ -50,7 +51,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         max_cost=max_cost,
         linked=best.plan.interconnect == "nvlink",
     )
-    order = ["owned"] if situation.sensitive else ["owned", "reserved", "spot", "on_demand"]
+    order = ["owned"] if situation.owned_only else ["owned", "reserved", "spot", "on_demand"]
     policy = policy_text(
         situation,
         budget=max_cost,
@@ -74,7 +75,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
             best.hours,
             DecidedSavings(
                 interruptible=best.plan.num_nodes <= rules.spot_most_machines,
-                committed=situation.sensitive,
+                committed=situation.owned_only,
                 spot=best.spot,
             ),
             rules,
@@ -82,7 +83,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     )
     return Deployment(
         goal=situation.goal,
-        verdict="own" if situation.sensitive else "rent",
+        verdict="own" if situation.owned_only or _paid_for(best) else "rent",
         summary=summary,
         accelerator=best.card.name,
         gpus=best.plan.gpus,
@@ -96,6 +97,15 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         job_file=job_text(job, summary),
         policy_file=policy,
     )
+
+
+def _as_words(best: Way) -> str:
+    kind = best.quote.capacity_type
+    return {CapacityType.SPOT: "spot", CapacityType.ON_DEMAND: "on demand"}.get(kind, f"{kind.value} already")
+
+
+def _paid_for(best: Way) -> bool:
+    return best.quote.source == RECORDED
 
 
 def _ownership(best: Way, situation: DeployDemand, rules: RulesOfThumb) -> BuyOrRentTotals | None:
@@ -168,7 +178,7 @@ def _supply(found: tuple[Way, ...], situation: DeployDemand) -> PathStep:
         "supply and budget",
         "current prices; cost = hours × price; spot only for one machine, with its redone hours",
         quotes,
-        f"{money}; expected {best.hours:,.1f} h × ${best.quote.usd_per_hour:,.2f}/h = ${best.usd:,.2f} ({source})",
+        f"{money}; expected {best.hours:,.1f} h × ${best.quote.usd_per_hour:,.2f}/h = {about(best.usd)} ({source})",
     )
 
 
@@ -185,7 +195,7 @@ def _right_size(found: tuple[Way, ...], best: Way) -> PathStep:
     for way in sorted(found, key=lambda way: way.usd):
         cheapest.setdefault(way.method, way)
     numbers = {
-        str(method): f"{way.needs.total_gib:,.1f} GiB; ${way.usd:,.2f} on {way.plan.gpus} × {way.card.name}"
+        str(method): f"{way.needs.total_gib:,.1f} GiB; {about(way.usd)} on {way.plan.gpus} × {way.card.name}"
         for method, way in cheapest.items()
     }
     why = "every weight is trained" if best.method is Method.ADAMW else "an adapter is enough for an adaptation"
@@ -193,7 +203,7 @@ def _right_size(found: tuple[Way, ...], best: Way) -> PathStep:
 
 
 def _hardware(found: tuple[Way, ...], best: Way) -> PathStep:
-    numbers = {way.card.name: f"{way.plan.gpus} × {way.hours:,.1f} h, ${way.usd:,.2f}" for way in _by_card(found)}
+    numbers = {way.card.name: f"{way.plan.gpus} × {way.hours:,.1f} h, {about(way.usd)}" for way in _by_card(found)}
     rule = "training is bound by compute: GPU-hours = FLOPs ÷ (peak × MFU), then by cost among those in time"
     return PathStep("hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {best.gpu_hours:,.0f} GPU-hours")
 
@@ -208,8 +218,11 @@ def _where(best: Way, answer: BuyOrRentTotals | None, situation: DeployDemand, r
             "rent_npv_usd": answer.rent_npv_usd,
             "break_even_hours_per_day": answer.break_even_hours_per_day,
         }
-        why += f"; owning would cost ${answer.own_npv_usd:,.0f} against ${answer.rent_npv_usd:,.0f} of rent"
-    if situation.sensitive:
+        why += f"; owning would cost {about(answer.own_npv_usd)} against {about(answer.rent_npv_usd)} of rent"
+    if _paid_for(best):
+        why = f"{best.quote.where} has them, and its hours are paid for: only ${best.quote.usd_per_gpu_hour:.3g} more"
+        why += " per GPU-hour in use"
+    if situation.owned_only and not _paid_for(best):
         why = f"owned machines only, because the data is sensitive; {why.removeprefix('rent: ')}"
     return PathStep("owned, cloud or hybrid", "present values of the same hours; lead time; sensitivity", numbers, why)
 
@@ -237,9 +250,14 @@ def _warnings(best: Way, situation: DeployDemand, *, late: bool, fits: bool) -> 
             f"above the budget: {dollars(best.usd)} expected, {dollars(situation.budget_usd or 0)} there; train on "
             "fewer tokens, take a smaller model, or raise it"
         )
-    if best.quote.not_launched_on and not situation.sensitive:
+    if best.quote.not_launched_on and not situation.owned_only:
         notes.append(f"{dollars(best.quote.usd_per_gpu_hour)} a GPU-hour: {best.quote.not_launched_on}")
-    if situation.sensitive:
+    if _paid_for(best):
+        notes.append(
+            f"{best.quote.where} is recorded capacity: jobs start there once an engine reaches it (`[providers.slurm]` "
+            "or `[providers.kubernetes]`, or gpubroker on the machine); check that it is free"
+        )
+    elif situation.owned_only:
         notes.append("prices are those of rented machines; what is owned is used, or nothing")
     return tuple(notes)
 

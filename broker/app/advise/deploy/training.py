@@ -100,13 +100,13 @@ def _on(
     _, per_machine = split_machine(plan.machine)
     hours = gpu_hours / plan.gpus
     found = []
-    for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT):
-        spot = kind is CapacityType.SPOT
-        if spot and plan.num_nodes > rules.spot_most_machines:
-            continue
-        quote = prices.quote(card.name, per_machine, plan.num_nodes, kind)
-        if quote is None:
-            continue
+    quotes = [prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.ON_DEMAND)]
+    if plan.num_nodes <= rules.spot_most_machines:
+        quotes.append(prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.SPOT))
+    if situation.owned_only or not situation.places.limited:  # recorded capacity: at what its use costs more
+        quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes))
+    for quote in filter(None, quotes):
+        spot = quote.capacity_type is CapacityType.SPOT
         lasts = hours * (1 + rules.spot_overhead) if spot else hours
         found.append(Way(needs.workload.method, needs, card, plan, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
     return found

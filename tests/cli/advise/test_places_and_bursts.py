@@ -1,0 +1,107 @@
+"""`advise deploy` and `advise serve`: limited to places, with recorded capacity, split into baseline and bursts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.app.advise.places import places_of
+from broker.app.advise.prices import CurrentPrices, HeldGpus
+from broker.core.errors import UnknownName
+from broker.core.job.file import parse_job
+from broker.core.market.offers import CapacityType
+from broker.store.quick_queries import Cheapest
+
+BURSTY = (
+    "--for serve --parameters 13B --requests-per-minute 6000 --tokens-per-request 300 --months 36 --peak-to-baseline 3"
+)
+
+
+def deploy(gpubroker: Any, line: str, folder: Path) -> Any:
+    files = [(f"--{kind}-file", folder / f"{kind}.yaml") for kind in ("job", "burst", "policy")]
+    done = gpubroker("advise", "deploy", *line.split(), *(word for pair in files for word in pair), "--json")
+    assert done.code == 0, done.out
+    return done.json
+
+
+def test_a_bursty_demand_becomes_two_jobs_that_the_broker_takes(gpubroker: Any, tmp_path: Path) -> None:
+    found = deploy(gpubroker, BURSTY, tmp_path)
+    assert found["verdict"] == "hybrid"
+    now = datetime.now(UTC)
+    steady = parse_job(found["job_file"], file="job.yaml", now=now)
+    burst = parse_job((tmp_path / "burst.yaml").read_text("utf-8"), file="burst.yaml", now=now)
+    assert set(steady.constraints.capacity_types) == {CapacityType.OWNED, CapacityType.RESERVED}
+    assert CapacityType.OWNED not in burst.constraints.capacity_types
+    parts = [job.resources[0].count * job.num_nodes for job in (steady, burst)]
+    assert parts[0] < sum(parts)
+    assert sum(parts) >= found["gpus"]
+    for name in ("job", "burst"):
+        planned = gpubroker("plan", tmp_path / f"{name}.yaml", "--policy", tmp_path / "policy.yaml", "--json")
+        assert planned.code in (0, 3, 4, 6), planned.out + planned.err
+    assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
+
+
+def test_sensitive_data_may_go_where_residency_allows(gpubroker: Any, tmp_path: Path) -> None:
+    line = "--for fine-tune --parameters 7B --sensitive --residency eu"
+    found = deploy(gpubroker, line, tmp_path)
+    job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
+    assert CapacityType.OWNED not in job.constraints.capacity_types or len(job.constraints.capacity_types) > 1
+    assert "eu-*" in job.constraints.regions
+    assert "europe-west2" in (tmp_path / "policy.yaml").read_text("utf-8"), "London is not in the EU"
+    assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
+
+
+def test_a_provider_limits_prices_and_files(gpubroker: Any, tmp_path: Path) -> None:
+    found = deploy(gpubroker, "--for fine-tune --parameters 7B --provider lambda", tmp_path)
+    prices = next(step["numbers"] for step in found["steps"] if step["step"] == "supply and budget")
+    assert prices
+    assert all("lambda/" in str(value) for value in prices.values())
+    nowhere = gpubroker("advise", "deploy", "--for", "fine-tune", "--parameters", "7B", "--provider", "nobody")
+    assert nowhere.code == 2
+    assert gpubroker("advise", "deploy", "--for", "fine-tune", "--parameters", "7B", "--residency", "mars").code == 2
+
+
+def test_recorded_machines_are_used_at_their_marginal_cost(gpubroker: Any, tmp_path: Path) -> None:
+    added = gpubroker("capacity", "add", "owned", "A100-80GB:8", "--machines", "4", "--site", "campus", "--price",
+                      "400000", "--life", "4y", "--power", "22kW")  # fmt: skip
+    assert added.code == 0
+    found = deploy(gpubroker, "--for fine-tune --parameters 70B --method lora", tmp_path)
+    assert (found["verdict"], found["accelerator"]) == ("own", "A100-80GB")
+    assert "owned already" in found["summary"]
+    hours = next(step["numbers"] for step in found["steps"] if step["step"] == "hardware")
+    assert float(found["usd"]) == pytest.approx(
+        22 / 32 * 0.12 * 1.58 * 4 * float(hours["A100-80GB"].split()[2]), rel=0.1
+    )
+
+
+def row(usd: float, *, launchable: bool) -> Cheapest:
+    return Cheapest("H100", 8, "on_demand", "p", "r", "t", None, None, datetime(2026, 1, 1, tzinfo=UTC), "s",
+                    reference=False, stale=False, offers=1, micros=round(usd * 1e6), launchable=launchable)  # fmt: skip
+
+
+def test_a_place_without_an_engine_is_the_last_resort() -> None:
+    cheap, dear = row(10, launchable=False), row(20, launchable=True)
+    quote = CurrentPrices((cheap, dear)).quote("H100", 8)
+    assert quote is not None
+    assert quote.usd_per_hour == 20
+    only = CurrentPrices((cheap,)).quote("H100", 8)
+    assert only is not None
+    assert "no engine starts jobs" in only.not_launched_on
+
+
+def test_held_gpus_are_quoted_only_if_there_are_enough() -> None:
+    held = CurrentPrices(held=(HeldGpus("H100", 16, CapacityType.RESERVED, "aws/us-east-1", 0.0, 2.5),))
+    quote = held.paid_for("H100", 8, 2)
+    assert quote is not None
+    assert (quote.usd_per_hour, quote.capacity_type) == (0.0, CapacityType.RESERVED)
+    assert held.paid_for("H100", 8, 3) is None
+
+
+def test_places_are_patterns_in_lower_case() -> None:
+    assert places_of(["AWS"], ["EU-*"], None).providers == ("aws",)
+    assert str(places_of(None, None, "EU")) == "regions of the EU, by their names"
+    with pytest.raises(UnknownName):
+        places_of(None, None, "mars")

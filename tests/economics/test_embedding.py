@@ -1,0 +1,47 @@
+"""Embedding: compute, vectors and patches by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import lookup
+from broker.economics.embedding import EmbeddingJob, embedding_speed, encoder_of, index_gb, patches
+from broker.economics.rules import DEFAULTS
+
+JOB = EmbeddingJob(items=1e9, tokens=256, parameters=340e6, dimensions=1024)
+
+
+def test_a_billion_documents_by_hand() -> None:
+    card = lookup("H100")
+    found = embedding_speed(JOB, card)
+    assert found is not None
+    assert card.tflops_fp16 is not None
+    flops = 2 * 340e6 * 256 + 4 * 24 * 1024 * 256**2  # BERT large
+    assert found.items_per_second == pytest.approx(card.tflops_fp16 * 1e12 * DEFAULTS.prefill_efficiency / flops)
+    assert found.gpu_hours == pytest.approx(1e9 / found.items_per_second / 3600)
+    assert JOB.vectors_gb == 4096
+    assert index_gb(JOB) == pytest.approx(4096 + 256)
+
+
+def test_an_image_is_its_patches() -> None:
+    assert patches(224, 14) == 257  # ViT-H/14
+    with pytest.raises(InvalidInput, match="at most the image's 224"):
+        patches(224, 300)
+
+
+def test_a_model_that_does_not_fit_has_no_speed() -> None:
+    assert embedding_speed(EmbeddingJob(1e6, 512, 70e9, 8192), lookup("L4")) is None
+
+
+def test_a_size_between_is_scaled_from_the_nearest() -> None:
+    encoder, origin = encoder_of(335e6)
+    assert (encoder.layers, encoder.hidden) == (24, 1019)
+    assert "BERT large" in origin
+
+
+@pytest.mark.parametrize("wrong", [{"items": 0}, {"tokens": 0}, {"dimensions": 0}, {"bytes_per_value": 0}])
+def test_what_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    values = {"items": 1e6, "tokens": 10, "parameters": 1e8, "dimensions": 10, **wrong}
+    with pytest.raises(InvalidInput):
+        EmbeddingJob(**values)  # type: ignore[arg-type]  # all are numbers
