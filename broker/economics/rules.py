@@ -87,6 +87,7 @@ class RulesOfThumb:
     assumed_prompt_tokens: float = 500  # of a request to a service, where none are given
     deadline_margin: float = 0.10  # of the time, reserved for problems
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
+    on_demand_most_machines: int = 4  # that are usually to be had at once without a reservation
     spot_overhead: float = 0.10  # redone and waited-for hours
     checkpoint_share: float = 0.05  # of the time, at most, for writing checkpoints
     checkpoint_bytes_per_s: float = 500e6  # write rate of checkpoints, as in plans

@@ -12,7 +12,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import MICROS_PER_USD
 from broker.economics.reserve.holdings import HoldingKind
-from broker.store.quick_queries import Cheapest, cheapest, is_missing
+from broker.store.quick_queries import Cheapest, cheapest, holds_nothing, is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -165,7 +165,7 @@ def held(
     store_url: str, now: datetime, broker: Callable[[], Broker], kwh_usd: float, pue: float
 ) -> tuple[HeldGpus, ...]:
     """Recorded machines and reservations in force at ``now`` (UTC); those of one kind, place and card are one."""
-    if is_missing(store_url):
+    if is_missing(store_url) or holds_nothing(store_url):
         return ()
     found: dict[tuple[str, CapacityType, str], HeldGpus] = {}
     for recorded in broker().store.holdings():

@@ -102,7 +102,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
 
 
 def _screen(terminal: Terminal, advice: EmbedAdvice) -> list[RenderableType]:
-    from broker.app.advise.deploy.files import about
+    from broker.app.advise.deploy.files import about, digits
     from broker.cli.advise import view
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
@@ -111,8 +111,8 @@ def _screen(terminal: Terminal, advice: EmbedAdvice) -> list[RenderableType]:
     parts: list[RenderableType] = [
         view.heading(
             f"{about(best.usd)} on {best.accelerator}",
-            f": {_digits(best.gpu_hours)} GPU-hours for {view.big(advice.items)} items of {advice.tokens_per_item:,} "
-            f"tokens; vectors {_digits(advice.vectors_gb)} GB, index {_digits(advice.index_gb)} GB",
+            f": {digits(best.gpu_hours)} GPU-hours for {view.big(advice.items)} items of {advice.tokens_per_item:,} "
+            f"tokens; vectors {digits(advice.vectors_gb)} GB, index {digits(advice.index_gb)} GB",
         )
     ]
     columns = (
@@ -120,15 +120,9 @@ def _screen(terminal: Terminal, advice: EmbedAdvice) -> list[RenderableType]:
         Column("cost", align="right"), Column("price/h", align="right"), Column("capacity type", 1), Column("place", 2),
     )  # fmt: skip
     rows = [
-        (one.accelerator, _digits(one.items_per_second), _digits(one.gpu_hours), about(one.usd),
+        (one.accelerator, digits(one.items_per_second), digits(one.gpu_hours), about(one.usd),
          f"${one.usd_per_gpu_hour:.2f}", formats.purchase_type(one.capacity_type), one.where)
         for one in advice.options[:12]
     ]  # fmt: skip
     parts += fitted(terminal.out, columns, rows)
     return [*parts, *view.assumptions(advice.assumptions)]
-
-
-def _digits(value: float) -> str:
-    """Three digits, as far as estimates go: ``4,100``."""
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"

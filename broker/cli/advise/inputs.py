@@ -113,9 +113,12 @@ def thumb(context: typer.Context) -> RulesOfThumb:
 
 def measured(terminal: Terminal, rules: RulesOfThumb) -> RulesOfThumb:
     """The rules with the speeds that our own finished runs measured; unchanged without a store."""
-    from broker.store.quick_queries import is_missing
+    from datetime import UTC, datetime, timedelta
 
-    if is_missing(terminal.settings().store_url):
+    from broker.store.quick_queries import is_missing, ran
+
+    url = terminal.settings().store_url
+    if is_missing(url) or ran(url, datetime.now(UTC) - timedelta(days=90)) == ():
         return rules
     from broker.app.advise.measured import measured
 

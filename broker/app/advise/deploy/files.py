@@ -35,6 +35,12 @@ def about(amount: float) -> str:
     return f"${rounded:,.0f}" if abs(rounded) >= 100 else f"${rounded:,.3g}" if rounded >= 10 else f"${rounded:,.2f}"
 
 
+def digits(value: float) -> str:
+    """An estimate with three digits: ``1,190``, ``4.31``."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+
+
 def dollars(amount: float) -> Money:
     """The amount in whole cents, at least one, at most the maximum of a job file."""
     return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from broker.app.advise.deploy.after import DecidedSavings, after
-from broker.app.advise.deploy.files import about, dollars, hours, job_text, policy_text, training_job
+from broker.app.advise.deploy.files import about, digits, dollars, hours, job_text, policy_text, training_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.goal import Goal
@@ -38,7 +38,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     max_cost = situation.budget_usd or best.usd * (1 + rules.max_cost_margin)
     summary = (
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
-        f"({_as_words(best)}), {best.hours:,.3g} h, {about(best.usd)}"
+        f"({_as_words(best)}), {digits(best.hours)} h, {about(best.usd)}"
     )
     size = _checkpoint(best, rules)
     job = training_job(
@@ -60,7 +60,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         gpus=best.plan.gpus,
         order=order,
     )
-    warnings = _warnings(best, situation, late=late, fits=fits)
+    warnings = _warnings(best, situation, rules, late=late, fits=fits)
     steps = (
         _demand(situation, rules),
         _supply(found, situation),
@@ -241,10 +241,16 @@ def _parallelism(best: Way) -> PathStep:
     )  # fmt: skip
 
 
-def _warnings(best: Way, situation: DeployDemand, *, late: bool, fits: bool) -> tuple[str, ...]:
+def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: bool, fits: bool) -> tuple[str, ...]:
     notes = list(best.plan.warnings)
     if late:
         notes.append(f"not done in time: the fastest way takes {best.hours:,.0f} of {situation.deadline_hours:,.0f} h")
+    if best.plan.num_nodes > rules.on_demand_most_machines and not _paid_for(best):
+        notes.append(
+            f"{best.plan.num_nodes} machines at once are seldom there on demand: reserve them, or a capacity block "
+            f"(`gpubroker capacity propose {best.plan.machine} --machines {best.plan.num_nodes} --for "
+            f"{max(1, round(best.hours / 24))}d`)"
+        )
     if not fits:
         notes.append(
             f"above the budget: {dollars(best.usd)} expected, {dollars(situation.budget_usd or 0)} there; train on "
