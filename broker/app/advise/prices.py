@@ -123,6 +123,10 @@ class CurrentPrices:
         best = min(rows, key=lambda row: (row.stale, not row.launchable, row.micros / row.count), default=None)
         return None if best is None else _quote(best, best.count, 1)
 
+    def launchable(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> bool:
+        """Whether an engine starts jobs on some machine of it."""
+        return accelerator in self.stated or any(row.launchable for row in self._of(accelerator, kind))
+
     def cheapest(
         self, accelerator: str, gpus: int = 1, per_machine: int = 1, kinds: Iterable[CapacityType] = RENTED
     ) -> Quote | None:

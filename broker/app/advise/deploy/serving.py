@@ -211,10 +211,14 @@ def _choices(
     )
     found = [choice for option in options if (choice := _choice(situation, option, prices, rules))]
 
-    def cost(choice: _Choice) -> tuple[bool, float]:
+    def cost(choice: _Choice) -> tuple[bool, bool, float]:
         own = choice.answer.own_npv_usd
-        return choice.option.meets_latency is False, own if situation.owned_only else min(
-            own, choice.answer.rent_npv_usd
+        rented = not situation.owned_only and not choice.owns
+        nowhere = rented and not prices.launchable(choice.card.name)
+        return (
+            choice.option.meets_latency is False,
+            nowhere,
+            own if situation.owned_only else min(own, choice.answer.rent_npv_usd),
         )
 
     return sorted(found, key=cost)

@@ -71,6 +71,8 @@ def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) ->
             if card.inference_only or card.maturity < rules.least_maturity:
                 continue
             found += _on(situation, needs, card, prices, rules)
+    if any(way.quote.launchable for way in found):  # where nothing is started, nothing is advised
+        found = [way for way in found if way.quote.launchable]
     in_time = [way for way in found if _in_time(way, situation)]
     if in_time:  # every weight is trained only where that was asked for, or nothing less is in time
         return tuple(sorted(in_time, key=lambda way: (way.method is Method.ADAMW, way.usd, way.hours)))
