@@ -52,7 +52,7 @@ def succeeded_jobs(connection: Connection, team: str | None, start: datetime, en
     others = MACHINE_TIME.alias("others")
     later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
     succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
-    query = select(_T.job_id.distinct()).select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
+    query = select(_T.job_id).distinct().select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
     within = (*_real(team), _T.until >= left, _T.until < right)
     return list(connection.scalars(query.where(*within, succeeded, not_(later))))
 
