@@ -119,7 +119,7 @@ def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
 
 
 def into(bench: Bench) -> Launch:
-    return replace(bench.launch("exec sleep 300"), reservations=(MINE,))
+    return replace(bench.launch("exec sleep 30"), reservations=(MINE,))
 
 
 def test_without_room_nothing_is_launched(bench: Bench, sky: fake.Sky, account: ReservingAccount) -> None:
