@@ -142,7 +142,7 @@ BAD = [
     ("deploy --for serve --parameters 7B", "the traffic is missing"),
     ("deploy --for fine-tune --parameters 7B --deadline soon", "--deadline"),
     ("deploy --for fine-tune --parameters 7B --budget-usd 0", "budget: expected"),
-    ("deploy --for fine-tune --parameters 7B --method inference", "inference trains nothing"),
+    ("deploy --for fine-tune --parameters 7B --method inference", "inference does not train"),
     ("deploy --for serve --parameters 7B --requests-per-minute 1 --hours-per-day 30", "hours per day: expected"),
 ]
 
