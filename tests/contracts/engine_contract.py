@@ -317,8 +317,10 @@ class EngineContract:
         mark, go = bench.mark(), bench.mark()
         saves = f"until [ -e {go} ]; do sleep 0.02; done; echo saved >> {mark}; exit 0"
         command = f"trap '{saves}' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
-        handle = bench.engine.submit(bench.launch(command, grace=SECONDS))
+        launch = bench.launch(command, grace=SECONDS)
+        handle = bench.engine.submit(launch)
         eventually(lambda: lines(mark) == ["up"], "the command runs")
+        RunFolder(bench.runs_url, launch.key.removesuffix("-1")).write_lease(1, Lease(stop="cancelled_by_user"))
         bench.engine.cancel(handle)
         go.touch()
         bench.until(handle, EngineState.GONE)
