@@ -46,7 +46,10 @@ _SSH_PATIENCE = 120.0  # seconds
 _SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT selects the server"
 _CLOUDS = "`sky check` lists the clouds its API server may use, and what is missing"
 
-_INTERRUPTED = "RequestInterruptedError"
+# Where the server does not answer; also the HTTP library's own. What a request itself ended with comes as another
+# exception of SkyPilot's or Python's, such as `NetworkError` and `OSError`, and stays its end for ever.
+_OF_THE_SERVER = frozenset({"ApiServerConnectionError", "ServerTemporarilyUnavailableError"})
+_HTTP = "requests"
 
 # Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
 # sky/exceptions.py of 0.14.
@@ -74,7 +77,7 @@ _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
     "ExecutionPoolFullError": (Throttled, ""),
     "ApiServerConnectionError": (Unreachable, _SERVER),
     "ServerTemporarilyUnavailableError": (Unreachable, _SERVER),
-    _INTERRUPTED: (Unreachable, _SERVER),
+    "RequestInterruptedError": (Unreachable, _SERVER),
     "KubeAPIUnreachableError": (Unreachable, _CLOUDS),
     "NetworkError": (Unreachable, ""),
     "FetchClusterInfoError": (Unreachable, ""),
@@ -181,17 +184,15 @@ class Sdk:
         return list(_requests(sorted(ours, key=lambda one: one.created_at)))
 
     def failure(self, id: str) -> BrokerError | None:
-        """The failure of a finished request; None if it succeeded. Raises `Unreachable` and `Throttled` where it is the
-        server that fails and not the request."""
+        """The failure of a finished request; None if it succeeded. Raises `Unreachable` where it is the server that
+        fails and not the request."""
         with _ours():
             try:
                 self._sky.get(id)
             except (Exception, SystemExit) as error:  # noqa: BLE001 (as in `_ours`)
-                found = meaning(error)
-                # A server that ends makes that the end of the requests under way, and keeps it.
-                if isinstance(found, Unreachable | Throttled) and type(error).__name__ != _INTERRUPTED:
-                    raise found from None
-                return found
+                if _of_the_server(error):
+                    raise meaning(error) from None
+                return meaning(error)
         return None
 
     def clusters(self, names: Sequence[str] | None) -> dict[str, SkyCluster]:
@@ -268,6 +269,12 @@ def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
             message, where="skypilot", hint="SkyPilot's own catalogue may be old, or call it otherwise"
         )
     return GiveUp(message, where="skypilot")
+
+
+def _of_the_server(error: BaseException) -> bool:
+    """Whether the server does not answer, rather than telling how a request ended."""
+    kinds = type(error).__mro__
+    return any(kind.__name__ in _OF_THE_SERVER or kind.__module__.partition(".")[0] == _HTTP for kind in kinds)
 
 
 @contextmanager
