@@ -53,6 +53,7 @@ from broker.procurement.money import ended, paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of
 from broker.procurement.purchase_store import PurchaseStore
 from broker.procurement.running import accrual, billed_until, early_end, next_due
+from broker.procurement.using import is_extended
 
 # A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
 _SENT_WITHIN = timedelta(seconds=10)
@@ -99,9 +100,11 @@ class CapacityBuyer:
             return changed
         finally:
             seen = self._store.purchase(id)
-            for notice in (notice_of(seen), ending_notice(seen, self._clock.now())):
-                if notice is not None:
-                    self._tell(notice)
+            if (notice := notice_of(seen)) is not None:
+                self._tell(notice)
+            ending = ending_notice(seen, self._clock.now())
+            if ending is not None and not is_extended(seen, self._store.purchases()):
+                self._tell(ending)
 
     def _step(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()

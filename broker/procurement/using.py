@@ -50,10 +50,21 @@ def leave_at(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> date
     found = [one for one in purchases if one.state is PurchaseState.HELD and is_of(offer, one)]
     ends = {one.order.id: one.quote.ends for one in found if one.order is not None and not one.quote.extends}
     for one in found:
-        if one.quote.extends in ends:
-            ends[one.quote.extends] = max(ends[one.quote.extends], one.quote.ends)
+        if block := one.quote.extends:  # which is no longer held itself once its own period is over
+            ends[block] = max(ends.get(block, one.quote.ends), one.quote.ends)
     ahead = [end for end in ends.values() if end > now]
     return min(ahead) - LEAVES if ahead else None
+
+
+def is_extended(purchase: Purchase, purchases: Iterable[Purchase]) -> bool:
+    """Whether the machines stay beyond the purchase's period, by an extension that is held."""
+    order = purchase.order.id if purchase.order else ""
+    block = purchase.quote.extends or order
+    return any(
+        one.state is PurchaseState.HELD and one.quote.extends == block and one.quote.ends > purchase.quote.ends
+        for one in purchases
+        if block
+    )
 
 
 def orders_of(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTak
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct
 from broker.core.values.money import Money
-from broker.procurement.using import LEAVES, coming, in_use, leave_at, orders_of, with_bought
+from broker.procurement.using import LEAVES, coming, in_use, is_extended, leave_at, orders_of, with_bought
 from broker.reconciler.admission.admission import with_occupancy
 from tests.core.purchases.test_purchase_steps import BOB, OLGA, PAID, QUOTE, bought
 
@@ -86,6 +86,17 @@ def test_an_extension_lets_work_stay() -> None:
     longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.ends, "extends": PAID.id}
     more = held(QUOTE.model_copy(update={**longer, "ends": QUOTE.ends + timedelta(days=1)}))
     assert leave_at(only(held()), [held(), more], DURING) == more.quote.ends - LEAVES
+    after = more.quote.starts + timedelta(hours=1)
+    assert leave_at(only(held()), [more], after) == more.quote.ends - LEAVES, "the block's own period is over"
+
+
+def test_what_is_extended_does_not_end_yet() -> None:
+    longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.ends, "extends": PAID.id}
+    first, second = (held(QUOTE.model_copy(update={**longer, "ends": QUOTE.ends + timedelta(days=d)})) for d in (1, 2))
+    assert not is_extended(held(), [held()])
+    assert is_extended(held(), [held(), first])
+    assert is_extended(first, [held(), first, second])
+    assert not is_extended(second, [held(), first, second])
 
 
 def test_what_the_provider_lists_is_not_offered_twice() -> None:
