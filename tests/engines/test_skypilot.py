@@ -38,8 +38,8 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.ports import EngineState, Launch, LetsPeopleIn
 from broker.core.values.clock import Clock, SystemClock
 from broker.core.values.money import Money
+from broker.engines.skypilot import aftermath, node, sdk
 from broker.engines.skypilot import engine as skypilot_engine
-from broker.engines.skypilot import node, sdk
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
 from broker.engines.skypilot.places import CLOUDS
 from broker.engines.skypilot.sdk import Sdk, meaning
@@ -490,6 +490,18 @@ def test_what_comes_and_goes_between_two_looks_was_billed(
     fails(sky, handle, RuntimeError("the machines do not answer"))
     gone = bench.until(handle, EngineState.GONE)
     assert gone.since is not None, "the server knows that there was a cluster"
+
+
+def test_a_machine_of_a_launch_that_failed_before_anybody_looked_is_ended_too(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch)
+    sky.lose(handle.rpartition(":")[2])
+    fails(sky, handle, RuntimeError("its machines cannot be found"))
+    monkeypatch.setattr(aftermath, "_LOST_AFTER", aftermath._LOST_AFTER * 0)
+    gone = bench.until(handle, EngineState.GONE)
+    assert not sky._lost
+    assert gone.since is not None, "it is billed"
 
 
 def test_a_cloud_that_has_no_machine_to_give_bills_none(

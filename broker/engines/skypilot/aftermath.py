@@ -126,7 +126,7 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
     if since is None and not cancelled and not outcome.get("failure"):
         return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
     asked_for = now - datetime.fromisoformat(at)
-    if since is not None or refused:
+    if since is not None or outcome.get("failure"):  # machines of a launch that failed may be there, unseen
         concluded = _concluded(slot, key, witness, cancelled=cancelled, refused=refused, early=asked_for < _ASK_AGAIN)
         if isinstance(concluded, StillThere):
             _lost(slot, key, witness, now, asked_for)
