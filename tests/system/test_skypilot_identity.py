@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.engines.skypilot.identity import identities, powering_off, set_for_launch, untold
-from broker.engines.skypilot.node import UNTOUCHED_MARK
+from broker.engines.skypilot.node import power_off_commands
 from broker.engines.skypilot.reservations import settings
 from broker.engines.skypilot.sdk import Sdk
 
@@ -81,7 +81,7 @@ def test_a_launch_is_sent_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_on_aws_powers_off_unless_it_is_set_up_and_what_the_user_set_is_done_too() -> None:
     with skypilot_config.override_skypilot_config({"aws": {"post_provision_runcmd": ["echo mine"]}}):
         commands = sent_with("aws/us-east-1")["aws"]["post_provision_runcmd"]
-    assert commands == ["echo mine", f"touch {UNTOUCHED_MARK}", "shutdown -P +180"]
+    assert commands == ["echo mine", *power_off_commands(180)]
     assert "post_provision_runcmd" not in sent_with("gcp/us-central1")["gcp"]
     with set_for_launch({"resources": {"infra": "aws/us-east-1", "image_id": "docker:torch"}}):
         assert "post_provision_runcmd" not in payloads.get_override_skypilot_config_from_client()["aws"]

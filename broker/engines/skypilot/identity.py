@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from broker.engines.skypilot.node import UNTOUCHED_MARK
+from broker.engines.skypilot.node import power_off_commands
 
 _OWN, _NONE, _COPIED = "SERVICE_ACCOUNT", "NO_UPLOAD", "LOCAL_CREDENTIALS"
 _SETTING = "remote_identity"
@@ -48,7 +48,7 @@ def powering_off(cloud: str, image: str = "") -> dict[str, dict[str, list[str]]]
         return {}
     config = import_module("sky.skypilot_config")
     own = config.get_nested((cloud, _AT_BOOT[cloud]), None) or []
-    return {cloud: {_AT_BOOT[cloud]: [*own, f"touch {UNTOUCHED_MARK}", f"shutdown -P +{UNTOUCHED}"]}}
+    return {cloud: {_AT_BOOT[cloud]: [*own, *power_off_commands(UNTOUCHED)]}}
 
 
 def untold() -> list[str]:

@@ -22,10 +22,13 @@ def archive_path(key: str) -> str:
 
 UNTOUCHED_MARK = "/run/gpubroker-untouched"
 """A file that stands for a machine that will power off unless it is set up (`identity`)."""
+SET_UP_MARK = "/tmp/gpubroker-set-up"  # noqa: S108 (on a machine of the job's own; whoever could write it runs there)
+"""A file that stands for a machine that is being set up, which may be before its first boot is over."""
 
 _SETUP = """\
 set -eu
 umask 077
+: 2>/dev/null > {set_up} || :
 if [ -e {untouched} ]; then sudo -n sh -c 'shutdown -c && rm -f {untouched}'; fi
 own="$HOME/{folder}/{key}/rank-${{SKYPILOT_NODE_RANK:-${{SKYPILOT_SETUP_NODE_RANK:-0}}}}"
 mkdir -p "$own"
@@ -72,7 +75,15 @@ def setup_script(key: str) -> str:
         f'{word} [ "$version" -ge {major}{minor:02d} ]; then requirements={shlex.quote(requirements(pin))}'
         for word, ((major, minor), pin) in zip(words, OBSTORE, strict=True)
     ]
-    return _SETUP.format(folder=_FOLDER, key=key, untouched=UNTOUCHED_MARK, pins="\n".join([*pins, "fi"]))
+    marks = {"untouched": UNTOUCHED_MARK, "set_up": SET_UP_MARK}
+    return _SETUP.format(folder=_FOLDER, key=key, **marks, pins="\n".join([*pins, "fi"]))
+
+
+def power_off_commands(minutes: int) -> list[str]:
+    """Commands of the first boot, as root, after which the machine powers off unless it is set up by then. The setup
+    may have begun before them: each looks for the other's mark after it has left its own."""
+    undo = f"if [ -e {SET_UP_MARK} ]; then shutdown -c; rm -f {UNTOUCHED_MARK}; fi"
+    return [f"touch {UNTOUCHED_MARK}", f"shutdown -P +{minutes}", undo]
 
 
 def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
