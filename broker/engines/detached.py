@@ -97,7 +97,7 @@ class Slot:
                         pass_fds=(descriptor, *also),
                         start_new_session=True,
                     )
-                self.write("started.json", _record(process.pid))
+                self.write("started.json", process_record(process.pid))
         except OSError as error:
             raise RetryLater(f"cannot start a process: {error.strerror or error}", where=str(self.folder)) from error
         # Reap the process if it ends before this one.
@@ -209,7 +209,7 @@ class Slot:
         return words[-1][:300] if words else ""
 
 
-def _record(pid: int) -> dict[str, Any]:
+def process_record(pid: int) -> dict[str, Any]:
     """A record that identifies a process even if its pid is used again."""
     return {"pid": pid, "wall": datetime.now(UTC).isoformat(), "born": kernel_start(pid)}
 

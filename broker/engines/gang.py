@@ -19,7 +19,7 @@ from typing import Any
 
 from broker.agent.command import CannotStart, Command, CommandFiles, Exited, GuardGone
 from broker.engines.cpus import bound_to
-from broker.engines.detached import Slot
+from broker.engines.detached import Slot, process_record
 
 GANG = "gang.json"
 
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     for lock in locks:
         os.set_inheritable(lock, False)
     slot = Slot(folder)
-    slot.write("state.json", {"pid": os.getpid()})  # proof of a start, should its starter have died
+    slot.keep_first("started.json", process_record(os.getpid()))  # should its starter have died before it wrote that
     told = slot.read(GANG)
     assert told is not None, "written before the start"
     return run(slot, Gang.from_json(told), locks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.shares import MachineShare
 from broker.core.ports import EngineState, SharesItsMachine
 from broker.core.values.clock import SystemClock
+from broker.engines.detached import Slot
 from broker.engines.local import Local, LocalSettings
 from broker.engines.register import MachineRegister
 from tests.contracts.engine_contract import Bench, alive, eventually, lines
@@ -199,7 +200,7 @@ def test_nodes_of_one_job_end_together(
     handle, _ = gang(bench, f'echo $$ >> {mark}; if [ "$GPUBROKER_RANK" = 1 ]; then {waits}; exit 3; fi; sleep 300')
     pids = [int(pid) for pid in said(mark, 2)]
     slot = slot_of(tmp_path / "home", handle)
-    starter = int(json.loads((slot / "state.json").read_text())["pid"])
+    starter = int(json.loads((slot / "started.json").read_text())["pid"])
     match how:
         case "one fails":
             stop.touch()
@@ -215,3 +216,22 @@ def test_nodes_of_one_job_end_together(
     assert (gone.evidence, gone.interrupted) == (evidence, interrupted)
     assert not any(map(alive, pids))
     assert not MachineRegister(tmp_path / "machine").given()
+
+
+@pytest.mark.system
+def test_nodes_are_told_to_stop_though_their_starter_died_before_it_wrote_of_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Slot.write
+
+    def all_but_the_start(slot: Slot, name: str, document: Mapping[str, Any]) -> None:
+        if name != "started.json":
+            write(slot, name, document)
+
+    monkeypatch.setattr(Slot, "write", all_but_the_start)
+    mark = bench.mark()
+    handle, _ = gang(bench, f"echo $$ >> {mark}; sleep 300")
+    pids = [int(pid) for pid in said(mark, 2)]
+    bench.engine.cancel(handle)
+    assert bench.until(handle, EngineState.GONE).evidence == "the agent ended: preempted"
+    assert not any(map(alive, pids))
