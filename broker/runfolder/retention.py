@@ -1,7 +1,8 @@
 """Files of ended jobs: their size in the store, and their deletion.
 
 While a job runs, its agent keeps the newest checkpoints and deletes the others (`checkpoint.keep`). After the job's end
-only a user deletes checkpoints, because they may be the job's result.
+they are deleted only on request, or when the time of the active policy for them is over, because they may be the job's
+result.
 """
 
 from __future__ import annotations

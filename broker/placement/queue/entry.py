@@ -36,8 +36,8 @@ def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to k
 ) -> QueueEntry:
     """The entry of a job with at most nine options: limited pools, best first, up to the first unlimited capacity in
     the ranking. If no placement meets the deadline, the options ignore it. So a job alone in the queue, with all
-    machines free, gets the first placement of its plan. An offer's ``slots`` must
-    include the machines that jobs occupy now.
+    machines free, gets the first placement of its plan. An offer's ``slots`` must include the machines that jobs occupy
+    now.
     """
 
     def options(one: Job) -> tuple[QueueOption, ...]:
