@@ -25,8 +25,8 @@ _FILE = "job file"
 
 
 def received(broker: Broker, text: str) -> Job:
-    """The job of a file, without its files and secrets. Its command does not run under this process's account, unless
-    the settings allow that. Raises `InvalidInput` with every finding."""
+    """The job of a file, without its files and secrets. Its command does not run on this machine, unless the settings
+    allow that. Raises `InvalidInput` with every finding."""
     job = parse_job(text, file=_FILE, now=broker.clock.now())
     refuse_local_buckets(job, _FILE)
     return job if broker.settings.serve.jobs_here else job.model_copy(update={"from_network": True})

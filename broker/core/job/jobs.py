@@ -195,8 +195,8 @@ class Job(JobPart):
     that are read from the submitting environment and kept sealed (``seal``) until the job is closed; those in
     ``optional_secrets`` may be missing there. ``skypilot_config``: SkyPilot's settings of the task, for that engine
     only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
-    starts; not part of a job file. ``from_network``: it came over the network, and its command may not run under the
-    account of the broker; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the
+    starts; not part of a job file. ``from_network``: it came over the network, and its command may not run on the
+    machine of the broker; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the
     working folder. ``session``: people work in it; it ends well when it is idle or its time is over, and money is held
     for an hour at a time. ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline``
     apply to all together, everything else to each. ``stop_when``: when its tasks are stopped early. ``task``: one of
