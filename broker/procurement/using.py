@@ -44,16 +44,27 @@ def is_of(offer: Offer, purchase: Purchase) -> bool:
     return held and machine and place
 
 
-def leave_at(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> datetime | None:
+def leave_at(offer: Offer, purchases: Sequence[Purchase], now: datetime) -> datetime | None:
     """When work leaves the bought capacity that the offer is of: `LEAVES` before the earliest end of those in force,
-    extensions included. None for an offer of anything else."""
-    found = [one for one in purchases if one.state is PurchaseState.HELD and is_of(offer, one)]
+    extensions included. At once (``now``) if none is in force any more of those that were when the offer was made: its
+    machine may run on, at the price on demand. None for an offer of anything else. ``purchases``: all, with those that
+    are closed."""
+    held = [one for one in purchases if one.state is PurchaseState.HELD and is_of(offer, one)]
+    found = [one for one in held if one.quote.starts <= now or one.quote.extends]
     ends = {one.order.id: one.quote.ends for one in found if one.order is not None and not one.quote.extends}
     for one in found:
         if block := one.quote.extends:  # which is no longer held itself once its own period is over
             ends[block] = max(ends.get(block, one.quote.ends), one.quote.ends)
     ahead = [end for end in ends.values() if end > now]
-    return min(ahead) - LEAVES if ahead else None
+    if ahead:
+        return min(ahead) - LEAVES
+    return now if _was_of_closed(offer, purchases) else None
+
+
+def _was_of_closed(offer: Offer, purchases: Iterable[Purchase]) -> bool:
+    over = (PurchaseState.ENDED, PurchaseState.UNDONE)
+    closed = (one.quote for one in purchases if one.state in over and is_of(offer, one))
+    return any(quote.product.holds_machines and quote.starts <= offer.as_of < quote.ends for quote in closed)
 
 
 def is_extended(purchase: Purchase, purchases: Iterable[Purchase]) -> bool:

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import LiveAttempt
-from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTaken
+from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTaken, PurchaseEnded, UndoAsked, Undone
 from broker.core.purchases.purchases import Purchase
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.using import LEAVES, coming, in_use, is_extended, leave_at, orders_of, with_bought
 from broker.reconciler.admission.admission import with_occupancy
-from tests.core.purchases.test_purchase_steps import BOB, OLGA, PAID, QUOTE, bought
+from tests.core.purchases.test_purchase_steps import BOB, CHARGED, OLGA, PAID, QUOTE, bought
 
 DURING = QUOTE.starts + timedelta(hours=1)
 RESERVED = {"product": PurchaseProduct.CAPACITY_RESERVATION}
@@ -88,6 +88,19 @@ def test_an_extension_lets_work_stay() -> None:
     assert leave_at(only(held()), [held(), more], DURING) == more.quote.ends - LEAVES
     after = more.quote.starts + timedelta(hours=1)
     assert leave_at(only(held()), [more], after) == more.quote.ends - LEAVES, "the block's own period is over"
+
+
+def test_work_leaves_at_once_what_was_undone_or_ended_under_it() -> None:
+    """An open reservation that is cancelled ends no machine: each runs on at the price on demand."""
+    offer = only(held())
+    for last in (Undone(order=PAID, charge=Money.ZERO, refund=Money.ZERO), PurchaseEnded()):
+        asked = [UndoAsked(by="ann", terms=UndoTerms(way="cancel"))] if isinstance(last, Undone) else []
+        over = bought(BOB, OLGA, OrderSent(quote=QUOTE), OrderTaken(order=PAID), CHARGED, *asked, last)
+        assert leave_at(offer, [over], DURING) == DURING
+        assert leave_at(offer, [over, held()], DURING) == QUOTE.ends - LEAVES, "another is there"
+        assert leave_at(replace(offer, as_of=QUOTE.ends), [over], QUOTE.ends) is None, "it is of something newer"
+    ahead = held(QUOTE.model_copy(update={"starts": QUOTE.ends, "ends": QUOTE.ends + timedelta(days=1)}))
+    assert leave_at(offer, [over, ahead], DURING) == DURING, "what has not begun holds no machine"
 
 
 def test_what_is_extended_does_not_end_yet() -> None:

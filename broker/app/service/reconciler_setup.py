@@ -77,7 +77,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
     what_runs = (
         enforcement,
-        LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(), now())),
+        LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(closed=True), now())),
         StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
         GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
