@@ -19,7 +19,6 @@ from broker.store.engine.times import from_micros
 
 _STEP = 0.05  # seconds between two tries while another process writes
 _NEWEST = "SELECT max(at) FROM (SELECT at FROM attempt_event ORDER BY rowid DESC LIMIT 1)"
-_PAGES = 10_000  # copied at a time, so that writers of the store get in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
     Writers go on meanwhile.
 
     Raises `InvalidInput` for a store in PostgreSQL, `NotAllowed` if the file exists, `StoreProblem` if it cannot be
-    written or the copy is damaged.
+    written or the store is damaged.
     """
     source = _path_of(database)
     try:
@@ -49,9 +48,9 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
     try:
         with _explained(file):
             with closing(_opened(source)) as store, closing(sqlite3.connect(part)) as copy:
-                store.backup(copy, pages=_PAGES, sleep=_STEP)
+                store.backup(copy, pages=-1, sleep=_STEP)  # in steps, each commit in between would begin it anew
                 copy.execute("PRAGMA journal_mode=DELETE")
-            found = examined(part)
+            found = _undamaged(part, source)
             os.link(part, file)  # unlike a rename, never over another file
     except FileExistsError as error:
         raise NotAllowed(f"{file} exists and is not overwritten", hint="give the name of a new file") from error
@@ -70,14 +69,23 @@ def put_back(database: Database, file: Path) -> StoreCopy:
     found = examined(file)
     until = time.monotonic() + BUSY_SECONDS
 
-    def in_time(status: int, left: int, of: int) -> None:
-        if time.monotonic() > until and left:
+    def in_time(status: int, left: int, of: int) -> None:  # `left` is 0 as well while it waits for its turn
+        if time.monotonic() > until and status & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite3.OperationalError("another process writes to it")
 
     database.close()
     with _explained(target), closing(_opened(file)) as copy, closing(sqlite3.connect(target, timeout=_STEP)) as store:
         copy.backup(store, pages=-1, sleep=_STEP, progress=in_time)
     return found
+
+
+def _undamaged(part: Path, source: Path) -> StoreCopy:
+    """What the fresh copy of a store is. A fault in it is the store's."""
+    try:
+        return examined(part)
+    except InvalidInput as error:
+        hint = "to restore a copy, first move it away, with its -wal and -shm files"
+        raise StoreProblem(f"the store is damaged: {error.message}", where=str(source), hint=hint) from error
 
 
 def examined(file: Path) -> StoreCopy:
