@@ -25,6 +25,7 @@ class Predicted(StrEnum):
 class RunOutcome:
     """A successful run: what its first plan expected, and what happened.
 
+    ``accelerator``: of all its machines; empty where they had different ones. ``usd``: with prepaid hours.
     ``expected_*`` None: not predicted, as the amount of work was not known. ``hours``: from the first launch to the end
     of the last machine; ``gpu_hours``: of all its machines. ``tokens``: as its program reported, in all; ``parameters``
     and ``trains``: of the model that its job file names.
@@ -70,7 +71,7 @@ class PredictionError:
 class MeasuredSpeed:
     """What finished runs on an accelerator measured, over ``runs``. ``mfu``: model FLOPS utilisation, of ``mfu_runs``
     that train a known model and reported tokens; ``tokens_per_second`` of one GPU, of ``token_runs``;
-    ``interruptions_per_1000_hours`` of spot GPUs, None without spot hours; ``usd_per_gpu_hour``: as paid."""
+    ``interruptions_per_1000_hours`` of spot GPUs, None without spot hours; ``usd_per_gpu_hour``: as charged."""
 
     accelerator: str
     runs: int
@@ -114,10 +115,11 @@ def _error(kind: Predicted, pairs: Sequence[tuple[float, float]]) -> PredictionE
 
 
 def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[MeasuredSpeed, ...]:
-    """By accelerator, those with most GPU-hours first. ``peaks``: dense 16-bit FLOP/s of one, where known."""
+    """By accelerator, those with most GPU-hours first, without runs on different ones. ``peaks``: dense 16-bit
+    FLOP/s of one, where known."""
     by = defaultdict[str, list[RunOutcome]](list)
     for run in runs:
-        if run.gpu_hours > 0:
+        if run.gpu_hours > 0 and run.accelerator:
             by[run.accelerator].append(run)
     found = [_speed(name, of, peaks.get(name)) for name, of in by.items()]
     return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.accelerator)))

@@ -11,7 +11,6 @@ from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
-from broker.core.market.offers import MoneyKind
 from broker.core.values.accelerators import known, lookup
 from broker.core.values.money import MICROS_PER_USD, Money
 from broker.economics.units import TERA
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
 TOKENS = "tokens"
-MOST_RUNS = 2_000  # the newest that are read
+MOST_RUNS = 2_000  # that are read, those that ended last
 _TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastReport:
-    """``start`` until ``end`` (UTC). ``unpredicted``: runs whose amount of work was not known, so that no plan could
-    predict their time and cost."""
+    """``start`` until ``end`` (UTC). ``runs``: of many the `MOST_RUNS` that ended last. ``unpredicted``: those whose
+    amount of work was not known, so that no plan could predict their time and cost."""
 
     start: datetime
     end: datetime
@@ -61,12 +60,12 @@ def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastR
 
 
 def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str | None = None) -> list[RunOutcome]:
-    """The successful runs on accelerators whose machines all went in a time (UTC, half-open); no simulated ones."""
-    ids = sorted(look.succeeded_jobs(team, start, end))[-MOST_RUNS:]
-    hours = look.machine_hours(ids)
+    """The successful runs on accelerators whose machines all went in a time (UTC, half-open), no simulated ones: of
+    many the `MOST_RUNS` that ended last."""
+    hours = look.machine_hours(look.succeeded_jobs(team, start, end, MOST_RUNS))
     views = {view.id: view for view in look.views(list(hours))}
     spent = look.balances(list(hours))
-    told = look.reported_metrics(team, start, end)
+    told = look.last_reports(list(hours))
     plans: dict[str, tuple[datetime, Placement]] = {}
     taken: dict[str, int] = {}
     for job_id, at, body in look.plans_and_ends(list(hours)):
@@ -79,14 +78,14 @@ def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str 
         if job_id not in plans or job_id not in views:
             continue
         (began, placement), model = plans[job_id], views[job_id].job.model
-        paid = spent.get(job_id, {}).get(MoneyKind.CASH)
+        cost = sum((one.spent for one in spent.get(job_id, {}).values()), Money.ZERO)  # prepaid hours, too, as planned
         length = placement.duration / timedelta(hours=1) if placement.duration is not None else None
         found.append(
             RunOutcome(
                 job_id=job_id,
-                accelerator=placement.offer.accelerator or "",
+                accelerator=machine.accelerator or "",
                 capacity_type=placement.offer.capacity_type.value,
-                usd=_usd(paid.spent if paid else Money.ZERO),
+                usd=_usd(cost),
                 hours=(machine.until - began) / timedelta(hours=1),
                 gpu_hours=machine.gpu_hours,
                 interruptions=taken.get(job_id, 0),
@@ -96,7 +95,7 @@ def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str 
                 expected_interruptions=None if length is None else length * placement.interruptions_per_hour,
                 parameters=model.parameters if model else None,
                 trains=model is None or model.method != "inference",
-                tokens=told[job_id][1].get(TOKENS) if job_id in told else None,
+                tokens=told.get(job_id, {}).get(TOKENS),
             )
         )
     return found

@@ -11,7 +11,8 @@ from broker.finops.accuracy import MeasuredSpeed, PredictionError
 
 class ForecastsReport(Result):
     """Predictions of the first plans of successful ``runs`` against what happened, by kind; amounts USD, times hours.
-    ``unpredicted``: runs of unknown work. ``measured``: what the runs measured, by accelerator; null: not reported."""
+    Of more than 2,000 runs those count that ended last. ``unpredicted``: runs of unknown work. ``measured``: what the
+    runs measured, by accelerator, without runs on several kinds; null: not reported."""
 
     since: Moment
     until: Moment

@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, not_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, select
 
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import MoneyKind
@@ -36,45 +37,76 @@ class GpuAttempt:
 
 def succeeded(connection: Connection, team: str | None, start: datetime, end: datetime) -> int:
     """The jobs (of the team; None: of all) that succeeded and whose last machines went in the half-open time (UTC)."""
+    query = _ended_well(select(func.count(_T.job_id.distinct())), team, start, end)
+    return int(connection.scalar(query) or 0)
+
+
+def succeeded_jobs(
+    connection: Connection, team: str | None, start: datetime, end: datetime, most: int
+) -> Sequence[str]:
+    """The jobs that `succeeded` counts, those first whose machines went last; at most so many."""
+    query = _ended_well(select(_T.job_id), team, start, end).order_by(_T.until.desc(), _T.job_id)
+    found: dict[str, None] = {}
+    for job_id in connection.scalars(query):  # one for each attempt; to GROUP BY, SQLite would read all machines
+        found[job_id] = None
+        if len(found) == most:
+            break
+    return list(found)
+
+
+def _ended_well(query: Select[Any], team: str | None, start: datetime, end: datetime) -> Select[Any]:
+    """The query, of attempts in that time of the jobs that succeeded and whose last machines went in it."""
     left, right = to_micros(start), to_micros(end)
     others = MACHINE_TIME.alias("others")
     later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
     # By an expression, so that SQLite looks for the jobs of those machines, not for the machines of all such jobs.
     succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
-    query = select(func.count(_T.job_id.distinct())).select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
     within = (*_real(team), _T.until >= left, _T.until < right)
-    return int(connection.scalar(query.where(*within, succeeded, not_(later))) or 0)
-
-
-def succeeded_jobs(connection: Connection, team: str | None, start: datetime, end: datetime) -> Sequence[str]:
-    """The jobs that `succeeded` counts."""
-    left, right = to_micros(start), to_micros(end)
-    others = MACHINE_TIME.alias("others")
-    later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
-    succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
-    query = select(_T.job_id).distinct().select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id))
-    within = (*_real(team), _T.until >= left, _T.until < right)
-    return list(connection.scalars(query.where(*within, succeeded, not_(later))))
+    return query.select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id)).where(*within, succeeded, not_(later))
 
 
 @dataclass(frozen=True, slots=True)
 class MachineHours:
-    """A job's machines: hours of their accelerators, and the end of the last (UTC)."""
+    """A job's machines: hours of their accelerators, and the end of the last (UTC). ``accelerator``: None where they
+    had different ones."""
 
     gpu_hours: float
     until: datetime
+    accelerator: str | None
 
 
 def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
     """Of those jobs whose machines had accelerators and are gone."""
     hours, ends = defaultdict[str, float](float), dict[str, int]()
+    kinds = defaultdict[str, set[str | None]](set)
+    columns = (_T.job_id, _T.since, _T.until, _T.count, _T.nodes, _T.accelerator)
     for first in range(0, len(job_ids), _AT_ONCE):
         some = job_ids[first : first + _AT_ONCE]
-        query = select(_T.job_id, _T.since, _T.until, _T.count, _T.nodes).where(_T.job_id.in_(some), _T.count > 0)
-        for job_id, since, until, count, nodes in connection.execute(query.where(_T.until < STILL_THERE)):
+        query = select(*columns).where(_T.job_id.in_(some), _T.count > 0, _T.until < STILL_THERE)
+        for job_id, since, until, count, nodes, accelerator in connection.execute(query):
             hours[job_id] += (until - since) / 3.6e9 * count * nodes
             ends[job_id] = max(until, ends.get(job_id, until))
-    return {job_id: MachineHours(hours[job_id], from_micros(end)) for job_id, end in ends.items()}
+            kinds[job_id].add(accelerator)
+    return {
+        job_id: MachineHours(
+            hours[job_id], from_micros(end), next(iter(kinds[job_id])) if len(kinds[job_id]) == 1 else None
+        )
+        for job_id, end in ends.items()
+    }
+
+
+def last_reports(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    """The newest report of figures of each of those jobs that made one."""
+    found: dict[str, Mapping[str, float]] = {}
+    for first in range(0, len(job_ids), _AT_ONCE):
+        mine = and_(EVENT.c.job_id.in_(job_ids[first : first + _AT_ONCE]), REPORTED)
+        last = (
+            select(EVENT.c.job_id, func.max(EVENT.c.seq).label("seq")).where(mine).group_by(EVENT.c.job_id).subquery()
+        )
+        of_it = and_(EVENT.c.job_id == last.c.job_id, EVENT.c.seq == last.c.seq)
+        for job_id, body in connection.execute(select(EVENT.c.job_id, EVENT.c.body).join(last, of_it)):
+            found[job_id] = json.loads(body)["metrics"]
+    return found
 
 
 def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[tuple[str, int, str]]:

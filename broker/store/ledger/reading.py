@@ -124,11 +124,17 @@ class SpendingReading:
 
         return month_runs.succeeded(self._connection, team, start, end)
 
-    def succeeded_jobs(self, team: str | None, start: datetime, end: datetime) -> Sequence[str]:
-        """The jobs that `succeeded_runs` counts."""
+    def succeeded_jobs(self, team: str | None, start: datetime, end: datetime, most: int) -> Sequence[str]:
+        """The jobs that `succeeded_runs` counts, those first whose machines went last; at most so many."""
         from broker.store.ledger import month_runs  # most commands do without
 
-        return month_runs.succeeded_jobs(self._connection, team, start, end)
+        return month_runs.succeeded_jobs(self._connection, team, start, end, most)
+
+    def last_reports(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """The newest report of figures of each of those jobs that made one."""
+        from broker.store.ledger import month_runs  # most commands do without
+
+        return month_runs.last_reports(self._connection, job_ids)
 
     def machine_hours(self, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
         """The accelerators' hours of those jobs, if their machines had any and are gone."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from broker.app.advise.measured import measured
-from broker.app.billing.outcomes import forecasts
+from broker.app.billing.outcomes import finished_runs, forecasts
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
@@ -16,11 +17,13 @@ from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job, Model
 from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind
 from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.rules import DEFAULTS
 from broker.finops.accuracy import Predicted
+from broker.ledger.entries import Movement, Tags, move
 from tests.actors import with_clock
 from tests.past import finished, offer
 
@@ -33,27 +36,30 @@ def broker(new_broker: Callable[[], Broker]) -> Broker:
     return with_clock(new_broker(), ManualClock(AT + 10 * 24 * HOUR))
 
 
-def ran(broker: Broker, job_id: str, *, expected: timedelta | None, tokens: float) -> None:
-    """A run of two hours on eight GPUs whose first attempt was taken back after one."""
+def ran(
+    broker: Broker, job_id: str, *, expected: timedelta | None, tokens: float, ends: datetime = AT, then: str = "H100"
+) -> None:
+    """A run of two hours on eight GPUs whose first attempt was taken back after one; ``then``: the second's GPUs."""
     job = Job(name=job_id, run="train", team="nlp", model=Model(parameters=7e9))
     rate = Money.usd("10")
-    placement = Placement(offer(AT), 1, rate, Money.usd("15"), (), expected, None, 1.0, 1.0, 0.1)
+    placement = Placement(offer(ends), 1, rate, Money.usd("15"), (), expected, None, 1.0, 1.0, 0.1)
     with broker.store.writing() as tx:
         items: list[tuple[int | None, ev.EventBody]] = [
             (None, ev.Submitted(job=job, user="ann", max_duration_seconds=1e5)),
         ]
         for number, cause in ((1, Cause.PREEMPTED), (2, Cause.COMPLETED)):
-            start = AT + (number - 1) * HOUR
+            start = ends + (number - 1) * HOUR
+            there = placement if number == 1 else replace(placement, offer=replace(offer(ends), accelerator=then))
             items += [
-                (number, ev.LaunchRequested(key=f"{job_id}-{number}", engine="stage", placement=placement)),
+                (number, ev.LaunchRequested(key=f"{job_id}-{number}", engine="stage", placement=there)),
                 (number, ev.Launched(handle="h")),
                 (number, ev.MachineUp(since=start)),
                 (number, MetricsReported(metrics={"tokens": tokens * number / 2})),
                 (number, ev.AttemptEnded(cause=cause)),
                 (number, ev.MachineGone(gone_at=start + HOUR)),
             ]
-        tx.append(job_id, items, AT)
-        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], AT + 2 * HOUR)
+        tx.append(job_id, items, ends)
+        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], ends + 2 * HOUR)
 
 
 def test_predictions_of_first_plans_are_compared_with_what_happened(broker: Broker) -> None:
@@ -84,6 +90,36 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
     assert runs == 1
     assert rules.mfu_on("A100-80GB") == (DEFAULTS.mfu, 0)
     assert "measured by 1 run on H100" in rules.mfu_text("H100")
+
+
+def test_of_too_many_runs_those_count_that_ended_last(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.billing.outcomes.MOST_RUNS", 2)
+    for name, day in (("zebra", 0), ("bert", 2), ("ant", 1)):
+        ran(broker, f"{name}-xxxxx", expected=None, tokens=1.0, ends=AT + day * 24 * HOUR)
+    with broker.store.reading() as look:
+        found = finished_runs(look, AT, broker.clock.now())
+    assert {run.job_id for run in found} == {"bert-xxxxx", "ant-xxxxx"}
+    assert forecasts(broker, "month").runs == 2
+
+
+def test_a_run_on_different_accelerators_measures_none_of_them(broker: Broker) -> None:
+    ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, then="A100-80GB")
+    found = forecasts(broker, "month")
+    assert (found.runs, found.measured) == (1, ())
+
+
+def test_prepaid_hours_are_a_cost_as_plans_expect_them(broker: Broker) -> None:
+    ran(broker, "run-1-xxxxx", expected=2 * HOUR, tokens=1e9)
+    with broker.store.writing() as tx:
+        for movement in (Movement.HOLD, Movement.SETTLE):
+            tx.post(
+                move(
+                    movement, Money.usd("15"), movement_id=f"run-1/{movement.value}", money=MoneyKind.AMORTISED, at=AT,
+                    covers=(AT, AT + HOUR), tags=Tags("run-1-xxxxx", "ann"),
+                )
+            )  # fmt: skip
+    (cost,) = [one for one in forecasts(broker, "month").errors if one.kind is Predicted.COST]
+    assert cost.happened == pytest.approx(15)
 
 
 def test_a_month_to_come_has_no_outcomes(broker: Broker) -> None:
