@@ -92,11 +92,13 @@ def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None
     return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}
 
 
-def overdue(broker: Broker, *, by: Actor | None, within: timedelta | None = None) -> list[OverdueFiles]:
+def overdue(
+    broker: Broker, *, by: Actor | None, within: timedelta | None = None, besides: Iterable[PrunedRunFolders] = ()
+) -> list[OverdueFiles]:
     """What the active policy no longer keeps, of the jobs of ``by`` (an administrator: of all; None: of all, by the
-    policy alone), oldest first. ``within``: only of jobs whose last time was over so recently. Each job's newest
-    checkpoint stays, and everything that an open job goes on from or takes as inputs. Deletes nothing. Raises
-    `Unreachable`, and `InvalidInput` for a policy that cannot be read."""
+    policy alone), oldest first. ``within``: only of jobs whose last time was over so recently. ``besides``: what is
+    deleted anyway, and left out. Each job's newest checkpoint stays, and everything that an open job goes on from or
+    takes as inputs. Deletes nothing. Raises `Unreachable`, and `InvalidInput` for a policy that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
     times = [time for time in (said.keep_checkpoints, said.keep_results, said.keep_logs) if time is not None]
     if not times:
@@ -104,18 +106,19 @@ def overdue(broker: Broker, *, by: Actor | None, within: timedelta | None = None
     since = None if within is None else now - max(times) - within
     with broker.store.reading() as look:
         needed = {job for view in look.unclosed() for job in (*_started_from(view), *_taken_from(view))}
-        ended = [view for view in look.submitted_before(now - min(times)) if _is_over(view, now - min(times))]
+        old = (view for view in look.submitted_before(now - min(times)) if _is_over(view, now - min(times), since))
+        ended = [view for view in old if view.id not in needed]
+    anyway = {one.view.id: {checkpoint.id for checkpoint in one.gone} for one in besides}
     found = []
     for view in ended:
-        mine = by is None or Role.ADMINISTRATOR in by.roles or view.user == by.identity
-        assert view.ended_at is not None, "it is over"
-        if view.id in needed or not mine or (since is not None and view.ended_at < since):
+        if by is not None and Role.ADMINISTRATOR not in by.roles and view.user != by.identity:
             continue
         folder, until = f"{place}/{view.id}", kept_until(view, said)
         gone = {kind for kind, last in until.items() if last is not None and last < now}
         left = left_by_attempts(folder) if gone & set(AttemptFiles) else {}
         files = {kind: paths for kind, paths in left.items() if kind in gone and paths}
-        checkpoints = superfluous(kept(folder)) if "checkpoints" in gone else ()
+        late = superfluous(kept(folder)) if "checkpoints" in gone else ()
+        checkpoints = tuple(one for one in late if one.id not in anyway.get(view.id, ()))
         if files or checkpoints:
             found.append(OverdueFiles(view, files, checkpoints))
     return found
@@ -144,5 +147,6 @@ def _started_from(view: JobView) -> list[str]:
     return found
 
 
-def _is_over(view: JobView, ended_before: datetime) -> bool:
-    return view.closed and view.ended_at is not None and view.ended_at < ended_before
+def _is_over(view: JobView, ended_before: datetime, since: datetime | None = None) -> bool:
+    ended = view.ended_at if view.closed else None
+    return ended is not None and ended < ended_before and (since is None or ended >= since)

@@ -27,7 +27,8 @@ class PrunedJob(Result):
 
 
 class PrunedByPolicy(Result):
-    """What of a job the active policy no longer keeps: numbers of files and checkpoints, and bytes of all."""
+    """What of a job the active policy no longer keeps: numbers of files, and of checkpoints besides those in ``jobs``,
+    and bytes of all."""
 
     id: str
     results: int

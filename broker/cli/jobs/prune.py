@@ -40,7 +40,7 @@ def prune(
     broker = terminal.broker()
     before = broker.clock.now() - filters.time_span("--keep", keep)
     found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too, dry_run=True)
-    policy = overdue(broker, by=terminal.actor)
+    policy = overdue(broker, by=terminal.actor, besides=found)
     count = formats.plural(sum(len(one.gone) for one in found), "checkpoint")
     what = f"{count} of {formats.plural(len(found), 'job')}, {gigabytes(sum(one.size for one in found))}"
     if policy:
@@ -53,6 +53,7 @@ def prune(
         doing = typer.confirm(f"Delete {what}?", default=False, err=True)
     if doing:
         found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too)
+        policy = overdue(broker, by=terminal.actor)  # again: since the question, a job may have begun to need them
         delete_overdue(broker, policy)
     if as_json:
         from broker.app.results.pruned import PrunedCheckpoints

@@ -90,6 +90,9 @@ def test_the_policy_says_how_long_files_stay_and_it_is_shown(
     (one,) = would["by_policy"]
     assert (one["results"], one["logs"], one["checkpoints"]) == (2, 0, 2)
     assert gpubroker("jobs", "files", finished, "--json").json["files"]
+    both = gpubroker("jobs", "prune", "--keep", "0s", "--dry-run", "--json").json
+    assert [len(one["gone"]) for one in both["jobs"]] == [2]
+    assert both["by_policy"][0]["checkpoints"] == 0, "each is counted once"
 
     assert gpubroker("jobs", "prune", "--keep", "90d", "--yes").code == 0
     assert gpubroker("jobs", "files", finished, "--json").json["files"] == []
