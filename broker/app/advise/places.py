@@ -8,18 +8,19 @@ from fnmatch import fnmatchcase
 from broker.core.errors import UnknownName
 from broker.core.market.offers import Offer
 
-# Regions as providers name them, lower case. London and Zurich lie in regions that are called European.
+# Regions as providers name them, lower case. London, Zurich and Jovanovac lie in regions that are called European, and
+# Azure's Brazil US in Brazil.
 _RESIDENCY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "eu": (
         ("eu-*", "eu_*", "europe-*", "*europe", "france*", "germany*", "italy*", "poland*", "spain*", "sweden*",
          "fin-*", "fi-*", "de-*", "fr-*", "nl-*", "es-*", "se-*", "ie-*", "pl-*", "cz-*", "ro-*", "bg-*",
          "austria*", "belgium*", "denmark*"),
         ("eu-west-2", "eu-central-2", "europe-west2", "europe-west6", "*uk*", "*switzerland*", "*norway*", "eu-no-*",
-         "eu-is-*", "*-gb-*"),
+         "eu-is-*", "*-gb-*", "eu-zurich-*", "eu-jovanovac-*"),
     ),
     "us": (
         ("us-*", "us_*", "*us", "*us2", "*us3", "us", "northamerica-us*", "na-us-*"),
-        ("*-gov-*",),
+        ("*-gov-*", "brazilus"),
     ),
 }  # fmt: skip
 RESIDENCIES = tuple(_RESIDENCY)
@@ -49,6 +50,13 @@ class Places:
         provider = offer.provider.lower()
         here = not self.providers or any(fnmatchcase(provider, pattern) for pattern in self.providers)
         return here and (not self.regions or any_of(self.regions)) and not any_of(self.not_in)
+
+    @property
+    def beyond_job_files(self) -> tuple[str, ...]:
+        """What a job file cannot leave out, as a warning."""
+        if not self.not_in:
+            return ()
+        return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)
 
     def __str__(self) -> str:
         said = [", ".join(self.providers)] if self.providers else []

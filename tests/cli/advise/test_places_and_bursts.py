@@ -51,6 +51,8 @@ def test_sensitive_data_may_go_where_residency_allows(gpubroker: Any, tmp_path: 
     assert CapacityType.OWNED not in job.constraints.capacity_types or len(job.constraints.capacity_types) > 1
     assert "eu-*" in job.constraints.regions
     assert "europe-west2" in (tmp_path / "policy.yaml").read_text("utf-8"), "London is not in the EU"
+    assert "eu-zurich-*" in (tmp_path / "policy.yaml").read_text("utf-8"), "nor is Zurich"
+    assert any("apply it first" in one for one in found["warnings"]), "the job file alone would allow them"
     assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
 
 

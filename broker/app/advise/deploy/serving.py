@@ -365,7 +365,7 @@ def _warnings(
         notes.append(f"${best.rent_usd_per_hour:,.2f}/h rented: {rent.not_launched_on}")
     if situation.owned_only:
         notes.append("until the machines are delivered, only what is owned already is used")
-    return tuple(notes)
+    return (*notes, *situation.places.beyond_job_files)
 
 
 def _assumptions(situation: DeployDemand, rules: RulesOfThumb) -> list[str]:

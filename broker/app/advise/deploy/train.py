@@ -265,7 +265,7 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
         )
     elif situation.owned_only:
         notes.append("prices are those of rented machines; what is owned is used, or nothing")
-    return tuple(notes)
+    return (*notes, *situation.places.beyond_job_files)
 
 
 def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
