@@ -71,12 +71,10 @@ class CapacityLimits:
                     f" of {len(demand):,} h and are left to renting"
                 )
 
-    def bars(self, quote: CapacityQuote, worth: QuoteWorth) -> str:
-        """Why a quote may not be proposed; empty if it may."""
+    def bars(self, quote: CapacityQuote, worth: QuoteWorth, on_demand: float) -> str:
+        """Why a quote may not be proposed where a GPU-hour on demand costs that much (USD); empty if it may."""
         least = self.limits.utilisation
-        why = self._too_long(quote.length) or self._pays_too_late(
-            worth.usd_per_gpu_hour, worth.usd_per_gpu_hour / worth.break_even
-        )
+        why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, on_demand)
         if not why and least is not None and 100 * worth.use < least:
             why = f"{100 * worth.use:.1f}% of its hours would have been used, and {least:g}% are asked for ({self.at})"
         return f"not proposed: {quote.offering}: {why}" if why else ""

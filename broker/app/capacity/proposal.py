@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class CapacityProposal:
     """Quotes from the least to the most committed, with what each is worth. ``source``: where the demand is from;
     ``on_demand``, ``spot``: USD per GPU-hour that they are compared with (None: no price); ``held``: GPUs that serve
-    the demand already; ``problems``: what sellers
-    that failed said, by name, and quotes that policies let nobody propose."""
+    the demand already; ``problems``: what sellers that failed said, and quotes that policies let nobody propose, each
+    with the provider's name."""
 
     id: str
     at: datetime
@@ -57,10 +57,11 @@ def propose(
     quoted = purchases.quotes(broker, request, providers)
     demand, limits = planned.demand[accelerator], CapacityLimits.of(broker.policy())
     weighed = [(quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quoted.quotes]
-    barred = [(quote.provider, why) for quote, worth in weighed if (why := limits.bars(quote, worth))]
-    lines = ladder([(quote, worth) for quote, worth in weighed if not limits.bars(quote, worth)])
-    id = proposal_id([line.quote for line in lines])
     market = plan.market
+    judged = [(quote, worth, limits.bars(quote, worth, market.on_demand)) for quote, worth in weighed]
+    barred = [(quote.provider, why) for quote, _, why in judged if why]
+    lines = ladder([(quote, worth) for quote, worth, why in judged if not why])
+    id = proposal_id([line.quote for line in lines])
     return CapacityProposal(
         id, planned.now, planned.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
         (*quoted.problems, *barred),

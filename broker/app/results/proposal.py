@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from broker.app.capacity.proposal import CapacityProposal
-from broker.app.results.purchases import QuoteResult
+from broker.app.results.purchases import QuoteResult, by_name
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.errors import InvalidInput
 from broker.core.purchases.quotes import CapacityQuote
@@ -53,7 +53,8 @@ class ProposalLineResult(Result):
 
 class ProposalResult(Result):
     """`capacity propose`: from the least to the most committed. ``id``: of exactly these lines; ``best``: the line that
-    saves most, or null. ``on_demand_usd``, ``spot_usd``: per GPU-hour. ``problems``: what sellers that failed said."""
+    saves most, or null. ``on_demand_usd``, ``spot_usd``: per GPU-hour. ``problems``: by provider, what
+    sellers that failed said, and which of its quotes policies let nobody propose, parted by semicolons."""
 
     id: str
     as_of: Moment
@@ -78,7 +79,7 @@ class ProposalResult(Result):
             spot_usd=found.spot,
             best=None if found.best is None else found.best.number,
             lines=[ProposalLineResult.of(line) for line in found.lines],
-            problems=dict(found.problems),
+            problems=by_name(found.problems),
         )
 
 

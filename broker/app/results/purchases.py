@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Self
 
@@ -73,7 +73,7 @@ class QuoteList(Result):
         return cls(
             quotes=[QuoteResult.of(quote, number) for number, quote in quoted.quotes],
             asked=list(quoted.asked),
-            problems=dict(quoted.problems),
+            problems=by_name(quoted.problems),
         )
 
 
@@ -265,5 +265,13 @@ class CapacityCheckResult(Result):
             differences=[DifferenceResult.of(one) for one in found.differences],
             listed=found.listed,
             asked=list(found.asked),
-            problems=dict(found.problems),
+            problems=by_name(found.problems),
         )
+
+
+def by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What was said, by the name of whom it is about; several sentences about one are parted by semicolons."""
+    found: dict[str, list[str]] = {}
+    for name, said in problems:
+        found.setdefault(name, []).append(said)
+    return {name: "; ".join(sentences) for name, sentences in found.items()}

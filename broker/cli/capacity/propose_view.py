@@ -48,7 +48,8 @@ def table(console: Console, found: CapacityProposal) -> list[RenderableType]:
         ]
         for line in found.lines
     ]
-    shown: list[RenderableType] = [*fitted(console, columns, rows)] if rows else ["Nothing is on sale for that time."]
+    nothing = "Nothing is proposed for that time:" if found.problems else "Nothing is on sale for that time."
+    shown: list[RenderableType] = [*fitted(console, columns, rows)] if rows else [nothing]
     spot = "spot has no price" if found.spot is None else f"spot ${found.spot:,.2f}"
     shown.append(
         f"against on demand at ${found.on_demand:,.2f} per GPU-hour ({spot}); {found.held} GPUs are held already;"

@@ -11,6 +11,7 @@ import pytest
 
 from broker.app.capacity.capacity import capacity
 from broker.app.capacity.plan import ALL, Stated, demand_of_files, demand_of_history, plan
+from broker.app.results.purchases import by_name
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NoLogin, Unreachable
 from broker.core.events import events as ev
@@ -212,3 +213,11 @@ def test_the_gate_reads_what_is_in_hand_only_for_a_rule_that_asks(broker: Broker
             )
         seen.append(set(facts.in_hand))
     assert seen == [set(), set(), {"H100"}]
+
+
+def test_of_one_provider_nothing_that_was_said_is_lost() -> None:
+    said = (("aws", "not proposed: cb-1: too long"), ("gcp", "no login"), ("aws", "not proposed: cb-2: too long"))
+    assert by_name(said) == {
+        "aws": "not proposed: cb-1: too long; not proposed: cb-2: too long",
+        "gcp": "no login",
+    }
