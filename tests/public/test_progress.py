@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -77,3 +78,15 @@ def test_elsewhere_nothing_is_shown_and_time_may_be_over(capsys: pytest.CaptureF
     with pytest.raises(TimeoutError, match="1 of 1 jobs are not over after 0 s; they go on"):
         watch(*waiting(Waiting("a", 99)), timeout=timedelta(0))
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_job_whose_bill_is_never_settled_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpubroker.client._SETTLING", timedelta(seconds=0.2))
+    monkeypatch.setattr("gpubroker.client.jobs.waiting_for_people", lambda view: False)
+    monkeypatch.setattr("gpubroker.client.background.revive", lambda broker: None)
+    monkeypatch.setattr("gpubroker.progress._LOOK_EVERY", timedelta(seconds=0.05))
+    monkeypatch.setattr(SubmittedJob, "_view", lambda self: SimpleNamespace(state=JobState.SUCCEEDED, closed=False))
+    monkeypatch.setattr(SubmittedJob, "_result", lambda self, view: Waiting(self.id, 1).result())
+    broker = cast(Any, SimpleNamespace(clock=SimpleNamespace(sleep=lambda seconds: time.sleep(0.01))))
+    job = SubmittedJob(broker, "bert-x1", cast(Any, None))
+    assert [one.id for one in watch(job, timeout=timedelta(seconds=5))] == ["bert-x1"]

@@ -83,6 +83,7 @@ class SubmittedJob:
         self._broker = broker
         self._actor = actor
         self.id = job_id
+        self._over_since: float | None = None  # of the monotonic clock: when a wait first saw that it is over
 
     def __repr__(self) -> str:
         return f"<SubmittedJob {self.id}>"
@@ -119,16 +120,17 @@ class SubmittedJob:
 
         Raises `TimeoutError` when ``timeout`` (of the wall clock) is over first; the job goes on.
         """
-        began, ended = time.monotonic(), None
+        began = time.monotonic()
         while True:
             view, now = self._view(), time.monotonic()
-            if view.state.final and ended is None:
-                ended = now
-            if view.closed or jobs.waiting_for_people(view) or (ended and now - ended > _SETTLING.total_seconds()):
+            if view.state.final and self._over_since is None:
+                self._over_since = now  # kept from call to call: `watch` makes many short ones
+            settles = self._over_since is not None and now - self._over_since <= _SETTLING.total_seconds()
+            if view.closed or jobs.waiting_for_people(view) or (view.state.final and not settles):
                 return self._result(view)
+            background.revive(self._broker)
             if timeout is not None and now - began > timeout.total_seconds():
                 raise TimeoutError(f"{self.id} is {view.state.value} after {timeout.total_seconds():g} s; it goes on")
-            background.revive(self._broker)
             self._broker.clock.sleep(_LOOK_EVERY.total_seconds())
 
     def logs(self, attempt: int | None = None) -> Iterator[str]:

@@ -25,16 +25,20 @@ def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResu
     show = _display()
     began = monotonic()
     found: dict[int, JobResult] = {}
-    each = _LOOK_EVERY / max(len(jobs), 1)
     while len(found) < len(jobs):
+        pause = _LOOK_EVERY  # while the first that is not over is waited for; the others are only looked at
         for number, job in enumerate(jobs):
-            if number not in found and (result := _ended(job, each)) is not None:
-                found[number] = result
-        show(line(jobs))
+            if number not in found:
+                if (result := _ended(job, pause)) is not None:
+                    found[number] = result
+                pause = timedelta(0)
+        if show is not None:
+            show(line(jobs))
         if timeout is not None and monotonic() - began > timeout.total_seconds():
             left = f"{len(jobs) - len(found)} of {len(jobs)} jobs"
             raise TimeoutError(f"{left} are not over after {timeout.total_seconds():g} s; they go on")
-    show(line(jobs), last=True)
+    if show is not None:
+        show(line(jobs), last=True)
     return [found[number] for number in range(len(jobs))]
 
 
@@ -61,12 +65,12 @@ def _words(state: str) -> str:
     return state.replace("_", " ")
 
 
-def _display() -> Callable[..., None]:
-    """What shows one line in place of the one before."""
+def _display() -> Callable[..., None] | None:
+    """What shows one line in place of the one before; None where nothing is shown."""
     if (handle := _cell()) is not None:
         return lambda text, last=False: handle.update({"text/plain": text}, raw=True)
     if sys.stderr is None or not sys.stderr.isatty():
-        return lambda text, last=False: None
+        return None
     return lambda text, last=False: print(f"\r\x1b[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)  # noqa: T201
 
 
