@@ -138,7 +138,7 @@ def _programs() -> Iterator[DoctorFinding]:
         return
     for where, names in _PROGRAMS.items():
         if lacking := [name for name in names if shutil.which(name) is None]:
-            message = f"not installed: {', '.join(lacking)}: no job starts on {where} through SkyPilot without"
+            message = f"not installed: {', '.join(lacking)}: no job starts on {where} through SkyPilot without them"
             yield DoctorFinding(
                 "program", Health.NOTE, message, f"install {' and '.join(lacking)}", {"missing": lacking}
             )
