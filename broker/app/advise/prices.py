@@ -52,7 +52,7 @@ class Quote:
     def not_launched_on(self) -> str:
         """Why no job starts at this price, and what would allow it; empty if jobs start."""
         if not self.launchable:
-            return f"no engine starts jobs at {self.where}, and nowhere else is such a machine offered"
+            return f"no engine starts jobs at {self.where}, and no other place has a current price of such a machine"
         if not self.reference:
             return ""
         return (

@@ -175,7 +175,7 @@ def plan_capacity(
         mixes=tuple(_mixes(demand, choices[0].option, market, held, most)) if choices else (),
         held=uses,
         scenarios=tuple(_scenarios(demand, market, held, best)),
-        steps=tuple(_steps(demand, now, best, uses, held)),
+        steps=tuple(_steps(demand, now, best, uses, held, most)),
         hindsight=_hindsight(demand, market, best),
         sensitivity={ratio: longest.level(ratio) for ratio in SENSITIVITY},
         notes=tuple(_notes(demand, market, choices, best, held)),
@@ -271,7 +271,12 @@ def _use(
 
 
 def _steps(
-    demand: Sequence[int], now: datetime, best: EvaluatedOption | None, uses: Sequence[HeldUse], held: HeldCapacity
+    demand: Sequence[int],
+    now: datetime,
+    best: EvaluatedOption | None,
+    uses: Sequence[HeldUse],
+    held: HeldCapacity,
+    most: int,
 ) -> list[CapacityStep]:
     """The schedule: buy what is missing now, review, and decide on each holding before it ends."""
     steps = []
@@ -281,7 +286,7 @@ def _steps(
             steps.append(CapacityStep(now, "buy", best.buy_now, name))
         memory = _memory(best.option.term, demand)
         for days, patience in RECHECKS:
-            more = memory.level(best.ratio, patience) - have
+            more = min(memory.level(best.ratio, patience), most) - have
             if more > 0:
                 have += more
                 condition = f"if demand has stayed at {have:,} GPUs or more until then"
