@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
@@ -21,6 +22,9 @@ from broker.runfolder.retention import (
     left_by_attempts,
     superfluous,
 )
+
+if TYPE_CHECKING:
+    from broker.store.jobs.reading import StoreReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def overdue(
         return []
     since = None if within is None else now - max(times) - within
     with broker.store.reading() as look:
-        needed = {job for view in look.unclosed() for job in (*_started_from(view), *_taken_from(view))}
+        needed = _needed(look)
         old = (view for view in look.submitted_before(now - min(times)) if _is_over(view, now - min(times), since))
         ended = [view for view in old if view.id not in needed]
     anyway = {one.view.id: {checkpoint.id for checkpoint in one.gone} for one in besides}
@@ -125,11 +129,21 @@ def overdue(
 
 
 def delete_overdue(broker: Broker, found: Iterable[OverdueFiles]) -> None:
-    """Delete them. May be repeated. Raises `Unreachable`."""
+    """Delete them, without those of jobs that an open job has come to need since. May be repeated. Raises
+    `Unreachable`."""
     place = chosen(broker).rstrip("/")
+    with broker.store.reading() as look:
+        needed = _needed(look)
     for one in found:
+        if one.view.id in needed:
+            continue
         drop(f"{place}/{one.view.id}", one.checkpoints)
         drop_files(f"{place}/{one.view.id}", [path for paths in one.files.values() for path in paths])
+
+
+def _needed(look: StoreReading) -> set[str]:
+    """The jobs that an open one goes on from or takes results of."""
+    return {job for view in look.unclosed() for job in (*_started_from(view), *_taken_from(view))}
 
 
 def _taken_from(view: JobView) -> list[str]:
