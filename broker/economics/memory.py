@@ -158,11 +158,6 @@ class MemoryEstimate:
     per_gpu_gib: float
     assumptions: tuple[str, ...]
 
-    @property
-    def host_gib(self) -> float:
-        """The host's memory that an offload of weights, gradients and optimizer takes, over all machines."""
-        return self.weights_gib + self.gradients_gib + self.optimizer_gib
-
     def on(self, layout: ParallelLayout) -> float:
         """GiB on each GPU under another layout.
 

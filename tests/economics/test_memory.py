@@ -247,6 +247,7 @@ def test_an_offload_leaves_two_layers_and_the_activations_on_the_gpu() -> None:
     needs = estimate(workload, offloaded)
     assert needs.per_gpu_gib < estimate(workload, shared).per_gpu_gib / 4
     assert needs.per_gpu_gib > needs.activations_gib + needs.loss_gib + needs.runtime_gib
-    assert needs.host_gib == pytest.approx(needs.weights_gib + needs.gradients_gib + needs.optimizer_gib)
+    states = needs.weights_gib + needs.gradients_gib + needs.optimizer_gib
+    assert any(f"{states:,.0f} GiB of host memory" in note for note in needs.assumptions)
     with pytest.raises(InvalidInput, match="ZeRO stage 3"):
         ParallelLayout(2, offload=True)

@@ -29,12 +29,11 @@ RESIDENCIES = tuple(_RESIDENCY)
 @dataclass(frozen=True, slots=True)
 class Places:
     """``providers`` and ``regions`` (``eu-*`` or ``aws/eu-*``): shell-style patterns in lower case, any where empty;
-    ``not_in``: regions that are left out. ``residency``: the name of the territory that they stand for, or empty."""
+    ``not_in``: regions that are left out."""
 
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     not_in: tuple[str, ...] = ()
-    residency: str = ""
 
     @property
     def limited(self) -> bool:
@@ -58,14 +57,6 @@ class Places:
             return ()
         return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)
 
-    def __str__(self) -> str:
-        said = [", ".join(self.providers)] if self.providers else []
-        if self.residency:
-            said.append(f"regions of the {self.residency.upper()}, by their names")
-        elif self.regions:
-            said.append(", ".join(self.regions))
-        return " in ".join(said)
-
 
 def places_of(providers: list[str] | None, regions: list[str] | None, residency: str | None) -> Places:
     """The places of options. Raises `UnknownName` for a residency without a list of regions."""
@@ -76,4 +67,4 @@ def places_of(providers: list[str] | None, regions: list[str] | None, residency:
             raise UnknownName("residency", residency, RESIDENCIES)
         territory, denied = _RESIDENCY[residency.lower()]
         allowed = allowed or territory
-    return Places(tuple(one.lower() for one in providers or ()), allowed, denied, (residency or "").lower())
+    return Places(tuple(one.lower() for one in providers or ()), allowed, denied)

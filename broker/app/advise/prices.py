@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 STATED = "given on the command line"
 RECORDED = "recorded by `gpubroker capacity add`"
+PAID_FOR = (CapacityType.OWNED, CapacityType.RESERVED)
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
 
 
@@ -64,15 +65,13 @@ class Quote:
 @dataclass(frozen=True, slots=True)
 class HeldGpus:
     """Recorded capacity that is paid for: ``gpus`` of an accelerator at ``where``, owned or reserved. Another hour of
-    one in use costs ``usd_per_gpu_hour``: energy, nothing where it is reserved; ``paid``: what an hour costs anyway.
-    """
+    one in use costs ``usd_per_gpu_hour``: energy, nothing where it is reserved."""
 
     accelerator: str
     gpus: int
     capacity_type: CapacityType
     where: str
     usd_per_gpu_hour: float
-    paid: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,14 @@ class CurrentPrices:
     stated: Mapping[str, float] = field(default_factory=dict)
     held: tuple[HeldGpus, ...] = ()
 
-    def paid_for(self, accelerator: str, per_machine: int, machines: int) -> Quote | None:
-        """So many GPUs of recorded capacity, at what using them costs more; None if not as many are held."""
+    def paid_for(
+        self, accelerator: str, per_machine: int, machines: int, kinds: Collection[CapacityType] = PAID_FOR
+    ) -> Quote | None:
+        """So many GPUs of recorded capacity of these ``kinds``, at what using them costs more; None if not as many are
+        held."""
         gpus = per_machine * machines
-        enough = [one for one in self.held if one.accelerator == accelerator and one.gpus >= gpus]
+        mine = [one for one in self.held if one.accelerator == accelerator and one.capacity_type in kinds]
+        enough = [one for one in mine if one.gpus >= gpus]
         best = min(enough, key=lambda one: one.usd_per_gpu_hour, default=None)
         if best is None:
             return None
@@ -181,11 +184,10 @@ def held(
         key = (one.accelerator, kind, where)
         before = found.get(key)
         gpus = one.gpus + (before.gpus if before else 0)
-        energy, paid = one.energy_usd_per_gpu_hour(kwh_usd, pue), one.usd_per_gpu_hour
+        energy = one.energy_usd_per_gpu_hour(kwh_usd, pue)
         if before:
             energy = (energy * one.gpus + before.usd_per_gpu_hour * before.gpus) / gpus
-            paid = (paid * one.gpus + before.paid * before.gpus) / gpus
-        found[key] = HeldGpus(one.accelerator, gpus, kind, where, energy, paid)
+        found[key] = HeldGpus(one.accelerator, gpus, kind, where, energy)
     return tuple(found.values())
 
 

@@ -8,7 +8,7 @@ from math import ceil
 from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import about, job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
-from broker.app.advise.prices import CurrentPrices, Quote
+from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
@@ -22,7 +22,6 @@ from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
-PAID_FOR = (CapacityType.OWNED, CapacityType.RESERVED)
 RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
 _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
 

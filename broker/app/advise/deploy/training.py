@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from broker.app.advise.deploy.files import PRIVATE
 from broker.app.advise.deploy.situation import DeployDemand
 from broker.app.advise.goal import Goal
-from broker.app.advise.prices import CurrentPrices, Quote
+from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
@@ -106,7 +107,8 @@ def _on(
     if plan.num_nodes <= rules.spot_most_machines:
         quotes.append(prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.SPOT))
     if situation.owned_only or not situation.places.limited:  # recorded capacity: at what its use costs more
-        quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes))
+        kinds = PRIVATE if situation.owned_only else PAID_FOR  # sensitive data stays off reserved machines of others
+        quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes, kinds))
     for quote in filter(None, quotes):
         spot = quote.capacity_type is CapacityType.SPOT
         lasts = hours * (1 + rules.spot_overhead) if spot else hours
