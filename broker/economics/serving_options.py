@@ -175,6 +175,22 @@ def simulated(
     )
 
 
+def settled(
+    found: Sequence[ServingOption], simulate: Callable[[ServingOption], ServingOption], most: int = 12
+) -> tuple[ServingOption, ...]:
+    """The options in their order, the first with the latencies of simulated arrivals: with the replicas that those
+    take, another one may be cheaper, and is simulated in its turn. At most so many are; if still cheaper ones are left
+    then, the best of those comes first."""
+    ranked = list(found)
+    for _ in range(most):
+        if not ranked or ranked[0].simulated_p95_s is not None:
+            break
+        ranked[0] = simulate(ranked[0])
+        ranked.sort(key=_rank)
+    best = next((one for one in ranked if one.simulated_p95_s is not None), None)
+    return tuple(ranked) if best is None else (best, *(one for one in ranked if one is not best))
+
+
 def _enough(holds: Callable[[int], bool], replicas: int) -> tuple[int, int]:
     """A number of replicas that is too small, and a larger one that is enough, or 64 times as many."""
     most = min(64 * replicas, MOST_REPLICAS)

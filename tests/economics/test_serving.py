@@ -18,7 +18,7 @@ from broker.economics.model import ModelShape
 from broker.economics.replica import ServedModel, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
 from broker.economics.serving import Traffic, erlang_c, p95_seconds, plan, scale_to_zero
-from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, simulated
+from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 
 EXAMPLE = Traffic(requests_per_minute=1000, tokens_per_request=200, headroom=0.2, p95_s=5)
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128)
@@ -246,6 +246,25 @@ def test_replicas_are_added_until_the_simulated_p95_is_kept() -> None:
     assert (fewer.simulated_p95_s or 0) > (limit.p95_s or 0), "not one more than it takes"
     never = simulated(chosen, replace(LONG, p95_s=0.01), card, prices, parameters=70e9, shape=None)
     assert (never.meets_latency, never.replicas) == (False, chosen.replicas)
+
+
+def test_an_option_that_takes_more_replicas_may_no_longer_be_the_cheapest() -> None:
+    dear, cheap = (
+        replace(serve_70b(LONG), accelerator=name, simulated_p95_s=None, monthly_usd_on_demand=usd)
+        for name, usd in (("B200", 1000.0), ("H100", 1200.0))
+    )
+    asked: list[str] = []
+
+    def simulate(option: ServingOption) -> ServingOption:
+        asked.append(option.accelerator)
+        factor = 3 if option.accelerator == "B200" else 1
+        return replace(option, simulated_p95_s=1.0, monthly_usd_on_demand=(option.monthly_usd_on_demand or 0) * factor)
+
+    assert [one.accelerator for one in settled((dear, cheap), simulate)] == ["H100", "B200"]
+    assert asked == ["B200", "H100"]
+    one_only = settled((dear, cheap), simulate, most=1)
+    assert [one.accelerator for one in one_only] == ["B200", "H100"], "the other's p95 is not known"
+    assert settled((), simulate) == ()
 
 
 def test_arrivals_one_at_a_time_are_a_known_queue() -> None:

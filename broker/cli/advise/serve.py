@@ -195,7 +195,7 @@ def _options(
     terminal: Terminal, given: ServeOptions, traffic: Traffic, thumb: RulesOfThumb, notes: list[str]
 ) -> tuple[ServingOption, ...]:
     from broker.core.values.accelerators import lookup
-    from broker.economics.serving_options import GpuHourPrices, options, simulated
+    from broker.economics.serving_options import GpuHourPrices, options, settled, simulated
     from broker.economics.unit_cost import energy_usd_per_hour
     from broker.economics.units import HOURS_PER_YEAR
 
@@ -243,12 +243,15 @@ def _options(
         spare_machines=given.spare,
         rules=thumb,
     )
-    if found and traffic.prompt_tokens:
-        first = simulated(
-            found[0],
+    if not found or not traffic.prompt_tokens:
+        return found
+
+    def simulate(option: ServingOption) -> ServingOption:
+        return simulated(
+            option,
             traffic,
-            lookup(found[0].accelerator),
-            next(of for card, of in priced if card.name == found[0].accelerator),
+            lookup(option.accelerator),
+            next(of for card, of in priced if card.name == option.accelerator),
             parameters=model.parameters,
             shape=model.shape,
             active=model.active,
@@ -256,12 +259,13 @@ def _options(
             spare_machines=given.spare,
             rules=thumb,
         )
-        if first.replicas > found[0].replicas:
-            notes.append(
-                f"{first.replicas} replicas instead of {found[0].replicas}, to keep the p95 with random arrivals"
-            )
-        found = (first, *found[1:])
-    return found
+
+    ranked = settled(found, simulate)
+    best = ranked[0]
+    before = next(one for one in found if (one.accelerator, one.precision) == (best.accelerator, best.precision))
+    if best.replicas > before.replicas:
+        notes.append(f"{best.replicas} replicas instead of {before.replicas}, to keep the p95 with random arrivals")
+    return ranked
 
 
 def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
