@@ -172,7 +172,7 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
         section, key = _SECTIONS.get(default.name, ("defaults", default.name))
         holds = getattr(defaults, default.name)
         if default.name == "holding":
-            yield from _holding_said_at(files)
+            yield from _holding_said_at(files, holds)
             continue
         for one in files:
             if (section, key) in one.read.document.keys and getattr(getattr(one.content, section), key) == holds:
@@ -180,12 +180,19 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
                 break
 
 
-def _holding_said_at(files: list[_Right]) -> Iterator[tuple[str, Source]]:
-    """The first file that limits what may be proposed to hold."""
+def _holding_said_at(files: list[_Right], limits: HoldingLimits) -> Iterator[tuple[str, Source]]:
+    """The first file that limits what may be proposed to hold, and for each limit the first with that value."""
+    found: dict[str, Source] = {}
     for one in files:
-        if ("capacity", "hold") in one.read.document.keys:
-            yield "holding", Source(one.read.file, one.read.document.keys["capacity", "hold"][0])
-            return
+        if one.content.capacity is None or (hold := one.content.capacity.hold) is None:
+            continue
+        place = Source(one.read.file, one.read.document.keys["capacity", "hold"][0])
+        found.setdefault("holding", place)
+        for limit in fields(limits):
+            value = getattr(limits, limit.name)
+            if value is not None and getattr(hold, limit.name) == value:
+                found.setdefault(f"holding.{limit.name}", place)
+    yield from found.items()
 
 
 def _kinds(documents: list[Document]) -> Iterator[str]:

@@ -367,3 +367,12 @@ def test_working_hours_without_days_are_warned_of(days: str, warned: bool) -> No
     text = f'version: 1\nguardrails:\n  - {{name: a, working_hours: {{from: "08:00", to: "18:00"{days}}}}}\n'
     found = load({"p.yaml": text}).warnings
     assert any("Monday to Friday apply" in one for one in found) == warned
+
+
+def test_each_limit_of_what_may_be_held_is_told_from_the_file_that_sets_it() -> None:
+    first = "version: 1\npolicy: a\ncapacity: {hold: {utilisation: 50%, horizon: 90d}}\n"
+    second = "version: 1\npolicy: b\ncapacity:\n  hold: {utilisation: 60%, break_even: 24%}\n"
+    said = load({"a.yaml": first, "b.yaml": second}).said_at
+    assert {limit: str(place) for limit, place in said.items() if limit.startswith("holding.")} == {
+        "holding.utilisation": "b.yaml:4", "holding.horizon": "a.yaml:3", "holding.break_even": "b.yaml:4",
+    }  # fmt: skip

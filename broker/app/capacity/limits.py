@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,15 +21,17 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimits:
-    """``at``: where the policies say so."""
+    """``at``: where the policies say so, by the name of the limit."""
 
     limits: HoldingLimits
-    at: str
+    at: Mapping[str, str]
 
     @classmethod
     def of(cls, policy: PolicySet) -> CapacityLimits:
         """Those of a set of policies."""
-        return cls(policy.defaults.holding, str(policy.said_at.get("holding", "no policy")))
+        names = [limit.name for limit in fields(HoldingLimits)]
+        at = {name: str(policy.said_at.get(f"holding.{name}", "no policy")) for name in names}
+        return cls(policy.defaults.holding, at)
 
     @property
     def least_use(self) -> float:
@@ -46,7 +48,8 @@ class CapacityLimits:
         if found.break_even is not None:
             said.append(f"what pays from at most {found.break_even:g}% of the hours")
         if said:
-            yield f"policies let be held: {'; '.join(said)} ({self.at})"
+            places = dict.fromkeys(at for name, at in self.at.items() if getattr(found, name) is not None)
+            yield f"policies let be held: {'; '.join(said)} ({', '.join(places)})"
 
     def sift(
         self, accelerator: str, options: Iterable[PurchaseOption], market: BurstPrices
@@ -76,14 +79,16 @@ class CapacityLimits:
         least = self.limits.utilisation
         why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, on_demand)
         if not why and least is not None and 100 * worth.use < least:
-            why = f"{100 * worth.use:.1f}% of its hours would have been used, and {least:g}% are asked for ({self.at})"
+            why = f"{100 * worth.use:.1f}% of its hours would have been used, and {least:g}% are asked for"
+            why += f" ({self.at['utilisation']})"
         return f"not proposed: {quote.offering}: {why}" if why else ""
 
     def _too_long(self, term: timedelta) -> str:
         most = self.limits.horizon
         if most is None or term <= most:
             return ""
-        return f"its term of {print_duration(term)} is beyond the horizon of {print_duration(most)} ({self.at})"
+        beyond = f"its term of {print_duration(term)} is beyond the horizon of {print_duration(most)}"
+        return f"{beyond} ({self.at['horizon']})"
 
     def _pays_too_late(self, held: float, rented: float) -> str:
         most = self.limits.break_even
@@ -91,5 +96,5 @@ class CapacityLimits:
             return ""
         return (
             f"${held:.4g} an hour against ${rented:.4g} rented pays from {100 * held / rented:.1f}% of the hours on;"
-            f" at most {most:g}% is proposed, so at ${most / 100 * rented:.4g} or less ({self.at})"
+            f" at most {most:g}% is proposed, so at ${most / 100 * rented:.4g} or less ({self.at['break_even']})"
         )
