@@ -53,9 +53,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PredictionError:
-    """Of one ``kind`` over ``runs``: ``predicted`` and ``happened`` in all, the median of happened ÷ predicted, the
-    mean absolute error as a share of the prediction, the worst, and the share of runs ``within`` a quarter. Of
-    interruptions, which are few, only the sums (``ratio`` is theirs)."""
+    """Of one ``kind`` over ``runs``: ``predicted`` and ``happened`` in all (of prices the means), the median of happened
+    ÷ predicted, the mean absolute error as a share of the prediction, the worst, and the share of runs ``within`` a
+    quarter. Of interruptions, which are few, only the sums (``ratio`` is theirs)."""
 
     kind: Predicted
     runs: int
@@ -101,6 +101,8 @@ def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]
 
 def _error(kind: Predicted, pairs: Sequence[tuple[float, float]]) -> PredictionError:
     predicted, happened = sum(one for one, _ in pairs), sum(one for _, one in pairs)
+    if kind is Predicted.PRICE:
+        predicted, happened = predicted / len(pairs), happened / len(pairs)
     if kind is Predicted.INTERRUPTIONS:
         ratio = happened / predicted if predicted else None
         return PredictionError(kind, len(pairs), predicted, happened, ratio, None, None, None)

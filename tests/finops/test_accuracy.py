@@ -22,6 +22,7 @@ def test_each_kind_has_its_own_error() -> None:
     assert cost.worst == pytest.approx(0.5)
     assert cost.within == 0.5
     assert errors[Predicted.TIME].mean_error == pytest.approx(0.1)
+    assert errors[Predicted.PRICE].happened == pytest.approx((2.5 + 50 / 48) / 2), "the mean of prices, not their sum"
     assert errors[Predicted.PRICE].ratio == pytest.approx((2.5 / 2 + 50 / 48 / 2) / 2)
     assert errors[Predicted.INTERRUPTIONS].ratio == 2.0
 

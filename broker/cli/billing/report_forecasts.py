@@ -88,8 +88,7 @@ def _row(one: PredictionError) -> tuple[str, ...]:
         return "-" if value is None else f"{value:.0%}"
 
     unit = {"cost": "${:,.2f}", "price of a GPU-hour": "${:,.2f}", "time": "{:,.1f} h"}.get(one.kind.value, "{:,.1f}")
-    each = one.runs if one.kind.value == "price of a GPU-hour" else 1
     return (
-        one.kind.value, f"{one.runs:,}", unit.format(one.predicted / each), unit.format(one.happened / each),
+        one.kind.value, f"{one.runs:,}", unit.format(one.predicted), unit.format(one.happened),
         "-" if one.ratio is None else f"{one.ratio:.2f}", share(one.mean_error), share(one.worst), share(one.within),
     )  # fmt: skip
