@@ -53,9 +53,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PredictionError:
-    """Of one ``kind`` over ``runs``: ``predicted`` and ``happened`` in all (of prices the means), the median of happened
-    ÷ predicted, the mean absolute error as a share of the prediction, the worst, and the share of runs ``within`` a
-    quarter. Of interruptions, which are few, only the sums (``ratio`` is theirs)."""
+    """Of one ``kind`` over ``runs``: ``predicted`` and ``happened`` in all (of prices the means), the median of
+    happened ÷ predicted, the mean absolute error as a share of the prediction, the worst, and the share of runs
+    ``within`` a quarter. Of interruptions, which are few, only the sums (``ratio`` is theirs)."""
 
     kind: Predicted
     runs: int
