@@ -3,15 +3,16 @@ command."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.events.outcomes import AttemptState
-from broker.core.events.views import JobView
-from broker.core.market.offers import MoneyKind
+
+if TYPE_CHECKING:
+    from broker.core.events.views import JobView
 
 EXAMPLES = examples("gpubroker exec bert -- nvidia-smi", "gpubroker exec bert -- python -c 'print(1)'")
 ATTACH_EXAMPLES = examples("gpubroker jobs attach bert")
@@ -41,6 +42,8 @@ def attach(context: typer.Context, job: JobReference, node: Node = None) -> None
 
 def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
     """Says, beside the program's own output, that the machine of a job in the simulated market is this one."""
+    from broker.core.market.offers import MoneyKind
+
     latest = view.latest
     if latest is not None and latest.state is AttemptState.RUNNING and latest.placement.money is MoneyKind.SANDBOX:
         terminal.say("the machine is simulated: the program runs on this one")
