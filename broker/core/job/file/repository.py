@@ -27,10 +27,13 @@ class Repository:
         Repeatable. A variable ``GIT_TOKEN``, such as a secret of the job, is the password for an https address."""
         where = f"-- {shlex.quote(self.url)} {shlex.quote(self.ref or 'HEAD')}"
         helper = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
+        # By any other way the password would travel readable, or is not asked for.
+        own = self.url.startswith("https://")
+        token = f"${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} " if own else ""
         return (
             "# workdir: a Git repository\n"
             "git init --quiet . && "
-            f"GIT_TERMINAL_PROMPT=0 git ${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} "
+            f"GIT_TERMINAL_PROMPT=0 git {token}"
             f"fetch --quiet --depth 1 {where} && git checkout --quiet --force FETCH_HEAD || exit 1\n"
         )
 
