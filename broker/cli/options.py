@@ -32,6 +32,10 @@ OnlyProviders = Annotated[
         help="Poll only this provider. Repeatable. Default: all except the sandbox.",
     ),
 ]
+NamedPeriod = Annotated[
+    str, typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC).")
+]
+OnlyTeam = Annotated[str | None, typer.Option("--team", metavar="TEAM", help="Only this team.")]
 OneAttempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")]
 OneNode = Annotated[int | None, typer.Option("--node", min=0, help="Only this node; 0 is the first.")]
 MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="USD", help="New total cost limit, such as $900.")]

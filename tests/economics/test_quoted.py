@@ -54,7 +54,7 @@ def test_its_command_parses(one: QuotedRule) -> None:
     words = shlex.split(one.command)[1:]
     command = get_command(app)
     context = command.make_context("gpubroker", words, resilient_parsing=True)
-    name, inner, rest = command.resolve_command(context, words)  # type: ignore[attr-defined]
+    name, inner, rest = command.resolve_command(context, words)  # type: ignore[attr-defined]  # it is a group
     while hasattr(inner, "resolve_command"):
         context = inner.make_context(name, rest, parent=context, resilient_parsing=True)
         name, inner, rest = inner.resolve_command(context, rest)

@@ -3,13 +3,11 @@ what it concludes from SkyPilot's answers. The real API server is in `tests/syst
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -96,13 +94,6 @@ def made(
 
 
 # --- the contract ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sky(tmp_path: Path) -> Iterator[fake.Sky]:
-    (tmp_path / "sky").mkdir(mode=0o700)
-    with contextlib.closing(fake.Sky(tmp_path / "sky" / "nodes")) as running:
-        yield running
 
 
 @pytest.fixture

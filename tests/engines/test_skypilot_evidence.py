@@ -29,13 +29,6 @@ from tests.fakes import skypilot as fake
 
 
 @pytest.fixture
-def sky(tmp_path: Path) -> Iterator[fake.Sky]:
-    (tmp_path / "sky").mkdir(mode=0o700)
-    with contextlib.closing(fake.Sky(tmp_path / "sky" / "nodes")) as running:
-        yield running
-
-
-@pytest.fixture
 def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
     settings = SkypilotSettings(shared_disk=True, look=0.0, refresh=0.1)
     return Bench(

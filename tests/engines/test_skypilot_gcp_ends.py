@@ -37,7 +37,7 @@ def server(cloud: GcpCloud) -> Iterator[FakeServer]:
 def said(server: FakeServer, key: str = KEY) -> CloudSays:
     from google.auth.credentials import AnonymousCredentials
 
-    login = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    login = AnonymousCredentials()  # type: ignore[no-untyped-call]  # ships no types
     make = partial(ComputeEngine, login, "team-ml", server.url)
     return gcp_word(key, "us-central1", make).says
 

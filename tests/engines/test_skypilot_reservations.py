@@ -3,8 +3,7 @@ answers have the form of its API."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,13 +99,6 @@ def test_machines_outside_are_found(account: ReservingAccount) -> None:
 def test_settings_are_for_such_launches_alone() -> None:
     assert settings([MINE]) == {"aws": {"specific_reservations": [MINE]}}
     assert settings(()) == {}
-
-
-@pytest.fixture
-def sky(tmp_path: Path) -> Iterator[fake.Sky]:
-    (tmp_path / "sky").mkdir(mode=0o700)
-    with contextlib.closing(fake.Sky(tmp_path / "sky" / "nodes")) as running:
-        yield running
 
 
 @pytest.fixture

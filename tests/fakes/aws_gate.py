@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from botocore.model import OperationModel, Shape  # type: ignore[import-untyped]
-from botocore.validate import ParamValidator  # type: ignore[import-untyped]
+from botocore.model import OperationModel, Shape  # type: ignore[import-untyped]  # ships no types
+from botocore.validate import ParamValidator  # type: ignore[import-untyped]  # ships no types
 from moto.core.parse import PROTOCOL_PARSERS
 from moto.core.request import Request
 from moto.core.serialize import get_serializer_class

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -81,12 +80,18 @@ def test_elsewhere_nothing_is_shown_and_time_may_be_over(capsys: pytest.CaptureF
 
 
 def test_a_job_whose_bill_is_never_settled_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpubroker.client._SETTLING", timedelta(seconds=0.2))
+    passed = [0.0]  # seconds of the injected clock: only a wait moves it
+    monkeypatch.setattr("gpubroker.client.time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr("gpubroker.progress.monotonic", lambda: passed[0])
     monkeypatch.setattr("gpubroker.client.jobs.waiting_for_people", lambda view: False)
     monkeypatch.setattr("gpubroker.client.background.revive", lambda broker: None)
-    monkeypatch.setattr("gpubroker.progress._LOOK_EVERY", timedelta(seconds=0.05))
     monkeypatch.setattr(SubmittedJob, "_view", lambda self: SimpleNamespace(state=JobState.SUCCEEDED, closed=False))
     monkeypatch.setattr(SubmittedJob, "_result", lambda self, view: Waiting(self.id, 1).result())
-    broker = cast(Any, SimpleNamespace(clock=SimpleNamespace(sleep=lambda seconds: time.sleep(0.01))))
+
+    def wait(seconds: float) -> None:
+        passed[0] += seconds
+
+    broker = cast(Any, SimpleNamespace(clock=SimpleNamespace(sleep=wait)))
     job = SubmittedJob(broker, "bert-x1", cast(Any, None))
-    assert [one.id for one in watch(job, timeout=timedelta(seconds=5))] == ["bert-x1"]
+    assert [one.id for one in watch(job, timeout=timedelta(minutes=5))] == ["bert-x1"]
+    assert passed[0] >= 20, "the bill was waited for first"

@@ -34,7 +34,7 @@ def tokens(service: TokenService, monkeypatch: pytest.MonkeyPatch) -> Iterator[B
     from google.oauth2.credentials import Credentials
 
     ends = (datetime.now(UTC) + timedelta(hours=1)).replace(tzinfo=None)  # as google-auth has it
-    login = Credentials("login", expiry=ends)  # type: ignore[no-untyped-call]
+    login = Credentials("login", expiry=ends)  # type: ignore[no-untyped-call]  # ships no types
     monkeypatch.setattr(google, "default", lambda scopes: (login, "team-ml"))
     with FakeServer(service) as server:
         yield BoundTokens(RUNS, f"{server.url}/v1/token")

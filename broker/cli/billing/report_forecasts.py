@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, NamedPeriod, OnlyTeam, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ EXAMPLES = examples(
 
 def forecasts(
     context: typer.Context,
-    period: Annotated[
-        str, typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC).")
-    ] = "month",
-    team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="Only this team.")] = None,
+    period: NamedPeriod = "month",
+    team: OnlyTeam = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare predictions of plans with what happened, and show what finished runs measured.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, NamedPeriod, OnlyTeam, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,10 +22,8 @@ EXAMPLES = examples(
 
 def units(
     context: typer.Context,
-    period: Annotated[
-        str, typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC).")
-    ] = "month",
-    team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="Only this team.")] = None,
+    period: NamedPeriod = "month",
+    team: OnlyTeam = None,
     metric: Annotated[
         str | None,
         typer.Option("--metric", metavar="NAME", help="What a difference of 1 of this figure cost."),

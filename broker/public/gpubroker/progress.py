@@ -71,6 +71,7 @@ def _display() -> Callable[..., None] | None:
         return lambda text, last=False: handle.update({"text/plain": text}, raw=True)
     if sys.stderr is None or not sys.stderr.isatty():
         return None
+    # To the terminal on purpose: this is the progress that was asked for.
     return lambda text, last=False: print(f"\r\x1b[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)  # noqa: T201
 
 
