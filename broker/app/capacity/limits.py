@@ -49,7 +49,7 @@ class CapacityLimits:
             said.append(f"what pays from at most {found.break_even:g}% of the hours")
         if said:
             places = dict.fromkeys(at for name, at in self.at.items() if getattr(found, name) is not None)
-            yield f"policies let be held: {'; '.join(said)} ({', '.join(places)})"
+            yield f"policies allow holding: {'; '.join(said)} ({', '.join(places)})"
 
     def sift(
         self, accelerator: str, options: Iterable[PurchaseOption], market: BurstPrices

@@ -189,7 +189,7 @@ def test_policies_limit_what_a_plan_proposes(broker: Broker) -> None:
     within, notes = planned("capacity: {hold: {utilisation: 60%, horizon: 90d}}\n")
     assert [(choice.option.term, choice.baseline) for choice in within.choices] == [(24 * 30, 10)]
     assert sum(step.gpus for step in within.steps if step.action == "buy") == 10, "nor later, if demand stays"
-    assert "policies let be held: GPUs needed in at least 60% of the hours; terms of at most 90d (a.yaml:2)" in notes
+    assert "policies allow holding: GPUs needed in at least 60% of the hours; terms of at most 90d (a.yaml:2)" in notes
     assert any("its term of 365d is beyond the horizon of 90d (a.yaml:2)" in note for note in notes)
     assert "H100: 10 of 20 GPUs were needed in less than 60% of 9,600 h and are left to renting" in notes
     nothing, notes = planned("capacity: {hold: {break_even: 24%}}\n")
