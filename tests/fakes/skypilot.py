@@ -225,7 +225,7 @@ class Sky:
         """The home folder on the cluster's machines."""
         return self._clusters[cluster_name].home
 
-    def ssh_host(self, cluster_name: str, node: int) -> tuple[Path, str]:
+    def ssh_host(self, cluster_name: str, node: int) -> tuple[list[str], str]:
         """As SkyPilot's program writes it for OpenSSH's client; the way goes to an sshd of its own, not to a port."""
         assert node == 0, "the others are reached by the same words with another name"
         ssh = self._folder / "ssh"
@@ -248,7 +248,7 @@ class Sky:
             f"  UserKnownHostsFile=/dev/null\n  GlobalKnownHostsFile=/dev/null\n"
             f"  ProxyCommand {sshd} -i -f {ssh}/sshd\n"
         )
-        return ssh / cluster_name, cluster_name
+        return ["-F", str(ssh / cluster_name)], cluster_name
 
     def forget_requests(self) -> None:
         """As a server that was installed anew."""

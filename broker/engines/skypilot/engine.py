@@ -237,8 +237,8 @@ class Skypilot:
         key = self._own(handle)
         if key is None:
             raise GiveUp(f"{handle} belongs to another SkyPilot API server", hint="`sky api info` shows the one in use")
-        config, host = self._sdk.ssh_host(cluster_name(key), node)
-        options = ["-F", str(config), "-o", "LogLevel=ERROR", *(["-t"] if terminal else ["-T"])]
+        options, host = self._sdk.ssh_host(cluster_name(key), node)
+        options += ["-o", "LogLevel=ERROR", "-t" if terminal else "-T"]
         return WayIn(("ssh", *options, host, enter_script(key, node, words)))
 
     def _slot(self, key: str) -> Slot:

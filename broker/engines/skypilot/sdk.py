@@ -225,12 +225,14 @@ class Sdk:
         with _ours():
             self._sky.api_cancel([id], silent=True)
 
-    def ssh_host(self, cluster: str, node: int) -> tuple[Path, str]:
-        """OpenSSH's configuration for the cluster, which SkyPilot's program writes here, and the node's name in it.
-        Raises `RetryLater` if it writes none."""
+    def ssh_host(self, cluster: str, node: int) -> tuple[list[str], str]:
+        """OpenSSH's options for the cluster, whose configuration SkyPilot's program writes here, and the node's name in
+        it. The key is named beside it: SkyPilot looks for ``~`` in ``HOME``, OpenSSH in the list of accounts, and under
+        a service they differ. Raises `RetryLater` if no configuration is written."""
         program = Path(sys.executable).with_name("sky")
         asked = [str(program) if program.exists() else "sky", "status", cluster]
-        config = Path("~/.sky/generated/ssh").expanduser() / cluster
+        generated = Path("~/.sky/generated").expanduser()
+        config = generated / "ssh" / cluster
         with _ours():
             try:
                 done = subprocess.run(  # noqa: S603 (a program of SkyPilot's, and a name of ours)
@@ -245,7 +247,9 @@ class Sdk:
                 where=str(config),
                 hint="`sky status` writes it once the cluster is up",
             )
-        return config, cluster if node == 0 else f"{cluster}-worker{node}"
+        key = generated / "ssh-keys" / f"{cluster}.key"
+        options = ["-F", str(config), *(["-i", str(key)] if key.exists() else [])]
+        return options, cluster if node == 0 else f"{cluster}-worker{node}"
 
     def down(self, cluster: str) -> str:
         """Request the end of a cluster and all its machines; returns the request's id."""
