@@ -3,7 +3,7 @@ check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from broker.core.errors import LoginMissing, Unreachable
 from broker.engines.skypilot import gcp_ends
 from broker.engines.skypilot.evidence import CloudSays
-from broker.engines.skypilot.gcp_ends import ComputeEngine, gcp_word
+from broker.engines.skypilot.gcp_ends import ComputeEngine, gcp_end, gcp_word
 from tests.fakes.gcp_cloud import GcpCloud, refusal
 from tests.fakes.server import FakeServer
 
@@ -34,12 +34,15 @@ def server(cloud: GcpCloud) -> Iterator[FakeServer]:
         yield running
 
 
-def said(server: FakeServer, key: str = KEY) -> CloudSays:
+def asking(server: FakeServer) -> Callable[[], ComputeEngine]:
     from google.auth.credentials import AnonymousCredentials
 
     login = AnonymousCredentials()  # type: ignore[no-untyped-call]  # ships no types
-    make = partial(ComputeEngine, login, "team-ml", server.url)
-    return gcp_word(key, "us-central1", make).says
+    return partial(ComputeEngine, login, "team-ml", server.url)
+
+
+def said(server: FakeServer, key: str = KEY) -> CloudSays:
+    return gcp_word(key, "us-central1", asking(server)).says
 
 
 def operation(kind: str, name: str = NAME) -> dict[str, Any]:
@@ -47,8 +50,9 @@ def operation(kind: str, name: str = NAME) -> dict[str, Any]:
     return {"name": f"systemevent-{kind}-{name}", "operationType": kind, "targetLink": link, "status": "DONE"}
 
 
-def instance(status: str, key: str = KEY) -> dict[str, Any]:
-    return {"name": NAME, "status": status, "labels": {"gpubroker": key}}
+def instance(status: str, key: str = KEY, name: str = NAME) -> dict[str, Any]:
+    zone = f"https://www.googleapis.com/compute/v1/projects/team-ml/zones/{ZONE}"
+    return {"name": name, "status": status, "labels": {"gpubroker": key}, "zone": zone}
 
 
 def test_a_preempted_machine_was_taken_whether_it_still_stands_there_or_not(
@@ -100,3 +104,28 @@ def test_a_login_that_may_not_ask_and_a_cloud_that_does_not_answer(
     cloud.refuse = {"compute.instances.aggregatedList": refusal(503, "backendError", "later")}
     with pytest.raises(Unreachable, match="does not answer"):
         said(server)
+
+
+def test_the_machines_of_a_key_that_skypilot_lost_are_ended_and_no_other(cloud: GcpCloud, server: FakeServer) -> None:
+    worker = NAME.replace("-head-", "-worker-")
+    others = [instance("RUNNING", "train-abc123-12", "another"), instance("STOPPING", name="ends-already")]
+    cloud.instances = {ZONE: [instance("RUNNING"), instance("TERMINATED", name=worker), *others]}
+    for _ in range(2):
+        gcp_end(KEY, "us-central1", asking(server))
+    assert [one["name"] for one in cloud.instances[ZONE]] == ["another", "ends-already"]
+
+
+def test_a_machine_that_goes_by_itself_meanwhile_is_no_error(cloud: GcpCloud, server: FakeServer) -> None:
+    cloud.instances = {ZONE: [instance("RUNNING")]}
+    cloud.refuse = {"compute.instances.delete": refusal(404, "notFound", "gone")}
+    gcp_end(KEY, "us-central1", asking(server))
+
+
+def test_a_login_that_may_not_end_machines_is_told_which_permission_it_lacks(
+    cloud: GcpCloud, server: FakeServer
+) -> None:
+    cloud.instances = {ZONE: [instance("RUNNING")]}
+    cloud.refuse = {"compute.instances.delete": refusal(403, "forbidden", "no permission")}
+    with pytest.raises(LoginMissing, match="refuses the request: 403") as refused:
+        gcp_end(KEY, "us-central1", asking(server))
+    assert "compute.instances.delete" in refused.value.hint

@@ -20,6 +20,7 @@ def ec2(region: str, operation: str, needed_for: str, **parameters: Any) -> Mapp
     try:
         import boto3
         from botocore import xform_name  # type: ignore[import-untyped]  # ships no types
+        from botocore.config import Config  # type: ignore[import-untyped]  # ships no types
         from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
             BotoCoreError,
             ClientError,
@@ -29,7 +30,8 @@ def ec2(region: str, operation: str, needed_for: str, **parameters: Any) -> Mapp
     except ImportError as error:
         raise MissingExtra("skypilot", f"{needed_for} on AWS") from error
     try:
-        client = boto3.Session().client("ec2", region_name=region)
+        patience = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2})
+        client = boto3.Session().client("ec2", region_name=region, config=patience)
         answer: Mapping[str, Any] = getattr(client, xform_name(operation))(**parameters)
     except (ConnectionError, HTTPClientError) as error:
         raise Unreachable("EC2 cannot be reached", where=where, hint="check the network") from error

@@ -37,7 +37,7 @@ from broker.engines.skypilot.aws_ends import aws_end, aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import EndOf, WordOf
-from broker.engines.skypilot.gcp_ends import gcp_word
+from broker.engines.skypilot.gcp_ends import gcp_end, gcp_word
 from broker.engines.skypilot.kubernetes_ends import kubernetes_word
 from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
@@ -56,7 +56,7 @@ _WORDS: Mapping[str, WordOf] = {
     "gcp": gcp_word,
     "kubernetes": kubernetes_word,
 }  # by SkyPilot's cloud; of others no word is to be had
-_ENDS: Mapping[str, EndOf] = {"aws": aws_end}
+_ENDS: Mapping[str, EndOf] = {"aws": aws_end, "gcp": gcp_end}
 
 
 def _words(value: object) -> object:

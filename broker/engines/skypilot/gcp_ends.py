@@ -1,6 +1,6 @@
-"""Who ended machines, by Compute Engine: its operation ``compute.instances.preempted``, which stays for two weeks after
-the machine. Asked for the project of the Google login on this machine, which must be the one that SkyPilot's API server
-uses.
+"""Who ended machines, and their end if SkyPilot lost them, by Compute Engine. Its operation
+``compute.instances.preempted`` stays for two weeks after the machine. Asked for the project of the Google login on this
+machine, which must be the one that SkyPilot's API server uses.
 
 Operations: Google Cloud, Compute Engine documentation, "Preemptible VM instances" and the sample of an instance's
 preemption history; states and types: reference of the API, resources Instance and Operation. Read 2026-11-25.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from broker.core.errors import BrokerError, LoginMissing, MissingExtra, Unreachable
@@ -36,10 +37,11 @@ _THERE = ("PROVISIONING", "STAGING", "RUNNING", "REPAIRING")
 
 @dataclass(frozen=True, slots=True)
 class GcpRecord:
-    """An instance, with its ``status``, or an operation on one, with its type. ``name``: the instance's."""
+    """An instance, with its ``status`` and zone, or an operation on one, with its type. ``name``: the instance's."""
 
     name: str
     kind: str
+    zone: str = ""
 
 
 class GcpRecords(Protocol):
@@ -51,6 +53,10 @@ class GcpRecords(Protocol):
 
     def operations(self, kind: str) -> Sequence[GcpRecord]:
         """Those on instances of that type, in all zones."""
+        ...
+
+    def delete(self, machine: GcpRecord) -> None:
+        """Request its end. Does nothing for a machine that is gone."""
         ...
 
 
@@ -66,6 +72,15 @@ def gcp_word(key: str, region: str, make: Callable[[], GcpRecords] | None = None
         if any(named.fullmatch(one.name) for one in records.operations(kind)):
             return CloudWord(says, f"Compute Engine: {kind}")
     return CloudWord(CloudSays.UNKNOWN, "Compute Engine has no record of its end")
+
+
+def gcp_end(key: str, region: str, make: Callable[[], GcpRecords] | None = None) -> None:
+    """End the machines of that key, stopped ones too: their disks are billed. Does nothing for those that are gone.
+    ``make``: for tests. Raises what `gcp_word` raises."""
+    records = (make or ComputeEngine)()
+    for machine in records.instances(TAG, key):
+        if machine.kind != "STOPPING":
+            records.delete(machine)
 
 
 class ComputeEngine:
@@ -96,21 +111,33 @@ class ComputeEngine:
 
     def instances(self, label: str, value: str) -> Sequence[GcpRecord]:
         found = self._listed("InstancesClient", f'labels.{label} = "{value}"')
-        return [GcpRecord(one.name, one.status) for _, page in found for one in page.instances]
+        return [
+            GcpRecord(one.name, one.status, one.zone.rpartition("/")[2]) for _, page in found for one in page.instances
+        ]
 
     def operations(self, kind: str) -> Sequence[GcpRecord]:
         found = self._listed("GlobalOperationsClient", f'operationType = "{kind}"')
         operations = [one for _, page in found for one in page.operations]
         return [GcpRecord(one.target_link.rpartition("/instances/")[2], one.operation_type) for one in operations]
 
-    def _listed(self, client: str, wanted: str) -> Iterable[tuple[str, Any]]:
-        options = {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
+    def delete(self, machine: GcpRecord) -> None:
+        request = {"project": self._project, "zone": machine.zone, "instance": machine.name}
         try:
-            made = getattr(self._sdk, client)(credentials=self._credentials, transport="rest", **options)
+            self._client("InstancesClient").delete_unary(request=request, retry=None, timeout=_TIMEOUT)
+        except self._problems as error:
+            if getattr(error, "code", None) != HTTPStatus.NOT_FOUND:
+                raise _meaning(error) from error
+
+    def _listed(self, client: str, wanted: str) -> Iterable[tuple[str, Any]]:
+        try:
             request = {"project": self._project, "filter": wanted}
-            return list(made.aggregated_list(request=request, retry=None, timeout=_TIMEOUT))
+            return list(self._client(client).aggregated_list(request=request, retry=None, timeout=_TIMEOUT))
         except self._problems as error:
             raise _meaning(error) from error
+
+    def _client(self, name: str) -> Any:
+        options = {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
+        return getattr(self._sdk, name)(credentials=self._credentials, transport="rest", **options)
 
 
 def _meaning(error: Exception) -> BrokerError:
@@ -124,7 +151,8 @@ def _meaning(error: Exception) -> BrokerError:
 
 def _refused(said: str) -> LoginMissing:
     hint = (
-        "who ended a machine is asked with the Google login that SkyPilot uses, with the permissions "
-        "compute.instances.list and compute.globalOperations.list; `gcloud auth application-default login` makes one"
+        "who ended a machine is asked, and a lost machine ended, with the Google login that SkyPilot uses, with the "
+        "permissions compute.instances.list, compute.instances.delete and compute.globalOperations.list; "
+        "`gcloud auth application-default login` makes one"
     )
     return LoginMissing(said, where=_WHERE, hint=hint)
