@@ -1,20 +1,20 @@
 """Forecasts the spending of the remaining days of a period, with an interval. Pure; USD as floats: estimates.
 
-The estimate comes from `smoothing`. The formula's interval alone is too narrow, because real spending shifts in ways
-that the model does not know. So the interval uses the errors of the same method on earlier days of the same series, in
-units of the formula's standard deviation (conformal prediction with a prior). A series too short for such errors gets
-the formula's interval, widened. The farther ahead, the likelier is a shift that neither knows: beyond `_NEAR` days the
-interval grows with the square root of the days ahead.
+The week's pattern is taken out (`weekdays`), the models of `smoothing` foretell the sum of the days ahead and its
+deviation, and the pattern of these days is put back. Formulas know only what they were told, so the interval is
+calibrated on the past of the same series: how many deviations the same forecast missed the sums by that came after
+earlier days (conformal prediction). Where there is little past, errors of normal noise, a little wider, count as well.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
-from broker.finops.smoothing import Smoothed, smooth
+from broker.finops.smoothing import FittedModels
+from broker.finops.weekdays import week_pattern
 
 COVERED = 0.8
 """The share of intervals that should contain the actual spending."""
@@ -22,19 +22,19 @@ COVERED = 0.8
 LEAST_DAYS = 5
 """Fewer days of history allow no estimate."""
 
-# The prior: the formula's deviation times 1.4, with the weight of ten errors. An observed error counts a third, because
-# the errors of neighbouring days overlap.
-_WIDER = 1.4
-_PRIOR_WEIGHT = 10.0
-_MISS_WEIGHT = 1 / 3
-_PRIOR_STEPS = 10
+LONGEST = 90
+"""The number of last days that are looked at."""
 
-_NEAR = 10  # days ahead
-_LONGEST = 90  # days of history that are looked at
+# The prior: normal errors times 1.2, with the weight of three errors. Errors of neighbouring days overlap: those of as
+# many days as are foretold count as two.
+_WIDER = 1.2
+_PRIOR_WEIGHT = 3.0
+_PRIOR_STEPS = 20
+_PERIODS_WEIGHT = 2.0
+
 _FIRST_ORIGIN = 7
 _EVERY = 2
 _LARGEST_MISS = 8.0  # in deviations: beyond it a past without any variation would make the interval endless
-_SMALLEST_DEVIATION = 0.01  # of the estimate itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,25 @@ def expect(days: Sequence[float], ahead: int) -> Expectation | None:
         raise ValueError(f"{ahead} days ahead")
     if len(days) < LEAST_DAYS:
         return None
-    history = list(days[-_LONGEST:])
-    found = smooth(history)
-    amount = max(0.0, found.level * ahead)
-    half = _reach(history, ahead) * math.sqrt(max(1.0, ahead / _NEAR)) * _deviation(found, ahead)
+    return _expect(tuple(days[-LONGEST:]), ahead)
+
+
+@lru_cache(maxsize=1024)  # budgets ask many times a minute, and the days before today stay the same all day
+def _expect(days: tuple[float, ...], ahead: int) -> Expectation:
+    if not ahead or not any(days):
+        return Expectation(0.0, 0.0, 0.0)
+    week = week_pattern(days)
+    models = FittedModels(week.levelled)
+    found = models.predict(ahead)
+    amount = max(0.0, found.mean * week.share(ahead))
+    half = _reach(models, week.levelled, ahead) * found.deviation
     return Expectation(amount, max(0.0, amount - half), amount + half)
 
 
-def _deviation(found: Smoothed, ahead: int) -> float:
-    return max(found.deviation(ahead), _SMALLEST_DEVIATION * abs(found.level) * ahead)
-
-
-def _reach(days: Sequence[float], ahead: int) -> float:
+def _reach(models: FittedModels, days: Sequence[float], ahead: int) -> float:
     """The half-width of the interval, in standard deviations."""
-    misses = sorted([*_prior(), *((miss, _MISS_WEIGHT) for miss in _misses(days, ahead))])
+    weight = _PERIODS_WEIGHT * _EVERY / ahead
+    misses = sorted([*_prior(), *((miss, weight) for miss in _misses(models, days, ahead))])
     missing = COVERED * sum(weight for _, weight in misses)
     for miss, weight in misses:
         missing -= weight
@@ -78,22 +83,14 @@ def _reach(days: Sequence[float], ahead: int) -> float:
 def _prior() -> Iterator[tuple[float, float]]:
     normal = NormalDist()
     for step in range(_PRIOR_STEPS):
-        # The upper end of each tenth; of the last one its middle, since its end is infinite.
-        share = min((step + 1) / _PRIOR_STEPS, 1 - 0.5 / _PRIOR_STEPS)
+        # The upper end of each step; of the last one a point inside, since its end is infinite.
+        share = min((step + 1) / _PRIOR_STEPS, 1 - 0.25 / _PRIOR_STEPS)
         yield _WIDER * normal.inv_cdf(0.5 + share / 2), _PRIOR_WEIGHT / _PRIOR_STEPS
 
 
-def _misses(days: Sequence[float], ahead: int) -> Iterator[float]:
-    """The errors of the same method on earlier days, in standard deviations, for as many days ahead, or at least half
-    as many at the end of the series."""
-    for origin in range(_FIRST_ORIGIN, len(days), _EVERY):
-        reached = min(ahead, len(days) - origin)
-        if not reached or reached * 2 < ahead:
-            return
-        found = smooth(days[:origin])
-        deviation = _deviation(found, reached)
-        miss = abs(sum(days[origin : origin + reached]) - found.level * reached)
-        if not deviation:
-            yield _LARGEST_MISS if miss else 0.0
-        else:
-            yield min(miss / deviation, _LARGEST_MISS)
+def _misses(models: FittedModels, days: Sequence[float], ahead: int) -> Iterator[float]:
+    """The errors of the same forecast on earlier days, in its standard deviations."""
+    for origin in range(len(days) - ahead, _FIRST_ORIGIN - 1, -_EVERY):
+        found = models.predict(ahead, after=origin)
+        miss = abs(sum(days[origin : origin + ahead]) - found.mean)
+        yield min(miss / found.deviation, _LARGEST_MISS)

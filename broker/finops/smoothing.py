@@ -1,52 +1,126 @@
-"""Simple exponential smoothing of daily spending. Pure; amounts are USD as floats, because they are estimates.
+"""Models of daily spending, weighed by how well each foretold every day from those before it. Pure; USD as floats,
+because they are estimates.
 
-Formulas: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd edition, sections 8.1 and 8.7. The level
-before the first day is the one with the least squared error, which is linear in it and so needs no search.
+A model has a mean that is unknown, and a state that moves with each day's surprise and decays: ``day = mean + state +
+surprise``, ``next state = persistence * state + gain * surprise``. A persistence of 1 is simple exponential smoothing (the
+state is the level), between 0 and 1 spending returns to its mean, a gain of 0 is that mean alone. Each is tried with
+spending that grows, shrinks, or does neither. Instead of the best one, all are averaged with their probabilities (Bayesian
+model averaging): of a short series little is known, and its interval says so.
+
+Formulas: Hyndman and others, Forecasting with Exponential Smoothing, chapters 5 and 6 (the mean is the one unknown of a
+least-squares problem, which is linear, so nothing is searched for); Hoeting and others, Bayesian Model Averaging: A
+Tutorial, Statistical Science 14 (1999).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
 
-_WEIGHTS = (0.05, *(tenth / 10 for tenth in range(1, 10)))
+_SHAPES = ((0.0, 0.0), (1.0, 0.1), (1.0, 0.3), (1.0, 0.8), (0.85, 0.25), (0.85, 0.7), (0.5, 0.4))
+_DRIFTS = ((0.0, 0.8), (0.02, 0.1), (-0.02, 0.1))  # a week, as a share, and how likely each is beforehand
+_DRIFTS_FOR = 30  # days ahead; nothing grows for ever
+# What is known of a day's surprise beforehand: a share of the mean, with the weight of two days.
+_USUAL_SPREAD = 0.15
+_USUAL_DAYS = 2
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Smoothed:
-    """``weight`` of the newest day (0 to 1), ``level`` after the last day, and ``spread``, the standard deviation of
-    a day's error (both USD a day)."""
-
-    weight: float
-    level: float
-    spread: float
-
-    def deviation(self, days: int) -> float:
-        """The standard deviation of the sum of the next ``days``, in USD. The error of a day moves the level of every
-        later one by ``weight``."""
-        return self.spread * math.sqrt(sum((1 + later * self.weight) ** 2 for later in range(days)))
+class _Model:
+    persistence: float
+    gain: float
+    drift: float  # a day, as an exponent
+    likely: float  # logarithm, beforehand
 
 
-def smooth(days: Sequence[float]) -> Smoothed:
-    """The weight and level with the least squared error of one-day forecasts. Raises ValueError for an empty series."""
-    if not days:
-        raise ValueError("no day to smooth")
-    error, weight, level = min(_fit(days, weight) for weight in _WEIGHTS)
-    return Smoothed(weight, level, math.sqrt(error / max(1, len(days) - 2)))
+_MODELS = tuple(
+    _Model(persistence, gain, math.log1p(week) / 7, math.log(likely))
+    for week, likely in _DRIFTS
+    for persistence, gain in _SHAPES
+)
 
 
-def _fit(days: Sequence[float], weight: float) -> tuple[float, float, float]:
-    """The sum of squared errors, the weight, and the last level. The level is ``known + unknown × first`` throughout,
-    with the first level as the unknown of a least-squares problem of one variable."""
-    known, unknown, above, below = 0.0, 1.0, 0.0, 0.0
-    for day in days:
-        above += (day - known) * unknown
-        below += unknown * unknown
-        known += weight * (day - known)
-        unknown *= 1 - weight
-    level, squares = above / below, 0.0
-    for day in days:
-        squares += (day - level) ** 2
-        level += weight * (day - level)
-    return squares, weight, level
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The sum of the days ahead: its mean and standard deviation (USD)."""
+
+    mean: float
+    deviation: float
+
+
+class FittedModels:
+    """All models after each day of a series, in one pass: `predict` also answers for earlier days as if the later ones
+    were not known. Raises ValueError for an empty series."""
+
+    def __init__(self, days: Sequence[float]) -> None:
+        if not days:
+            raise ValueError("no day to smooth")
+        self._length = len(days)
+        self._unit = fmean(abs(day) for day in days) or 1.0
+        self._states = [tuple(_states(model, [day / self._unit for day in days])) for model in _MODELS]
+
+    def predict(self, ahead: int, after: int | None = None) -> Prediction:
+        """The ``ahead`` days that follow the first ``after`` days (None: all of them)."""
+        known = self._length if after is None else after
+        counted = known + _USUAL_DAYS - 1
+        weights, means, variances = list[float](), list[float](), list[float]()
+        for model, states in zip(_MODELS, self._states, strict=True):
+            state, crossed, squares = states[known - 1]
+            pull, weight = _design(model.persistence, model.gain, known)
+            mean = crossed / weight
+            surprise = max(0.0, squares - crossed * mean) + _USUAL_DAYS * (_USUAL_SPREAD * mean) ** 2 + _TINY
+            decayed, noise = _horizon(model.persistence, model.gain, ahead)
+            slope = ahead + pull * decayed  # by how much the mean moves the sum
+            grown = math.exp(model.drift * (known - self._length)) * _growth(model.drift, ahead)
+            means.append((mean * slope + state * decayed) * grown)
+            variances.append(surprise / counted * (noise + slope * slope / weight) * grown * grown)
+            scaling = model.drift * (known * (known - 1) / 2 - (self._length - 1) * known)  # the densities' Jacobian
+            weights.append(model.likely - (math.log(weight) + known * math.log(surprise)) / 2 - scaling)
+        best = max(weights)
+        weights = [math.exp(one - best) for one in weights]
+        total = sum(weights)
+        mean = sum(map(float.__mul__, weights, means)) / total
+        variance = sum(w * (v + (m - mean) ** 2) for w, m, v in zip(weights, means, variances, strict=True)) / total
+        return Prediction(mean * self._unit, math.sqrt(variance) * self._unit)
+
+
+def _states(model: _Model, days: Sequence[float]) -> Iterator[tuple[float, float, float]]:
+    """After each day, without its drift: the state for a mean of 0, and the sums of surprises times their slopes and of
+    squared surprises."""
+    state = crossed = squares = 0.0
+    for number, day in enumerate(days):
+        surprise = day * math.exp(model.drift * (len(days) - 1 - number)) - state
+        crossed += surprise * (1 + _design(model.persistence, model.gain, number)[0])
+        squares += surprise * surprise
+        state = model.persistence * state + model.gain * surprise
+        yield state, crossed, squares
+
+
+@cache
+def _design(persistence: float, gain: float, known: int) -> tuple[float, float]:
+    """After that many days: what a mean of 1 adds to the state, and the sum of its squared slopes on the surprises."""
+    if not known:
+        return 0.0, 0.0
+    pull, weight = _design(persistence, gain, known - 1)
+    return persistence * pull - gain * (1 + pull), weight + (1 + pull) ** 2
+
+
+@cache
+def _horizon(persistence: float, gain: float, ahead: int) -> tuple[float, float]:
+    """How often the state counts in the sum of the days ahead, and the variance of that sum in those of a surprise."""
+    counted, noise, power = 0.0, 0.0, 1.0
+    for _ in range(ahead):
+        noise += (1 + gain * counted) ** 2
+        counted += power
+        power *= persistence
+    return counted, noise
+
+
+@cache
+def _growth(drift: float, ahead: int) -> float:
+    """The mean factor by which the days ahead have grown since the last known day; 1 for none."""
+    return fmean(math.exp(drift * min(day, _DRIFTS_FOR)) for day in range(1, ahead + 1)) if ahead else 1.0

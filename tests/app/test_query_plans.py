@@ -360,7 +360,7 @@ def steps(site: QuerySite, use_case: Callable[[QuerySite], None]) -> int:
 
 
 def test_no_use_case_takes_more_steps_the_more_jobs_are_closed(new_site: Callable[[int], QuerySite]) -> None:
-    little, much = new_site(1000), new_site(8000)
+    little, much = new_site(2200), new_site(8000)  # both longer than any look back
     if not little.database.is_sqlite:
         pytest.skip("only SQLite counts its steps")
     told = {}

@@ -20,7 +20,7 @@ from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money, alike
-from broker.finops.expectation import expect
+from broker.finops.expectation import LONGEST, expect
 from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
 from broker.ledger.forecast import EXCEEDED, FORECAST, Draw, Forecast, SpendingPace, forecast, passed, threshold
 from broker.ledger.holds import ledger_rate
@@ -34,7 +34,6 @@ _LOOK_EVERY = timedelta(seconds=15)  # of the wall clock
 _ANOMALIES_EVERY = timedelta(minutes=10)
 _OVER_EVERY = timedelta(seconds=5)
 _DAY = timedelta(days=1)
-_LOOK_BACK = 42 * _DAY  # of daily spending: six weeks
 
 
 class _BudgetTerms(Protocol):
@@ -157,7 +156,7 @@ def _draw(hold: OpenHold, machines: Mapping[tuple[str, str], _Running], now: dat
 def _pace(look: Reading, spec: BudgetSpec, use: BudgetUse, now: datetime) -> SpendingPace | None:
     """The forecast for the rest of the period from the days before today (UTC); None if they are too few."""
     today = datetime.combine(now.astimezone(UTC), time(), UTC)
-    days = [float(day.dollars) for day in look.daily_spending(spec, today - _LOOK_BACK, today)]
+    days = [float(day.dollars) for day in look.daily_spending(spec, today - LONGEST * _DAY, today)]
     ahead = (use.period_end - now) / _DAY
     began = next((number for number, day in enumerate(days) if day), len(days))
     found = expect(days[began:], ceil(ahead)) if ahead > 0 else None

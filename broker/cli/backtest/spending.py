@@ -32,8 +32,9 @@ Series = Annotated[
 def forecast(context: typer.Context, series: Series, as_json: AsJson = False) -> None:
     """Measure forecasts of the total of a month, made on its days 10, 15 and 20, on recorded daily spending.
 
-    Windows are 30 consecutive days, one from every third day of each series. The method is that of budgets: simple
-    exponential smoothing, with an 80 % interval. The run rate (the month's average, continued) is shown for comparison.
+    Windows are 30 consecutive days, one from every third day of each series. The method is that of budgets: an average
+    of models of daily spending, each as likely as its past makes it, with an 80 % interval that the series' own past
+    calibrates. The run rate (the month's average, continued) is shown for comparison.
     """
     from broker.app.results.spending_backtests import ForecastBacktest
     from broker.backtest.spending.forecasts import run_forecast_backtest

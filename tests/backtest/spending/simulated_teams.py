@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 DAYS = 240
 EPISODE = 3
@@ -80,7 +80,7 @@ def with_episodes(chance: random.Random, days: list[float]) -> tuple[list[float]
     """The days with what forgotten jobs cost, and the first and last day of each."""
     found, at = [], 35 + chance.randrange(14)
     while at + EPISODE < len(days):
-        more = median(days[at - 28 : at])
+        more = median(days[at - 28 : at]) or fmean(days[at - 28 : at])
         for number in range(at, at + EPISODE):
             days[number] += more
         found.append((at, at + EPISODE - 1))
