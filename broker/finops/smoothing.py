@@ -2,10 +2,10 @@
 because they are estimates.
 
 A model has a mean that is unknown, and a state that moves with each day's surprise and decays: ``day = mean + state +
-surprise``, ``next state = persistence * state + gain * surprise``. A persistence of 1 is simple exponential smoothing (the
-state is the level), between 0 and 1 spending returns to its mean, a gain of 0 is that mean alone. Each is tried with
-spending that grows, shrinks, or does neither. Instead of the best one, all are averaged with their probabilities (Bayesian
-model averaging): of a short series little is known, and its interval says so.
+surprise``, ``next state = persistence * state + gain * surprise``. A persistence of 1 is simple exponential smoothing
+(the state is the level), between 0 and 1 spending returns to its mean, a gain of 0 is that mean alone. Each is tried
+with spending that grows, shrinks, or does neither. Instead of the best one, all are averaged with their probabilities
+(Bayesian model averaging): of a short series little is known, and its interval says so.
 
 Formulas: Hyndman and others, Forecasting with Exponential Smoothing, chapters 5 and 6 (the mean is the one unknown of a
 least-squares problem, which is linear, so nothing is searched for); Hoeting and others, Bayesian Model Averaging: A

@@ -1,8 +1,8 @@
 """The week's pattern in daily spending. Pure; USD as floats: estimates.
 
-Each day is compared with the mean of the seven days around it. The mean deviation of each weekday is its effect, reduced
-by the share of the differences between weekdays that chance alone explains (the shrinkage of James and Stein): without
-a pattern, or with little history, nothing is left of it.
+Each day is compared with the mean of the seven days around it. The mean deviation of each weekday is its effect,
+reduced by the share of the differences between weekdays that chance alone explains (the shrinkage of James and Stein):
+without a pattern, or with little history, nothing is left of it.
 """
 
 from __future__ import annotations
