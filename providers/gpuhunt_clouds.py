@@ -30,7 +30,7 @@ from broker.core.errors import (
     Unreachable,
 )
 from broker.core.values.clock import Clock
-from providers.gpuhunt_rows import KeptAnswers, Replayed, row_by_row
+from providers.gpuhunt_rows import KeptAnswers, Replayed, left_out, row_by_row
 from providers.http import HttpSettings, retry_after, retrying, setting, shown, without_logins
 
 NAME = "gpuhunt"
@@ -40,7 +40,8 @@ NAME = "gpuhunt"
 class GpuhuntCloud:
     """One cloud: gpuhunt's class for it and where that asks. ``needs`` and ``takes``: arguments of the class that are
     logins, by the variable that holds each; the class cannot be made without the former. ``written_down``: gpuhunt gets
-    from the cloud what there is, and has the prices in its own code."""
+    from the cloud what there is, and has the prices in its own code. ``rows``: the keys of the lists of machines in its
+    answers; none where an answer is such a list."""
 
     name: str
     maker: str
@@ -48,6 +49,7 @@ class GpuhuntCloud:
     needs: Mapping[str, str] = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
     written_down: bool = False
+    rows: tuple[str, ...] = ()
 
     def login(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The arguments that the environment has."""
@@ -67,7 +69,7 @@ class GpuhuntCloud:
 CLOUDS = {
     cloud.name: cloud
     for cloud in (
-        GpuhuntCloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai"),
+        GpuhuntCloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai", rows=("variants",)),
         GpuhuntCloud(
             "crusoe",
             "CrusoeProvider",
@@ -78,18 +80,21 @@ CLOUDS = {
                 "project_id": "CRUSOE_PROJECT_ID",
             },
             written_down=True,
+            rows=("items",),
         ),
         GpuhuntCloud(
             "daytona",
             "DaytonaProvider",
             "https://billing.app.daytona.io/gpu-pricing",
             takes={"api_key": "DAYTONA_API_KEY"},
+            rows=("gpus",),
         ),
         GpuhuntCloud(
             "digitalocean",
             "DigitalOceanProvider",
             "https://api.digitalocean.com",
             needs={"api_key": "DIGITAL_OCEAN_API_KEY"},
+            rows=("sizes",),
         ),
         GpuhuntCloud(
             "hotaisle",
@@ -98,11 +103,27 @@ CLOUDS = {
             needs={"api_key": "HOTAISLE_API_KEY", "team_handle": "HOTAISLE_TEAM_HANDLE"},
         ),
         GpuhuntCloud(
-            "jarvislabs", "JarvisLabsProvider", "https://backendn.jarvislabs.net", needs={"api_key": "JL_API_KEY"}
+            "jarvislabs",
+            "JarvisLabsProvider",
+            "https://backendn.jarvislabs.net",
+            needs={"api_key": "JL_API_KEY"},
+            rows=("server_meta",),
         ),
-        GpuhuntCloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes"),
-        GpuhuntCloud("seeweb", "SeewebProvider", "https://api.seeweb.it/ecs/v2", needs={"token": "SEEWEB_API_TOKEN"}),
-        GpuhuntCloud("vultr", "VultrProvider", "https://api.vultr.com/v2", takes={"api_key": "VULTR_API_KEY"}),
+        GpuhuntCloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes", rows=("nodes",)),
+        GpuhuntCloud(
+            "seeweb",
+            "SeewebProvider",
+            "https://api.seeweb.it/ecs/v2",
+            needs={"token": "SEEWEB_API_TOKEN"},
+            rows=("plans",),
+        ),
+        GpuhuntCloud(
+            "vultr",
+            "VultrProvider",
+            "https://api.vultr.com/v2",
+            takes={"api_key": "VULTR_API_KEY"},
+            rows=("plans", "plans_metal"),
+        ),
     )
 }
 
@@ -163,6 +184,7 @@ def ask(
             lines += lost
         except BrokerError as error:
             return CloudReport(cloud, [], heard.lines, error)
+        lines = [*lines, *left_out(wire.kept, get, heard.lines, cloud.rows)]
     # A call that failed and that the module shrugged off: something is missing, and the poll must not seem complete.
     return CloudReport(cloud, items, lines, None if part is None else _ours(part, cloud, clock.now(), login))
 
@@ -188,7 +210,7 @@ class _Requests:
         import requests
 
         call = f"{method} {url} {more.get('params')}"
-        if self.kept.replaying:
+        if self.kept.replaying and call in self.kept.bodies:
             return Replayed(self.kept.bodies[call])
         more |= {"allow_redirects": False}
         more.pop("timeout", None)  # what gpuhunt has written down

@@ -17,7 +17,8 @@ _DEEPEST = 6
 
 @dataclass(slots=True)
 class KeptAnswers:
-    """JSON that was answered, by call; ``replaying``: calls are answered from it, and nobody is asked."""
+    """JSON that was answered, by call; ``replaying``: calls are answered from it; only what the module had
+    not come to before it failed is asked."""
 
     bodies: dict[str, Any] = field(default_factory=dict)
     replaying: bool = False
@@ -66,6 +67,57 @@ def _each(rows: list[Any], get: Callable[[], list[Any]]) -> tuple[list[Any], lis
     finally:
         rows[:] = every
     return items, lost
+
+
+def left_out(kept: KeptAnswers, get: Callable[[], list[Any]], heard: list[str], names: tuple[str, ...]) -> list[str]:
+    """A line for each row of the kept answers of which ``get`` makes nothing, without a warning and without an error.
+
+    ``names``: the keys of the lists of rows; an answer that is a list is one, too. ``heard``: where warnings arrive.
+    """
+    lines: list[str] = []
+    kept.replaying = True
+    try:
+        for rows in _named(list(kept.bodies.values()), names):
+            every = list(rows)
+            try:
+                rows[:] = []
+                without = _number(get)
+                if without is None or len(every) > _MOST_ROWS:
+                    continue
+                for number, row in enumerate(every, start=1):
+                    rows[:], before = [row], len(heard)
+                    if _number(get) == without and len(heard) == before:
+                        lines.append(f"without a word: {_label(row, number)}")
+            finally:
+                rows[:] = every
+    finally:
+        kept.replaying = False
+    return lines
+
+
+def _number(get: Callable[[], list[Any]]) -> int | None:
+    """How many items ``get`` gives; None where it fails."""
+    try:
+        return len(get())
+    except Exception:  # noqa: BLE001  # gpuhunt raises whatever it runs into; the row is told elsewhere
+        return None
+
+
+def _label(row: object, number: int) -> str:
+    keys = ("id", "name", "slug", "product_name", "gpu_type", "type")
+    found = next((row[key] for key in keys if isinstance(row, dict) and isinstance(row.get(key), str)), "")
+    return f"row {number}, {found}" if found else f"row {number}"
+
+
+def _named(value: Any, names: tuple[str, ...], depth: int = 0) -> Iterator[list[Any]]:
+    """The lists under these keys, and answers that are lists themselves."""
+    if depth > _DEEPEST:
+        return
+    for key, part in enumerate(value) if isinstance(value, list) else value.items():
+        if isinstance(part, list) and (key in names or (depth == 0 and not names)):
+            yield part
+        elif isinstance(part, dict | list):
+            yield from _named(part, names, depth + 1)
 
 
 def _lists(value: Any, depth: int = 0) -> Iterator[list[Any]]:

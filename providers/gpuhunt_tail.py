@@ -133,6 +133,8 @@ class Gpuhunt:
         if len(region) == 1:  # of a text where a list of regions was to be, gpuhunt makes a region of each letter
             raise Unfit("malformed_row", f"{machine}: a region called {short(region)}")
         if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
+            if item.gpu_name or "gpu" in machine.lower():
+                raise Unfit("malformed_row", f"{machine}: its GPUs are not told")
             return None
         count = whole(_exact(item.gpu_count, "gpu_count"), f"{machine}: gpu_count")
         found = _card(item, machine)

@@ -95,10 +95,11 @@ class Runpod:
     def _read(self, row: Row, left_out: Collection[str]) -> Found:
         gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
         label = _type_name(row)
-        if lacking := _lacking(row, left_out):
+        lacking = _lacking(row, left_out)
+        if lacking:
             yield SkippedRow("incomplete_row", f"{label}: without {', '.join(lacking)}")
         priced = False
-        for cloud in _clouds(row):
+        for cloud in _clouds(row, lacking):
             for found in self._of_cloud(row, cloud, gpu, label):
                 priced = True
                 yield found
@@ -206,11 +207,13 @@ def _gpu_types(answer: object) -> list[object]:
     raise Malformed(detail, where="runpod", hint="RunPod may have changed its API; is there a newer gpubroker?")
 
 
-def _clouds(row: Row) -> Iterator[_Cloud]:
-    """The clouds in which this GPU is rented out or at least priced."""
+def _clouds(row: Row, lacking: Collection[str]) -> Iterator[_Cloud]:
+    """The clouds in which this GPU is rented out or at least priced. Where the LowestPrice that was asked for is
+    lacking, the list price of spot does not stand in for its bid."""
     bids = _bids(row)
     for region, max_key in (("secure", "maxGpuCountSecureCloud"), ("community", "maxGpuCountCommunityCloud")):
         on_demand, spot = row.get(f"{region}Price"), row.get(f"{region}SpotPrice")
+        spot = None if region in lacking else spot
         terms = [row.get(key) for key in _TERMS] if region == "secure" else []
         priced = any(value is not None for value in (on_demand, spot, bids.get(region), *terms))
         if row.get(f"{region}Cloud") is False or not priced:

@@ -19,11 +19,16 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE
 from providers.aws.spot_advisor import SpotAdvisorEntry
-from providers.rows import Found, Unfit, decimal_text, name, price
+from providers.rows import Found, Unfit, decimal_text, name, price, short
 
 SOURCE = "aws-spot-price-history"
 
 _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_OTHERS = tuple(
+    f"{system}{network}"
+    for system in ("SUSE Linux", "Windows", "Red Hat Enterprise Linux")
+    for network in ("", " (Amazon VPC)")
+)
 _REGIONS_PER_QUESTION = 10  # as many as GetSpotPlacementScores takes
 _BEST_SCORE = 10
 
@@ -57,7 +62,11 @@ def spot_prices(
     )
     try:
         for row in rows:
-            if row.get("ProductDescription") not in _LINUX:
+            described = row.get("ProductDescription")
+            if described not in _LINUX:
+                if described not in _OTHERS:
+                    what = f"{row.get('AvailabilityZone')}: {row.get('InstanceType')}: a product called {described!r}"
+                    yield SkippedRow("unknown_product", short(what))
                 continue
             called = row.get("AvailabilityZone", "")
             zone = row.get("AvailabilityZoneId") or zones.get(called) or called

@@ -150,5 +150,7 @@ def _rows_of(page: Any, listing: ListMethod) -> Iterator[ListedRow | SkippedRow]
         field = inner.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
         if inner.warning.code == "UNREACHABLE":
             yield SkippedRow("unreachable_place", f"{last(scope)}: Google could not query this scope")
+        elif not inner.warning.code and not getattr(inner, field):  # Google warns of each place without results
+            yield SkippedRow("malformed_row", f"{last(scope)}: neither rows nor a warning that there are none")
         for row in getattr(inner, field):
             yield ListedRow(row, last(scope))

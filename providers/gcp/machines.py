@@ -159,7 +159,12 @@ def _with(bare: GcpMachine, accelerator_type: str, count: int) -> GcpMachine:
 
 def _attached(row: Any, hosts: list[GcpMachine] | tuple[()]) -> Iterator[GcpMachine | SkippedRow]:
     """The N1 machines of a zone with that GPU, in every count that Google allows."""
-    for count, (cpus, gib) in _limits(row).items():
+    try:
+        limits = _limits(row)
+    except Unfit as error:
+        yield error.skipped
+        return
+    for count, (cpus, gib) in limits.items():
         for host in hosts:
             if host.cpus <= cpus and host.memory_gib <= gib:
                 try:
@@ -172,4 +177,8 @@ def _limits(row: Any) -> Mapping[int, tuple[int, int]]:
     if row.deprecated.state in _GONE:
         return {}
     most = row.maximum_cards_per_instance
+    if not row.name:
+        raise Unfit("malformed_row", f"{last(row.zone)}: an accelerator type without a name")
+    if not most and attachable(row.name):
+        raise Unfit("incomplete_row", f"{last(row.zone)}: {row.name}: how many a machine may have is not told")
     return {count: limit for count, limit in attachable(row.name).items() if count <= most}

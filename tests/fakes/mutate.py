@@ -6,8 +6,10 @@ import copy
 import json
 import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -29,11 +31,13 @@ LOWEST, HIGHEST = Money.usd("0.0001"), Money.usd(100_000)
 
 @dataclass(frozen=True, slots=True)
 class DamagedBody:
-    """A damaged body, and which row of it was damaged: None when it may be any of them. ``what``: the damage."""
+    """A damaged body, and which row of it was damaged: None when it may be any of them. ``what``: the damage;
+    ``readable``: whether it is still of the format that it had."""
 
     body: bytes
     row: int | None
     what: str = ""
+    readable: bool = True
 
 
 def damaged_bytes(content: bytes, chance: random.Random) -> bytes:
@@ -65,7 +69,7 @@ def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> Dama
                     raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
             if len(raw) < 2:
                 break
-        return DamagedBody(bytes(raw), None, _changes(body, bytes(raw)))
+        return DamagedBody(bytes(raw), None, _changes(body, bytes(raw)), is_json(bytes(raw)))
     damaged = copy.deepcopy(body)
     found = rows(damaged)
     keys = list(found) if isinstance(found, dict) else list(range(len(found)))
@@ -129,67 +133,150 @@ class Hijacked:
         return self.market(request)
 
 
-def check_mutants(
-    make: Callable[[str, ManualClock], Provider],
-    market: Market,
-    path: str,
-    body: Any,
-    rows: Callable[[Any], Any],
-    *,
-    mutants: int,
-    seed: int,
-    fair: str = r"$^",
-) -> None:
-    """Ask the provider for ``mutants`` damaged answers and check what it makes of each.
+@dataclass(frozen=True, slots=True)
+class AdapterAnswer:
+    """What an adapter made of an answer. ``error``: what it gave up with."""
 
-    No exception but a `BrokerError`; every price positive and of this world; every offer whole; and where one row is
-    damaged, the offers of the others are there as before. An offer that is lost is told: by a skipped row, by an error,
-    or by another offer in its place; but for damage that ``fair``, a regular expression, matches: it says itself that
-    there is no such offer. At least half of the mutants must be JSON still.
+    offers: frozenset[Offer]
+    skipped: Counter[SkippedRow]
+    error: BrokerError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MutationTarget:
+    """An adapter and the answer to damage. ``ask``: has the adapter read a body, None for the undamaged one, and raises
+    nothing but bugs; ``groups``: the offers that belong together, by group; ``group``: of a damaged row. ``fair``:
+    damage by which the answer itself says that there is no such offer; ``prices``: that may change a price."""
+
+    damage: Callable[[random.Random], DamagedBody]
+    ask: Callable[[bytes | None], AdapterAnswer]
+    groups: Mapping[Any, frozenset[Offer]]
+    group: Callable[[int], Any] = lambda row: row
+    fair: str = r"$^"
+    prices: str = r"(?i)price|bid|cost|rate|cents|dph|fee|value|units|nanos|amount|unit|row \d+: (= |$)"
+
+
+@dataclass(slots=True)
+class MutationTally:
+    """What came of the mutants, with the messages. ``wrong``: a price that is not of this world, or of a row that was
+    not damaged, or that another figure of its row changed; ``untold``: an offer that is lost without a word."""
+
+    mutants: int = 0
+    readable: int = 0
+    offers: int = 0
+    crashes: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[str]:
+        return [*self.crashes, *self.wrong, *self.untold]
+
+
+def tally_mutants(target: MutationTarget, *, mutants: int, seed: int) -> MutationTally:
+    """Ask the adapter for ``mutants`` damaged answers and count what it makes of each.
+
+    A crash is any exception but a `BrokerError`, or any error where one row is damaged. Every price is positive and of
+    this world, every offer whole, and the offers of undamaged rows are there as before. An offer that is lost is told:
+    by a skipped row, by an error, or by another offer in its place.
     """
-    body = json.loads(encode(body), parse_float=Decimal)  # so that no two rows share a part
-    chance = random.Random(seed)
-    hijacked = Hijacked(market, path)
-    readable = 0
-    with FakeServer(hijacked) as server:
-        clock = ManualClock(NOW)
-        alone = _offers_by_row(make(server.url, clock), hijacked, body, rows)
-        hijacked.body = encode(body)
-        usual = sum(isinstance(row, SkippedRow) for row in make(server.url, clock).offers(OfferQuery()))
-        whole = set[Offer]().union(*alone)
-        untold: list[str] = []
-        for number in range(mutants):
-            mutant = mutate(body, rows, chance)
-            hijacked.body = mutant.body
-            readable += _is_json(mutant.body)
-            offers: list[Offer] = []
-            skipped, failed = 0, False
-            try:
-                for found in make(server.url, clock).offers(OfferQuery()):
-                    if isinstance(found, Offer):
-                        offers.append(replace(found, as_of=NOW))
-                    else:
-                        assert found.reason, f"mutant {number} of seed {seed}"
-                        skipped += 1
-            except BrokerError:
-                failed = True
-                assert mutant.row is None, f"mutant {number} of seed {seed}: one odd row is no reason to give up"
-            for offer in offers:
-                where = f"mutant {number} of seed {seed}: {offer.id}"
-                assert offer.price is not None, where
-                assert LOWEST <= offer.price <= HIGHEST, f"{where}: {offer.price}"
-                assert offer.count >= 0, where
-                assert all(part.strip() for part in (offer.region, offer.instance_type)), where
-            if mutant.row is not None:
-                expected = {offer for index, own in enumerate(alone) if index != mutant.row for offer in own}
-                missing = expected - set(offers)
-                assert not missing, f"mutant {number} of seed {seed} loses {sorted(o.id for o in missing)[:3]}"
-            unheard = len(offers) < len(whole) and not set(offers) - whole and skipped <= usual and not failed
-            if unheard and not re.search(fair, mutant.what):
-                untold.append(f"mutant {number} of seed {seed}: {mutant.what}")
-    lost = "\n".join(untold[:40])
-    assert not untold, f"{len(untold)} of {mutants} mutants lose an offer, and nothing is told:\n{lost}"
-    assert 2 * readable >= mutants, f"only {readable} of {mutants} mutants are JSON"
+    chance, tally = random.Random(seed), MutationTally(mutants)
+    whole = frozenset[Offer]().union(*target.groups.values())
+    prices = {offer.id: offer.price for offer in whole}
+    usual = target.ask(None).skipped
+    for number in range(mutants):
+        mutant = target.damage(chance)
+        where = f"mutant {number} of seed {seed}: {mutant.what}"
+        tally.readable += mutant.readable
+        try:
+            answer = target.ask(mutant.body)
+        except Exception as bug:  # noqa: BLE001  # whatever it is, it is what is looked for
+            tally.crashes.append(f"{where}: {type(bug).__name__}: {bug}")
+            continue
+        if answer.error is not None and mutant.row is not None:
+            tally.crashes.append(f"{where}: one odd row is no reason to give up: {answer.error}")
+            continue
+        tally.offers += len(answer.offers)
+        tally.wrong += [f"{where}: {offer.id}: {offer.price}" for offer in answer.offers if not _sane(offer)]
+        if mutant.row is not None:
+            hit = target.group(mutant.row)
+            expected = frozenset[Offer]().union(*(own for name, own in target.groups.items() if name != hit))
+            lost = sorted(offer.id for offer in expected - answer.offers)
+            if lost:
+                tally.wrong.append(f"{where}: loses or changes {lost[:3]}")
+            elif not re.search(target.prices, mutant.what):
+                moved = [one.id for one in answer.offers if prices.get(one.id, one.price) != one.price]
+                tally.wrong += [f"{where}: changes the price of {moved[:3]}"] if moved else []
+        fewer = len(answer.offers) < len(whole) and not answer.offers - whole
+        told = bool(answer.skipped - usual) or answer.error is not None
+        if fewer and not told and not re.search(target.fair, mutant.what):
+            tally.untold.append(where)
+    return tally
+
+
+def _sane(offer: Offer) -> bool:
+    return (
+        offer.price is not None
+        and LOWEST <= offer.price <= HIGHEST
+        and 0 <= offer.count <= 1024
+        and all(part.strip() for part in (offer.region, offer.instance_type))
+    )
+
+
+def answer_of(rows: Iterator[Offer | SkippedRow]) -> AdapterAnswer:
+    """What arrives of an adapter's answer, with the dates of its offers set to `NOW`. Raises only bugs."""
+    offers: set[Offer] = set()
+    skipped, error = Counter[SkippedRow](), None
+    try:
+        for row in rows:
+            if isinstance(row, Offer):
+                offers.add(replace(row, as_of=NOW))
+            else:
+                assert row.reason, "a skipped row without a reason"
+                skipped[row] += 1
+    except BrokerError as failure:
+        error = failure
+    return AdapterAnswer(frozenset(offers), skipped, error)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswers:
+    """An adapter that reads JSON over HTTP, and the answer at ``path`` that is damaged: ``rows`` finds the list (or
+    mapping) of its rows. ``make``: the adapter, for the server's URL and a clock."""
+
+    make: Callable[[str, ManualClock], Provider]
+    market: Market
+    path: str
+    body: Any
+    rows: Callable[[Any], Any]
+    fair: str = r"$^"
+
+    @contextmanager
+    def target(self) -> Iterator[MutationTarget]:
+        """Served on loopback."""
+        body = json.loads(encode(self.body), parse_float=Decimal)  # so that no two rows share a part
+        hijacked = Hijacked(self.market, self.path)
+        with FakeServer(hijacked) as server:
+            provider = self.make(server.url, ManualClock(NOW))
+
+            def ask(damaged: bytes | None) -> AdapterAnswer:
+                hijacked.body = encode(body) if damaged is None else damaged
+                return answer_of(self.make(server.url, ManualClock(NOW)).offers(OfferQuery()))
+
+            alone = dict(enumerate(map(frozenset, _offers_by_row(provider, hijacked, body, self.rows))))
+            yield MutationTarget(lambda chance: mutate(body, self.rows, chance), ask, alone, fair=self.fair)
+
+
+def check_mutants(answers: JsonAnswers, *, mutants: int, seed: int = 20261121) -> None:
+    """No fault in `tally_mutants`, and at least half of the mutants are JSON still."""
+    with answers.target() as target:
+        check_tally(tally_mutants(target, mutants=mutants, seed=seed))
+
+
+def check_tally(tally: MutationTally) -> None:
+    """No crash, no wrong price, no untold loss; and at least half of the mutants could be read at all."""
+    assert not tally.faults, f"{len(tally.faults)} of {tally.mutants} mutants:\n" + "\n".join(tally.faults[:40])
+    assert 2 * tally.readable >= tally.mutants, f"only {tally.readable} of {tally.mutants} mutants are readable"
 
 
 def _offers_by_row(provider: Provider, hijacked: Hijacked, body: Any, rows: Callable[[Any], Any]) -> list[set[Offer]]:
@@ -212,7 +299,7 @@ def _offers_by_row(provider: Provider, hijacked: Hijacked, body: Any, rows: Call
     return found
 
 
-def _is_json(body: bytes) -> bool:
+def is_json(body: bytes) -> bool:
     try:
         json.loads(body)
     except ValueError:

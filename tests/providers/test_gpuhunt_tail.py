@@ -38,7 +38,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.longtail import LOGINS, LongTail
-from tests.fakes.mutate import HIGHEST, LOWEST, check_mutants, mutate
+from tests.fakes.mutate import HIGHEST, LOWEST, JsonAnswers, check_mutants, is_json, mutate
 from tests.fakes.server import FakeServer, HttpAnswer, Market, encode
 
 pytest.importorskip("gpuhunt", reason="the optional install gpuhunt")
@@ -270,14 +270,6 @@ ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def is_json(body: bytes) -> bool:
-    try:
-        json.loads(body)
-    except ValueError:
-        return False
-    return True
-
-
 def check(mutants: int, clouds: Sequence[str] = tuple(ROWS), seed: int = 20261121) -> None:
     """Damage one cloud's answer, ask it and another one: no crash, no price out of this world, and the other as before;
     what is lost of the damaged one without an error is counted."""
@@ -321,31 +313,53 @@ def test_damaged_answers_harm_nothing_but_their_own_cloud(mutants: int) -> None:
     check(mutants)
 
 
-@pytest.mark.parametrize("cloud", ["lium", "seeweb", "vultr", "digitalocean", "hotaisle", "jarvislabs", "cloudrift"])
-@pytest.mark.parametrize("mutants", [20, pytest.param(2000, marks=[pytest.mark.system])])
-def test_a_row_that_gpuhunt_cannot_read_does_not_cost_the_others(cloud: str, mutants: int) -> None:
-    """gpuhunt's modules read an answer as a whole: a price of null in one row of Vultr's is a TypeError for all."""
+# Damage by which the answer itself says that there is no such offer.
+FAIR = {
+    # How many GPUs can be rented, from which number on, and with how much disk each; a node that does not say from
+    # which number on is rented as a whole.
+    "lium": r"gpu_count\.(deleted|= )|disk_free_gb\.= ",
+    "vultr": r"locations\.\d+\.deleted|deploy_ondemand\.= False",
+    "jarvislabs": r"num_gpus\.(deleted|= )",
+    "seeweb": r"available_regions\.\d+\.deleted",
+    "digitalocean": r"regions\.\d+\.deleted",
+}
+BY_ROW = ("lium", "seeweb", "vultr", "digitalocean", "hotaisle", "jarvislabs", "cloudrift", "daytona", "crusoe")
+
+
+def answers(cloud: str) -> JsonAnswers:
     path, inside = ROWS[cloud]
     body = json.loads(json.dumps(LongTail().bodies[path]), parse_float=Decimal)
     rows = inside(body)
     rows[:] = [row for row in rows if row.get("type") != "vc2" and row.get("slug") != "s-1vcpu-1gb"][:2]
     rows += [named(rows[0], number) for number in range(3)]
     rows[:] = [row for row in rows if row.get("id") != "vcg-a100-1c-6g-4vram"]
+    rows[:] = [row for row in rows if not str(row.get("product_name")).startswith("b200")]
     market = LongTail()
     market.bodies["/vultr/v2/plans-metal"]["plans_metal"] = []
+    capacities = market.bodies["/crusoe/v1alpha5/capacities"]["items"]
+    capacities[:] = capacities[:1]
+    capacities += [{**capacities[0], "type": row["product_name"]} for row in rows[1:] if "product_name" in row]
 
     def make(url: str, clock: ManualClock) -> Gpuhunt:
         return gpuhunt(url, clock, cloud, attempts=1)
 
-    # gpuhunt itself leaves out what it cannot use, mostly without a word: here a loss need not be told.
-    check_mutants(make, market, path, body, inside, mutants=mutants, seed=20261121, fair="")
+    return JsonAnswers(make, market, path, body, inside, fair=FAIR.get(cloud, r"$^"))
+
+
+@pytest.mark.parametrize("cloud", BY_ROW)
+@pytest.mark.parametrize("mutants", [20, pytest.param(2000, marks=[pytest.mark.system])])
+def test_a_row_that_gpuhunt_cannot_read_does_not_cost_the_others(cloud: str, mutants: int) -> None:
+    """gpuhunt's modules read an answer as a whole: a price of null in one row of Vultr's is a TypeError for all."""
+    check_mutants(answers(cloud), mutants=mutants)
 
 
 def named(row: dict[str, Any], number: int) -> dict[str, Any]:
     """The same row by another name; where gpuhunt makes the name, with another number of GPUs."""
     other = copy.deepcopy(row)
-    for key in {"id", "name", "slug"} & {*row}:
+    for key in {"id", "name", "slug", "product_name"} & {*row}:
         other[key] = f"{row[key]}-{number}"
+    if "onDemandPricePerHour" in row:
+        other["type"] = ("B300", "H200", "RTX-5090")[number]
     if "Specs" in row:
         other["Specs"]["gpus"][0]["count"] = number + 2
     if "gpu_type" in row and "region" in row:

@@ -19,7 +19,7 @@ from providers.oci import Oci, OciSettings
 from providers.pricebook import Pricebook
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.mutate import check_mutants
+from tests.fakes.mutate import JsonAnswers, check_mutants
 from tests.fakes.oci import Localization, OciChoice, OciMarket, OciPart, OciPrice, OciShape, Product, gpu_shape, product
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 
@@ -243,12 +243,16 @@ ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def check(what: str, mutants: int) -> None:
+def answers(what: str) -> JsonAnswers:
     """Damage to one of the documents. A product belongs to one shape here, so the others are to stay."""
     document, inside = ROWS[what]
     market = OciMarket(SHAPES[:6], PRODUCTS[:6])
     answer = {"items": [row.model_dump() for row in market.documents[document]]}
-    check_mutants(oci, market, document, answer, inside, mutants=mutants, seed=20261121)
+    return JsonAnswers(oci, market, document, answer, inside)
+
+
+def check(what: str, mutants: int) -> None:
+    check_mutants(answers(what), mutants=mutants)
 
 
 @pytest.mark.parametrize("what", ROWS)

@@ -30,7 +30,7 @@ from providers.rows import (
 )
 from providers.runpod import Runpod
 from tests.contracts.provider_contract import NOW
-from tests.fakes.mutate import check_mutants
+from tests.fakes.mutate import JsonAnswers, check_mutants
 from tests.fakes.runpod import RunpodMarket
 from tests.providers.test_runpod import H100, RTX4090, answer_of, runpod
 
@@ -153,13 +153,7 @@ def test_the_fuzz_catches_planted_bugs(monkeypatch: pytest.MonkeyPatch, where: s
     monkeypatch.setattr(where, what)
     assert Runpod.name == "runpod"
     assert rows.price is not _planted
+    inside = lambda body: body["data"]["gpuTypes"]  # noqa: E731  # too short for a function
+    answers = JsonAnswers(runpod, RunpodMarket(), "/graphql", answer_of(H100, RTX4090), inside)
     with pytest.raises(Exception):  # noqa: B017, PT011  # whichever way the bug shows
-        check_mutants(
-            runpod,
-            RunpodMarket(),
-            "/graphql",
-            answer_of(H100, RTX4090),
-            lambda body: body["data"]["gpuTypes"],
-            mutants=60,
-            seed=1,
-        )
+        check_mutants(answers, mutants=60, seed=1)

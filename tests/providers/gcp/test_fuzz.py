@@ -6,15 +6,14 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from broker.core.errors import BrokerError
-from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.gcp import calls, catalogue, skus
@@ -24,7 +23,16 @@ from providers.gcp.settings import GcpSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import accelerator_type, machine_type, parts, put_machines, sku
-from tests.fakes.mutate import HIGHEST, LOWEST, DamagedBody, Hijacked, mutate
+from tests.fakes.mutate import (
+    AdapterAnswer,
+    DamagedBody,
+    Hijacked,
+    MutationTarget,
+    answer_of,
+    check_tally,
+    mutate,
+    tally_mutants,
+)
 from tests.fakes.server import FakeServer, HttpRequest
 
 SEED = 20261121
@@ -70,12 +78,14 @@ def damage_where_it_counts(body: Any, chance: random.Random) -> DamagedBody:
     """Something odd in one of the fields of one SKU that make its price."""
     damaged = copy.deepcopy(body)
     row = chance.randrange(len(damaged["skus"]))
-    *way, at = chance.choice(_PLACES)
+    place = chance.choice(_PLACES)
+    *way, at = place
     inner = damaged["skus"][row]
     for step in way:
         inner = inner[step]
     inner[at] = chance.choice(_ODD)
-    return DamagedBody(json.dumps(damaged).encode(), row)
+    what = f"row {row}: {'.'.join(map(str, place))}.= {inner[at]!r:.40}"
+    return DamagedBody(json.dumps(damaged).encode(), row, what)
 
 
 class Asker:
@@ -90,19 +100,10 @@ class Asker:
         )
         self.login = GcpLogin.find(self.settings)
 
-    def ask(self) -> tuple[set[Offer], list[SkippedRow], BrokerError | None]:
+    def ask(self, body: bytes | None) -> AdapterAnswer:
+        self.hijacked.body = body
         provider = Gcp(clock=ManualClock(NOW), settings=self.settings, login=self.login)
-        offers: set[Offer] = set()
-        skipped: list[SkippedRow] = []
-        try:
-            for row in provider.offers(_ABOUT):
-                if isinstance(row, Offer):
-                    offers.add(replace(row, as_of=NOW))
-                else:
-                    skipped.append(row)
-        except BrokerError as error:
-            return offers, skipped, error
-        return offers, skipped, None
+        return answer_of(provider.offers(_ABOUT))
 
 
 @pytest.fixture
@@ -116,44 +117,56 @@ def answer_at(cloud: GcpCloud, path: str) -> Any:
     return json.loads(json.dumps(cloud(asked).body))
 
 
+@contextmanager
+def served(
+    cloud: GcpCloud, path: str, rows: Callable[[Any], Any], region_of_row: Callable[[int], str]
+) -> Iterator[MutationTarget]:
+    """One of its answers to damage. The offers of a region belong together."""
+    body, asker = answer_at(cloud, path), Asker(path, cloud)
+
+    def damage(chance: random.Random) -> DamagedBody:
+        priced = path == SKUS and chance.random() < 0.5
+        return damage_where_it_counts(body, chance) if priced else mutate(body, rows, chance)
+
+    with asker.server:
+        whole = asker.ask(None)
+        assert whole.error is None
+        groups = {region: frozenset(o for o in whole.offers if o.region == region) for region in REGIONS}
+        assert all(groups.values())
+        yield MutationTarget(damage, asker.ask, groups, group=region_of_row, fair=_FAIR, prices=_PRICES)
+
+
+# What makes it the SKU of something else, or no machine with accelerators; a zone that is empty.
+_FAIR = (
+    r"description\.= |usageType\.= |serviceRegions\.|category\.(resource|service)"
+    r"|(machineTypes|acceleratorTypes)\.\d+\.deleted|items\.zones/[\w-]+\.deleted|nextPageToken"
+)
+_PRICES = r"pricing|description|usageType|serviceRegions|category|row \d+: (= |$)"
+
+
 def check(
     cloud: GcpCloud, path: str, rows: Callable[[Any], Any], region_of_row: Callable[[int], str], mutants: int
 ) -> None:
-    """Damage one answer again and again. Where one row is damaged, the offers of the other regions are there as they
-    were; a price that the mutant does not touch is never another."""
-    body, chance = answer_at(cloud, path), random.Random(SEED)
-    asker = Asker(path, cloud)
-    readable = 0
-    with asker.server:
-        whole, _, error = asker.ask()
-        assert error is None
-        assert len({offer.region for offer in whole}) == len(REGIONS)
-        for number in range(mutants):
-            priced = path == SKUS and chance.random() < 0.5
-            mutant = damage_where_it_counts(body, chance) if priced else mutate(body, rows, chance)
-            asker.hijacked.body = mutant.body
-            readable += is_json(mutant.body)
-            offers, skipped, error = asker.ask()
-            where = f"mutant {number} of seed {SEED}"
-            for offer in offers:
-                assert offer.price is not None, where
-                assert LOWEST <= offer.price <= HIGHEST, f"{where}: {offer.id}: {offer.price}"
-                assert offer.count > 0, where
-            assert all(row.reason and row.detail for row in skipped), where
-            if mutant.row is not None:
-                assert error is None, f"{where}: one odd row is no reason to give up: {error}"
-                hit = region_of_row(mutant.row)
-                missing = {offer for offer in whole if offer.region != hit} - offers
-                assert not missing, f"{where} loses {sorted(offer.id for offer in missing)[:3]}"
-    assert 2 * readable >= mutants, f"only {readable} of {mutants} mutants are JSON"
+    with served(cloud, path, rows, region_of_row) as found:
+        check_tally(tally_mutants(found, mutants=mutants, seed=SEED))
 
 
-def is_json(body: bytes) -> bool:
-    try:
-        json.loads(body)
-    except ValueError:
-        return False
-    return True
+@contextmanager
+def target(what: str) -> Iterator[MutationTarget]:
+    """For `tests.market.mutations`."""
+    cloud = world()
+    if what == "skus":
+        with served(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 7]) as found:
+            yield found
+        return
+    path = MACHINES if what == "machines" else ACCELERATORS
+    zones = list(scoped(answer_at(cloud, path)))
+    with served(cloud, path, scoped, lambda row: _region(zones[row])) as found:
+        yield found
+
+
+def _region(zone: str) -> str:
+    return zone.removeprefix("zones/").removesuffix("-a")
 
 
 def check_skus(cloud: GcpCloud, mutants: int) -> None:
@@ -168,7 +181,7 @@ def scoped(body: Any) -> dict[str, Any]:
 
 def check_scoped(cloud: GcpCloud, path: str, mutants: int) -> None:
     zones = list(scoped(answer_at(cloud, path)))
-    check(cloud, path, scoped, lambda row: zones[row].removeprefix("zones/").removesuffix("-a"), mutants)
+    check(cloud, path, scoped, lambda row: _region(zones[row]), mutants)
 
 
 @pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=_SYSTEM)])

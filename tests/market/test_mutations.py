@@ -1,0 +1,12 @@
+"""The table of mutations covers every adapter that asks somebody over a network."""
+
+from __future__ import annotations
+
+from providers.registry import PROVIDERS
+from tests.market.mutations import ADAPTERS
+
+_NOBODY_IS_ASKED = {"kubernetes", "owned", "pricebook", "sandbox", "slurm"}
+
+
+def test_every_adapter_is_in_the_table() -> None:
+    assert {name.partition(":")[0] for name in ADAPTERS} == {*PROVIDERS} - _NOBODY_IS_ASKED
