@@ -1,10 +1,12 @@
 """Anomalies: days with more spending than the weeks before explain. Pure; USD as floats, because only ratios matter.
 
-A day is an anomaly only if two scores exceed their thresholds: its ratio to the 95th percentile of the last 28 days,
-which accounts for their spread, and its distance above the smoothed level in units of the usual residual (median
-absolute residual, scaled as a standard deviation), which accounts for their trend. Planned spending (purchases,
-reservations, accepted jobs) is known beforehand and is subtracted first, so it never raises an alarm. Each series is
-judged by itself; a decrease in one does not offset an increase in another.
+The week's pattern of the five weeks before is taken out (`weekdays`). Then the day alone, and the sums of the last two
+and three days with it, are compared with the sums of as many days before. Such a stretch is an anomaly only if two
+scores exceed their thresholds: its ratio to the 95th percentile of the last 28, which accounts for their spread, and
+its excess over the level that was smoothed up to its beginning, in units of the highest such excesses (their 85th
+percentile), which accounts for their trend. Planned spending (purchases, reservations, accepted jobs) is known
+beforehand and is subtracted first, so it never raises an alarm. Each series is judged by itself; a decrease in one does
+not offset an increase in another.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from statistics import median
+from statistics import fmean, median
+
+from broker.finops.weekdays import week_pattern
 
 WINDOW = 28
 """The number of preceding days that a day is compared with."""
@@ -21,39 +25,51 @@ WINDOW = 28
 WARM_UP = 14
 """The number of days from the first spending on that are not judged."""
 
-_PERCENTILE = 0.95
+_STRETCHES = (1, 2, 3)  # days
+_PATTERN = 35  # days that the week's pattern and the level are taken from
+_SETTLED = 7  # days until the level says something
 _SMOOTHING = 0.3
-_SCALE = 1.4826  # of a median absolute residual to a standard deviation, for normal residuals
-_LEAST_SCALE = 0.1  # of the level
+_HIGHEST, _HIGH = 0.95, 0.85
+_LEAST_SCALE = 0.2  # of the mean
+_LEAST_SHARE = 0.5  # of the stretch's mean excess: with less, its last day is the one after an incident
 _LEAST_OF_HIGHEST = 0.05  # of the dearest day so far: what a pause in the spending is compared with
+_QUIET = 2  # days that end an incident
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmThreshold:
-    """The thresholds of both scores. ``ratio``: the day divided by the 95th percentile; ``surprise``: the excess over
-    the level, in scaled residuals."""
+    """The thresholds of both scores. ``ratio``: the stretch divided by the 95th percentile; ``surprise``: the excess
+    over the level, in usual high excesses."""
 
-    ratio: float = 1.2
-    surprise: float = 1.5
+    ratio: float = 1.15
+    surprise: float = 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class StretchScore:
+    """The scores of the last days up to one day."""
+
+    ratio: float
+    surprise: float
 
 
 @dataclass(frozen=True, slots=True)
 class DayScore:
-    """A day's scores; ``excess``: its cost above the smoothed level (USD)."""
+    """The scores of the stretches that end with a day, the shortest first; ``excess``: the day's cost above the level
+    before the longest (USD)."""
 
-    ratio: float
-    surprise: float
+    stretches: tuple[StretchScore, ...]
     excess: float
 
     def exceeds(self, at: AlarmThreshold) -> bool:
-        """Whether both scores exceed their thresholds."""
-        return self.ratio > at.ratio and self.surprise > at.surprise
+        """Whether both scores of one stretch exceed their thresholds."""
+        return any(one.ratio > at.ratio and one.surprise > at.surprise for one in self.stretches)
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Consecutive anomalous days, which raise one alarm: numbers of the first and the last day in the series.
-    ``excess``: their cost above the usual level (USD)."""
+    """Anomalous days, at most one ordinary day between two of them, which raise one alarm: numbers of the first and the
+    last day in the series. ``excess``: their cost above the usual level (USD)."""
 
     first: int
     last: int
@@ -88,7 +104,8 @@ def scores(days: Sequence[float], planned: Sequence[float] | None = None, *, sin
     highest, found = 0.0, list[DayScore | None]()
     for number, amount in enumerate(unexplained):
         judged = number >= max(since, start + WARM_UP)
-        found.append(_score(amount, unexplained[max(start, number - WINDOW) : number], highest) if judged else None)
+        window = unexplained[max(start, number - _PATTERN) : number + 1]
+        found.append(_score(window, _LEAST_OF_HIGHEST * highest) if judged else None)
         highest = max(highest, amount)
     return found
 
@@ -98,32 +115,48 @@ def incidents(found: Sequence[DayScore | None], at: AlarmThreshold) -> list[Inci
     return list(_runs(found, at))
 
 
-def _score(amount: float, before: Sequence[float], highest: float) -> DayScore:
-    level, residuals = before[0], list[float]()
-    for day in before[1:]:
-        residuals.append(abs(day - level))
+def _score(window: Sequence[float], least: float) -> DayScore:
+    """The scores of the last day of the window. ``least``: what a day is compared with at least (USD)."""
+    *before, amount = window
+    week = week_pattern(before)
+    level, levels = median(week.levelled[:_SETTLED]), list[float]()
+    for day in week.levelled:
+        levels.append(level)
         level += _SMOOTHING * (day - level)
-    least = _LEAST_OF_HIGHEST * highest
-    usual = max(_percentile(before), least)
-    scale = max(_SCALE * median(residuals), _LEAST_SCALE * level, _LEAST_SCALE * least)
-    return DayScore(amount / usual, (amount - level) / scale, amount - level)
+    levels.append(level)
+    days = [*week.levelled, amount - week.effects[0] * level]
+    usual = max(fmean(before), least)
+    found = []
+    for length in _STRETCHES:
+        sums = [sum(days[end - length : end]) for end in range(length, len(days) + 1)]
+        excesses = [whole - length * before for whole, before in zip(sums, levels, strict=False)]
+        highest = max(_percentile(sums[:-1][-WINDOW:], _HIGHEST), length * least)
+        scale = max(_percentile(excesses[_SETTLED:-1], _HIGH), _LEAST_SCALE * length * usual)
+        share = excesses[-1] / length * _LEAST_SHARE
+        goes_on = days[-1] - levels[-length] >= share
+        found.append(StretchScore(sums[-1] / highest, excesses[-1] / scale if goes_on else 0.0))
+    return DayScore(tuple(found), days[-1] - levels[-max(_STRETCHES)])
 
 
-def _percentile(amounts: Sequence[float]) -> float:
-    """The 95th percentile, with linear interpolation."""
+def _percentile(amounts: Sequence[float], share: float) -> float:
+    """With linear interpolation."""
     ordered = sorted(amounts)
-    place = _PERCENTILE * (len(ordered) - 1)
+    place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def _runs(found: Sequence[DayScore | None], at: AlarmThreshold) -> Iterator[Incident]:
-    first, excess = -1, 0.0
-    for number, score in enumerate((*found, None)):
-        if score is not None and score.exceeds(at):
-            first = number if first < 0 else first
-            excess += score.excess
-        elif first >= 0:
-            yield Incident(first, number - 1, excess)
+    first = last = -1
+    excess = 0.0
+    for number, score in enumerate(found):
+        if score is None or not score.exceeds(at):
+            continue
+        if first >= 0 and number - last > _QUIET:
+            yield Incident(first, last, excess)
             first, excess = -1, 0.0
+        first, last = number if first < 0 else first, number
+        excess += score.excess
+    if first >= 0:
+        yield Incident(first, last, excess)

@@ -43,6 +43,34 @@ def test_two_incidents_with_ordinary_days_between_are_two() -> None:
     assert [(one.first, one.last) for one in found(days)] == [(30, 30), (50, 50)]
 
 
+def test_a_weekend_as_dear_as_a_working_day_is_found() -> None:
+    days = [amount * (0.2 if day % 7 >= 5 else 1) for day, amount in enumerate(ordinary(80))]
+    assert not found(days)
+    days[61] = days[62] = 105.0  # Saturday and Sunday
+    assert [(one.first, one.last) for one in found(days)] == [(61, 62)]
+
+
+def test_days_that_are_each_within_the_usual_are_found_together() -> None:
+    """Every other day of 80 after 120 is usual, three dear ones one after the other are not."""
+    days = [80.0, 120.0] * 30
+    assert not found(days)
+    assert not found([*days, 134.0])
+    assert [one.first for one in found([*days, 134.0, 134.0, 134.0])] == [61]
+
+
+def test_work_that_begins_again_after_a_holiday_is_usual() -> None:
+    days = [*ordinary(40), *([10.0] * 6), *ordinary(10)]
+    assert not found(days)
+
+
+def test_an_ordinary_day_between_does_not_end_an_incident() -> None:
+    days = ordinary()
+    days[40] += 300
+    days[42] += 600
+    assert [(one.first, one.last) for one in found(days)] == [(40, 42)]
+    assert found(days)[0].excess == pytest.approx(900, rel=0.1)
+
+
 def test_what_was_planned_never_alarms() -> None:
     days, planned = ordinary(), [0.0] * 60
     days[40] += 5_000
@@ -79,4 +107,5 @@ def test_neither_the_unit_nor_the_days_after_matter(days: list[float], unit: flo
     for one, other in zip(all_of_them, scaled, strict=True):
         assert (one is None) == (other is None)
         if one is not None and other is not None:
-            assert other.ratio == pytest.approx(one.ratio, rel=1e-6, abs=1e-9)
+            ratios = [[stretch.ratio for stretch in score.stretches] for score in (one, other)]
+            assert ratios[1] == pytest.approx(ratios[0], rel=1e-6, abs=1e-6)
