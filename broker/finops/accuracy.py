@@ -27,17 +27,19 @@ class RunOutcome:
 
     ``accelerator``: of all its machines; empty where they had different ones. ``usd``: with prepaid hours.
     ``expected_*`` None: not predicted, as the amount of work was not known. ``hours``: from the first launch to the end
-    of the last machine; ``gpu_hours``: of all its machines. ``tokens``: as its program reported, in all; ``parameters``
+    of the last machine; ``gpu_hours``: of all its machines, ``spot_gpu_hours`` and ``spot_interruptions``: of those
+    that were spot, whatever the first plan was. ``tokens``: as its program reported, in all; ``parameters``
     and ``trains``: of the model that its job file names.
     """
 
     job_id: str
     accelerator: str
-    capacity_type: str
     usd: float
     hours: float
     gpu_hours: float
     interruptions: int
+    spot_gpu_hours: float = 0.0
+    spot_interruptions: int = 0
     expected_usd: float | None = None
     expected_hours: float | None = None
     expected_usd_per_gpu_hour: float | None = None
@@ -131,7 +133,7 @@ def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> 
     hours = sum(run.gpu_hours for run in runs)
     told = [run for run in runs if run.tokens]
     trained = [run for run in told if run.trains and run.parameters]
-    spot = [run for run in runs if run.capacity_type == "spot"]
+    spot_hours = sum(run.spot_gpu_hours for run in runs)
     mfu = None
     if peak and trained:
         flops = sum(6 * (run.parameters or 0) * (run.tokens or 0) for run in trained)
@@ -148,7 +150,7 @@ def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> 
         if told
         else None,
         token_runs=len(told),
-        interruptions_per_1000_hours=1000 * sum(run.interruptions for run in spot) / sum(run.gpu_hours for run in spot)
-        if spot
+        interruptions_per_1000_hours=1000 * sum(run.spot_interruptions for run in runs) / spot_hours
+        if spot_hours
         else None,
     )

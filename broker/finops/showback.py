@@ -42,13 +42,20 @@ class SharingRules:
 @dataclass(frozen=True, slots=True)
 class TeamCost:
     """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``idle`` and
-    ``shared``: its share, negative where it gives its cost away."""
+    ``shared``: its share, negative where it gives its cost away. ``on_own``: the part of its own use that was on owned
+    and reserved machines; None in statements that did not ask."""
 
     team: str
     cash: Money = Money.ZERO
     amortised: Money = Money.ZERO
     idle: Money = Money.ZERO
     shared: Money = Money.ZERO
+    on_own: Money | None = Money.ZERO
+
+    @property
+    def rented(self) -> Money | None:
+        """The part of its own use that was on on-demand and spot machines."""
+        return None if self.on_own is None else self.own - self.on_own
 
     @property
     def own(self) -> Money:
@@ -88,6 +95,7 @@ def total(rows: Iterable[TeamCost]) -> TeamCost:
             all_of.amortised + row.amortised,
             all_of.idle + row.idle,
             all_of.shared + row.shared,
+            None if all_of.on_own is None or row.on_own is None else all_of.on_own + row.on_own,
         )
     return all_of
 

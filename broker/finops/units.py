@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from broker.core.market.offers import CapacityType
+from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.money import Money
 from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
@@ -17,7 +17,6 @@ IDLE_BELOW = 5.0
 
 _HOUR = 3_600_000  # milliseconds
 _MILLION = 1_000_000
-_BOUGHT = (CapacityType.OWNED, CapacityType.RESERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def unit_figures(
     time = sum(used.time for _, used in on_gpus)
     gpu_spent = _sum(used.spent for _, used in on_gpus)
     spot = [used for cell, used in on_gpus if cell.capacity_type == CapacityType.SPOT]
-    bought = [(cell, used) for cell, used in cells.items() if cell.capacity_type in _BOUGHT]
+    bought = [(cell, used) for cell, used in cells.items() if cell.capacity_type in BOUGHT]
     spent, tagged = total(cells), _sum(used.spent for cell, used in cells.items() if cell.team is not None)
     known = [one for one in measured if one.percents and one.time > 0]
     measured_time, busy, idle, idle_cost = _of_samples(known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.responses import Response
 
-from broker.app.billing.budgets import days, notices_about
+from broker.app.billing.budgets import days, notices_about, spent_on_own
 from broker.app.results.budgets import BudgetDetails
 from broker.core.errors import UnknownName
 from broker.page.charts import HIGH, WIDE, spend_curve
@@ -28,7 +28,7 @@ def budget(by: By, id: str) -> Response:
     line, broker = lines[id], by.caller.broker
     spent = days(broker, line)
     values = {
-        "budget": BudgetDetails.told(line, notices_about(broker, id)),
+        "budget": BudgetDetails.told(line, notices_about(broker, id), spent_on_own(broker, line)),
         "period": line.period_name,
         "days": spent,
         "curve": spend_curve(line, spent),

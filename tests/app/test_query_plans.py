@@ -238,6 +238,13 @@ def first_of_all(site: QuerySite) -> None:
         assert next(iter(look.submitted_before(NOW))).closed
 
 
+def whose_files_may_go(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        found = list(look.ended_between(NOW - timedelta(days=3), NOW - timedelta(days=1)))
+        assert found
+        assert all(view.closed for view in found)
+
+
 def work_left(site: QuerySite) -> None:
     assert background.work_left(site.broker)
     with site.broker.store.reading() as look:
@@ -269,6 +276,7 @@ USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "budget list, budget show": budget_lines,
     "approvals list": asked,
     "is there work left": work_left,
+    "whose files may go": whose_files_may_go,
     "prices prune": before_the_prices_to_prune,
 }
 STREAMED = {"jobs before a time, a few at a time": first_of_all}

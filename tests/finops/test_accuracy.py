@@ -8,7 +8,7 @@ import pytest
 
 from broker.finops.accuracy import Predicted, RunOutcome, measured_speeds, prediction_errors
 
-RUN = RunOutcome("a", "H100", "on_demand", usd=120.0, hours=6.0, gpu_hours=48.0, interruptions=0, expected_usd=100.0,
+RUN = RunOutcome("a", "H100", usd=120.0, hours=6.0, gpu_hours=48.0, interruptions=0, expected_usd=100.0,
                  expected_hours=5.0, expected_usd_per_gpu_hour=2.0, expected_interruptions=0.5)  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_mfu_is_that_of_runs_that_reported_tokens() -> None:
     assert one.mfu == pytest.approx(0.3)
     assert (one.runs, one.mfu_runs, one.token_runs) == (2, 1, 1)
     assert one.interruptions_per_1000_hours is None
-    spot = replace(RUN, capacity_type="spot", interruptions=3)
+    spot = replace(RUN, interruptions=4, spot_gpu_hours=48.0, spot_interruptions=3)
     assert measured_speeds([spot], {})[0].interruptions_per_1000_hours == pytest.approx(62.5)
 
 

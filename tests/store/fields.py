@@ -36,6 +36,7 @@ class TagFields(TypedDict, total=False):
     project: str | None
     workload: str | None
     environment: str | None
+    capacity_type: CapacityType | None
 
 
 def spot_offer(instance_type: str, price: Money | None, as_of: datetime, **more: Unpack[OfferFields]) -> Offer:

@@ -56,16 +56,23 @@ class IncidentCause:
 @dataclass(frozen=True, slots=True)
 class SpendingIncident:
     """Days (UTC, both included) on which a team spent more than the weeks before explain. ``excess``: above the usual
-    level; ``spent``: in all (USD). ``causes``: the largest first. ``running``: the last day is today."""
+    level; ``spent``: in all (USD), ``on_own`` the part of it on owned and reserved machines. ``causes``: the largest
+    first. ``running``: the last day is today."""
 
     team: str
     first: date
     last: date
     spent: Money
+    on_own: Money
     excess: Money
     running: bool
     causes: Sequence[IncidentCause]
     answer: IncidentAnswer | None
+
+    @property
+    def rented(self) -> Money:
+        """The part of ``spent`` on on-demand and spot machines (USD)."""
+        return self.spent - self.on_own
 
 
 def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> list[SpendingIncident]:
@@ -208,7 +215,8 @@ def _explained(
     more = sorted((cause for cause in causes if cause.excess > _NOTHING), key=lambda c: (-c.excess.micros, c.job))
     excess = Money.usd(f"{one.excess:.6f}")
     whole = sum(spent.values(), _NOTHING)
-    return SpendingIncident(team or NOBODY, first, last, whole, excess, last == today.date(), more[:MOST], said)
+    on_own = look.jobs_spent_on_own(team, start, end)
+    return SpendingIncident(team or NOBODY, first, last, whole, on_own, excess, last == today.date(), more[:MOST], said)
 
 
 def _notice(one: SpendingIncident) -> Notice:

@@ -202,6 +202,13 @@ def days(broker: Broker, line: BudgetLine) -> list[Day]:
     return found
 
 
+def spent_on_own(broker: Broker, line: BudgetLine) -> Money:
+    """The part of what is spent under the budget in its current period that was for owned and reserved capacity."""
+    now, use = broker.clock.now(), line.use
+    with broker.store.reading() as look:
+        return look.spent_on_own(line.spec, use.period_start, min(now, use.period_end))
+
+
 def notices_about(broker: Broker, budget: str = "") -> Sequence[Dispatch]:
     """The notices about budgets, sent or pending, newest first."""
     return broker.store.outbox.under(f"budget/{budget}/" if budget else "budget/")

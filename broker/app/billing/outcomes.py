@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import known, lookup
 from broker.core.values.money import MICROS_PER_USD, Money
 from broker.economics.units import TERA
@@ -67,12 +69,15 @@ def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str 
     spent = look.balances(list(hours))
     told = look.last_reports(list(hours))
     plans: dict[str, tuple[datetime, Placement]] = {}
-    taken: dict[str, int] = {}
+    taken, lost_spot = Counter[str](), Counter[str]()
+    on_spot: dict[str, bool] = {}  # whether the attempt that was last asked for is
     for job_id, at, body in look.plans_and_ends(list(hours)):
         if isinstance(body, ev.LaunchRequested):
             plans.setdefault(job_id, (at, body.placement))
+            on_spot[job_id] = body.placement.offer.capacity_type is CapacityType.SPOT
         elif isinstance(body, ev.AttemptEnded) and body.cause in _TAKEN:
-            taken[job_id] = taken.get(job_id, 0) + 1
+            taken[job_id] += 1
+            lost_spot[job_id] += on_spot.get(job_id, False)
     found = []
     for job_id, machine in hours.items():
         if job_id not in plans or job_id not in views:
@@ -84,11 +89,12 @@ def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str 
             RunOutcome(
                 job_id=job_id,
                 accelerator=machine.accelerator or "",
-                capacity_type=placement.offer.capacity_type.value,
                 usd=_usd(cost),
                 hours=(machine.until - began) / timedelta(hours=1),
                 gpu_hours=machine.gpu_hours,
-                interruptions=taken.get(job_id, 0),
+                interruptions=taken[job_id],
+                spot_gpu_hours=machine.spot_gpu_hours,
+                spot_interruptions=lost_spot[job_id],
                 expected_usd=None if length is None else _usd(placement.expected_cost),
                 expected_hours=length,
                 expected_usd_per_gpu_hour=_usd(placement.rate) / placement.gpus if placement.gpus else None,

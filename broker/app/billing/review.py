@@ -12,7 +12,7 @@ from broker.app.billing.budgets import rules_of
 from broker.app.billing.months import begun
 from broker.app.capacity.findings import capacity_findings
 from broker.app.wiring import Broker
-from broker.core.market.offers import CapacityType
+from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.finops.advice import MonthAdvice, advice
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from broker.economics.reserve.capacity_findings import CapacityFinding
     from broker.store.ledger.month_use import UseOfTime
 
-_OWN = (CapacityType.OWNED, CapacityType.RESERVED)
 MOST = 10  # causes that are named one by one
 
 
@@ -156,7 +155,7 @@ def _figures(start: datetime, end: datetime, use: UseOfTime) -> MonthFigures:
         spot_spent=_sum(used.spent for used in on_spot),
         wasted=_sum(used.wasted for used in cells.values()),
         untagged=_sum(used.spent for cell, used in cells.items() if cell.team is None),
-        on_own=_sum(used.spent for cell, used in cells.items() if cell.capacity_type in _OWN),
+        on_own=_sum(used.spent for cell, used in cells.items() if cell.capacity_type in BOUGHT),
     )
 
 

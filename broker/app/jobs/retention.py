@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
+from broker.core.errors import BrokerError
 from broker.core.events.views import JobView
 from broker.core.job.arrays import task_id
 from broker.core.ports import PolicyDefaults
@@ -25,6 +27,8 @@ from broker.runfolder.retention import (
 
 if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
+
+_AT_MOST_IN_TURN = 5  # folders that cannot be read: then the store of runs itself is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,9 @@ def prune(
     done, place = [], chosen(broker).rstrip("/")
     with broker.store.reading() as look:
         needed = {job for view in look.unclosed() for job in _started_from(view)}
-        # What ended by then was submitted before; tasks of arrays are among them.
-        long_ago = [view for view in look.submitted_before(ended_before) if _is_over(view, ended_before)]
+        long_ago = [view for view in look.ended_between(None, ended_before) if view.closed]  # tasks of arrays, too
     everybodys = Role.ADMINISTRATOR in by.roles
-    for view in reversed(long_ago):
+    for view in sorted(long_ago, key=lambda view: view.submitted_at, reverse=True):
         if view.id in needed or not (everybodys or view.user == by.identity):
             continue
         folder = f"{place}/{view.id}"
@@ -96,35 +99,18 @@ def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None
     return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}
 
 
-def overdue(
-    broker: Broker, *, by: Actor | None, within: timedelta | None = None, besides: Iterable[PrunedRunFolders] = ()
-) -> list[OverdueFiles]:
+def overdue(broker: Broker, *, by: Actor | None, besides: Iterable[PrunedRunFolders] = ()) -> list[OverdueFiles]:
     """What the active policy no longer keeps, of the jobs of ``by`` (an administrator: of all; None: of all, by the
-    policy alone), oldest first. ``within``: only of jobs whose last time was over so recently. ``besides``: what is
-    deleted anyway, and left out. Each job's newest checkpoint stays, and everything that an open job goes on from or
-    takes as inputs. Deletes nothing. Raises `Unreachable`, and `InvalidInput` for a policy that cannot be read."""
+    policy alone), oldest end first. ``besides``: what is deleted anyway, and left out. Each job's newest checkpoint
+    stays, and everything that an open job goes on from or takes as inputs. Deletes nothing. Raises `Unreachable`, and
+    `InvalidInput` for a policy that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
-    times = [time for time in (said.keep_checkpoints, said.keep_results, said.keep_logs) if time is not None]
-    if not times:
-        return []
-    since = None if within is None else now - max(times) - within
-    with broker.store.reading() as look:
-        needed = _needed(look)
-        old = (view for view in look.submitted_before(now - min(times)) if _is_over(view, now - min(times), since))
-        ended = [view for view in old if view.id not in needed]
     anyway = {one.view.id: {checkpoint.id for checkpoint in one.gone} for one in besides}
     found = []
-    for view in ended:
-        if by is not None and Role.ADMINISTRATOR not in by.roles and view.user != by.identity:
-            continue
-        folder, until = f"{place}/{view.id}", kept_until(view, said)
-        gone = {kind for kind, last in until.items() if last is not None and last < now}
-        left = left_by_attempts(folder) if gone & set(AttemptFiles) else {}
-        files = {kind: paths for kind, paths in left.items() if kind in gone and paths}
-        late = superfluous(kept(folder)) if "checkpoints" in gone else ()
-        checkpoints = tuple(one for one in late if one.id not in anyway.get(view.id, ()))
-        if files or checkpoints:
-            found.append(OverdueFiles(view, files, checkpoints))
+    for view in _due(broker, said, now, None):
+        if by is None or Role.ADMINISTRATOR in by.roles or view.user == by.identity:
+            late = _overdue_of(view, f"{place}/{view.id}", said, now, anyway.get(view.id, ()))
+            found += [late] if late.count else []
     return found
 
 
@@ -135,10 +121,73 @@ def delete_overdue(broker: Broker, found: Iterable[OverdueFiles]) -> None:
     with broker.store.reading() as look:
         needed = _needed(look)
     for one in found:
-        if one.view.id in needed:
-            continue
-        drop(f"{place}/{one.view.id}", one.checkpoints)
-        drop_files(f"{place}/{one.view.id}", [path for paths in one.files.values() for path in paths])
+        if one.view.id not in needed:
+            _delete(one, f"{place}/{one.view.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedFiles:
+    """What was deleted, and by job why a run folder was left as it is."""
+
+    deleted: tuple[OverdueFiles, ...]
+    trouble: Mapping[str, str]
+
+
+def delete_due(broker: Broker, within: timedelta) -> DeletedFiles:
+    """Delete what the active policy no longer keeps of the jobs whose time for it was over ``within`` the time before
+    now. One folder that cannot be read or emptied keeps none of the others; after `_AT_MOST_IN_TURN` of them in turn
+    the rest is left to the next call. May be repeated. Raises `InvalidInput` for a policy that cannot be read."""
+    said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
+    done, trouble, in_turn = list[OverdueFiles](), dict[str, str](), 0
+    for view in _due(broker, said, now, within):
+        folder = f"{place}/{view.id}"
+        try:
+            late = _overdue_of(view, folder, said, now)
+            if late.count:
+                with broker.store.reading() as look:
+                    if view.id in _needed(look):
+                        continue
+                _delete(late, folder)
+                done.append(late)
+            in_turn = 0
+        except (BrokerError, OSError) as error:  # of a folder: what its agent, or somebody else, wrote there
+            trouble[view.id] = str(error)
+            in_turn += 1
+            if in_turn == _AT_MOST_IN_TURN:
+                break
+    return DeletedFiles(tuple(done), trouble)
+
+
+def _due(broker: Broker, said: PolicyDefaults, now: datetime, within: timedelta | None) -> list[JobView]:
+    """The closed jobs that no open one needs of which the time for something is over: ``within`` the time before now
+    (None: whenever), oldest end first."""
+    times = [time for time in (said.keep_checkpoints, said.keep_results, said.keep_logs) if time is not None]
+    if within is None:
+        times = [min(times)] if times else []
+    ended: dict[str, JobView] = {}
+    with broker.store.reading() as look:
+        needed = _needed(look) if times else set()
+        for time in times:
+            since = None if within is None else now - time - within
+            ended |= {view.id: view for view in look.ended_between(since, now - time) if view.closed}
+    over = [(view.ended_at, view.id, view) for view in ended.values() if view.ended_at and view.id not in needed]
+    return [view for _, _, view in sorted(over, key=itemgetter(0, 1))]
+
+
+def _overdue_of(
+    view: JobView, folder: str, said: PolicyDefaults, now: datetime, anyway: Collection[str] = ()
+) -> OverdueFiles:
+    """What of the job's folder is kept no longer, without the checkpoints ``anyway``."""
+    gone = {kind for kind, last in kept_until(view, said).items() if last is not None and last < now}
+    left = left_by_attempts(folder) if gone & set(AttemptFiles) else {}
+    files = {kind: paths for kind, paths in left.items() if kind in gone and paths}
+    late = superfluous(kept(folder)) if "checkpoints" in gone else ()
+    return OverdueFiles(view, files, tuple(one for one in late if one.id not in anyway))
+
+
+def _delete(one: OverdueFiles, folder: str) -> None:
+    drop(folder, one.checkpoints)
+    drop_files(folder, [path for paths in one.files.values() for path in paths])
 
 
 def _needed(look: StoreReading) -> set[str]:
@@ -159,8 +208,3 @@ def _started_from(view: JobView) -> list[str]:
     if array is not None and array.again is not None:
         found += [task_id(array.again, index) for index in array.with_checkpoint]
     return found
-
-
-def _is_over(view: JobView, ended_before: datetime, since: datetime | None = None) -> bool:
-    ended = view.ended_at if view.closed else None
-    return ended is not None and ended < ended_before and (since is None or ended >= since)

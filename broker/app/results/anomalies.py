@@ -31,12 +31,15 @@ class IncidentAnswerResult(Result):
 
 class SpendingIncidentResult(Result):
     """Days (UTC, both included) on which a team spent more than the weeks before explain. ``excess``: above the usual
-    level; ``spent``: in all (USD). ``running``: the last day is today. ``answer``: null if nobody has said anything."""
+    level; ``spent``: in all (USD), ``on_own`` the part of it on owned and reserved machines, ``rented`` on on-demand
+    and spot ones. ``running``: the last day is today. ``answer``: null if nobody has said anything."""
 
     team: str
     first: date
     last: date
     spent: Money
+    on_own: Money
+    rented: Money
     excess: Money
     running: bool
     causes: list[IncidentCauseResult]

@@ -81,13 +81,17 @@ class BudgetResult(Result):
 
 
 class BudgetDetails(BudgetResult):
-    """A budget with what it holds for each job in each period."""
+    """A budget with what it holds for each job in each period. ``on_own``: the part of ``spent`` for owned and reserved
+    capacity, ``rented``: for on-demand and spot capacity."""
 
+    on_own: Money
+    rented: Money
     held_by_job: list[JobShareResult]
 
     @classmethod
-    def told(cls, line: BudgetLine, told: Sequence[Dispatch]) -> Self:
-        return cls.of(line, told, held_by_job=[JobShareResult.of(job, share) for job, share in line.held_by_job])
+    def told(cls, line: BudgetLine, told: Sequence[Dispatch], on_own: Money) -> Self:
+        by_job = [JobShareResult.of(job, share) for job, share in line.held_by_job]
+        return cls.of(line, told, on_own=on_own, rented=line.use.spent - on_own, held_by_job=by_job)
 
 
 class BudgetList(Result):

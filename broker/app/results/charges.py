@@ -10,18 +10,22 @@ from pydantic import Field
 
 from broker.app.billing.charges import Billed, RecordedCharges
 from broker.app.results.values import Moment, Result
+from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
 
 
 class ComparedSums(Result):
     """Sums over attempts. ``difference`` (billed less metered) and ``compared_metered`` cover only the attempts that
-    could be compared; ``billed``: null where no charge is known. ``estimated``: some charges may still change."""
+    could be compared; ``billed``: null where no charge is known. ``on_own``: the part of ``metered`` on owned and
+    reserved machines, ``rented``: on on-demand and spot ones. ``estimated``: some charges may still change."""
 
     attempts: int
     compared: int
     quoted: Money
     metered: Money
+    on_own: Money
+    rented: Money
     billed: Money | None
     difference: Money | None
     compared_metered: Money
@@ -38,6 +42,8 @@ class ComparedSums(Result):
             compared=len(compared),
             quoted=_sum(row.quoted for row in rows),
             metered=_sum(row.metered for row in rows),
+            on_own=_sum(row.metered for row in rows if row.capacity_type in BOUGHT),
+            rented=_sum(row.metered for row in rows if row.capacity_type not in BOUGHT),
             billed=_sum(known) if known else None,
             difference=_sum(differences) if differences else None,
             compared_metered=_sum(row.metered for row in compared),
@@ -60,6 +66,7 @@ class ComparedAttempt(Result):
     job: str
     attempt: int
     provider: str
+    capacity_type: CapacityType
     standing: ComparisonState
     gone_at: Moment | None
     quoted: Money
@@ -129,7 +136,8 @@ class ChargesResult(Result):
 def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
     groups: dict[str, list[Comparison]] = {}
     for row in rows:
-        groups.setdefault({"provider": row.provider, "job": row.job_id, "attempt": row.key}[by], []).append(row)
+        of = {"provider": row.provider, "capacity_type": row.capacity_type.value, "job": row.job_id, "attempt": row.key}
+        groups.setdefault(of[by], []).append(row)
     return sorted(groups.items(), key=lambda item: (-_sum(one.metered for one in item[1]).micros, item[0]))
 
 

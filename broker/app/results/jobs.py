@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
@@ -277,10 +277,12 @@ class JobDetails(Result):
 
 class JobHistory(JobDetails):
     """A job and everything that happened to it, in order. Each event has ``seq``, ``at``, ``attempt``, ``type`` and
-    the fields of its type. ``failed_tasks``: of an array, the first of them."""
+    the fields of its type. ``failed_tasks``: of an array, the first of them. ``kept_until``: of an ended job, when the
+    active policy lets its ``checkpoints`` (all but the newest), ``results`` and ``logs`` go; null: it does not."""
 
     events: list[dict[str, JsonValue]]
     failed_tasks: list[FailedTask]
+    kept_until: dict[str, Moment | None]
 
     @classmethod
     def told(
@@ -291,10 +293,14 @@ class JobHistory(JobDetails):
         now: datetime,
         events: Iterable[ev.Event],
         failed: Iterable[JobView] = (),
+        kept: Mapping[str, datetime | None] | None = None,
     ) -> Self:
         array = view.job.array
         failed_tasks = [FailedTask.of(array, task) for task in failed] if array else []
-        return cls.of(view, bill, progress, now, events=[_event(event) for event in events], failed_tasks=failed_tasks)
+        happened = [_event(event) for event in events]
+        return cls.of(
+            view, bill, progress, now, events=happened, failed_tasks=failed_tasks, kept_until=dict(kept or {})
+        )
 
 
 def _event(event: ev.Event) -> dict[str, Any]:

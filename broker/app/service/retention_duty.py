@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from broker.app.jobs.retention import OverdueFiles, delete_overdue, overdue
+from broker.app.jobs.retention import DeletedFiles, delete_due
 from broker.app.service.periodic_duty import Rounds
 from broker.app.wiring import Broker
 from broker.store.engine.leader import LeaderRole
@@ -19,20 +19,21 @@ _WITHIN = timedelta(days=14)
 
 class KeepingFiles:
     """Deletes files of ended jobs that are older than ``keep_results`` and its like say. ``say``: receives each error
-    once."""
+    once, also of a single run folder."""
 
     name = "keeping files"
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
-        self._broker = Broker(broker.settings, broker.registries, broker.account)
+        self._broker = Broker(broker.settings, broker.registries, broker.account, clock=broker.clock)
         self._rounds = Rounds(say, _FIRST_AFTER, every, LeaderRole.RETENTION)
 
     def run(self, stop: threading.Event) -> None:
         """Look and delete until ``stop`` is set. Errors are reported, and the next round tries again."""
         self._rounds.run(self._broker.store, self.once, stop)
 
-    def once(self) -> list[OverdueFiles]:
-        """One round; what it deleted. Raises as `overdue`."""
-        found = overdue(self._broker, by=None, within=_WITHIN)
-        delete_overdue(self._broker, found)
-        return found
+    def once(self) -> DeletedFiles:
+        """One round. Raises as `delete_due`."""
+        done = delete_due(self._broker, _WITHIN)
+        late = (f"files of {job} stay longer than the policy says: {why}" for job, why in done.trouble.items())
+        self._rounds.tell(set(late))
+        return done

@@ -60,7 +60,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
-    from broker.app.billing.budgets import days, notices_about
+    from broker.app.billing.budgets import days, notices_about, spent_on_own
     from broker.cli.billing import budget_view
     from broker.cli.jobs import held_view
 
@@ -70,14 +70,16 @@ def show(
     if budget is not None and not chosen:
         raise UnknownName("budget", budget, [line.spec.id for line in found])
     told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
+    own = {line.spec.id: spent_on_own(broker, line) for line in chosen}
     charts = lambda: [budget_view.chart(line, days(broker, line)) for line in chosen]  # noqa: E731  # drawn on demand
     draw(terminal, charts, drawing)
     if as_json:
         from broker.app.results.budgets import BudgetDetails, BudgetDetailsList
 
-        results = [BudgetDetails.told(line, told[line.spec.id]) for line in chosen]
+        results = [BudgetDetails.told(line, told[line.spec.id], own[line.spec.id]) for line in chosen]
         terminal.answer(BudgetDetailsList(budgets=results) if budget is None else results[0])
         return
     terminal.show(*(budget_view.table(terminal.out, chosen) if chosen else [_NONE]))
     for line in chosen:
-        terminal.show(*budget_view.story(line, told[line.spec.id]), *held_view.by_job(terminal.out, line))
+        name = line.spec.id
+        terminal.show(*budget_view.story(line, told[name], own[name]), *held_view.by_job(terminal.out, line))

@@ -11,6 +11,7 @@ from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
 from broker.cli.service import notices_view
 from broker.core.ports import BudgetSpec
+from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -56,8 +57,8 @@ def _cells(line: BudgetLine) -> list[str | Text]:
     ]
 
 
-def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
-    """Details of one budget below the table."""
+def story(line: BudgetLine, told: Sequence[Dispatch], on_own: Money) -> list[str]:
+    """Details of one budget below the table. ``on_own``: spent for owned and reserved capacity."""
     use, ahead = line.use, line.forecast
     beyond = {"alert": "allowed with an alert", "ask": "approval needed", "deny": "denied"}
     stops = "denied, and running jobs are stopped once spending exceeds the limit"
@@ -70,6 +71,9 @@ def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
         + (f" ({formats.money(ahead.low)} to {formats.money(ahead.high)} in four of five cases)" if ahead.high else "")
         + (f" (used up on {formats.moment(ahead.used_up_at)})" if ahead.used_up_at else ""),
     ]
+    if use.spent:
+        rented = formats.money(use.spent - on_own)
+        found.append(f"  spent: {formats.money(on_own)} on owned and reserved capacity, {rented} rented")
     if line.marks:
         passed = ", ".join(
             f"{mark} on {formats.moment(at)}" for mark, at in sorted(line.marks.items(), key=lambda m: m[1])

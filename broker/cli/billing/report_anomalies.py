@@ -72,6 +72,9 @@ def _lines(one: SpendingIncidentResult) -> list[str]:
     days = f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}"
     state = ", still going on" if one.running else ""
     lines = [f"{one.team}, {days}{state}: {formats.money(one.spent)}, {formats.money(one.excess)} above what is usual"]
+    lines.append(
+        f"  {formats.money(one.on_own)} of it on owned and reserved machines, {formats.money(one.rented)} rented"
+    )
     lines += [f"  {cause.job} of {cause.user}: {formats.money(cause.excess)} more" for cause in one.causes]
     if one.answer is not None:
         reason = f": {one.answer.reason}" if one.answer.reason else ""

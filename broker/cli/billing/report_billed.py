@@ -24,7 +24,7 @@ BILLED_EXAMPLES = examples(
     "gpubroker report billed --from 2026-11-01 --to 2026-12-01 --json",
     "gpubroker report billed --focus aws-2026-11.csv --by attempt",
 )
-_DIMENSIONS = ("provider", "job", "attempt")
+_DIMENSIONS = ("provider", "capacity_type", "job", "attempt")
 _MOST_NAMED = 5
 
 charges = typer.Typer(no_args_is_help=True, help="Fetch or import provider charges.")
@@ -37,7 +37,9 @@ def _charges() -> None:
 
 def billed(
     context: typer.Context,
-    by: Annotated[str, typer.Option("--by", metavar="DIM", help="provider, job or attempt.")] = "provider",
+    by: Annotated[
+        str, typer.Option("--by", metavar="DIM", help="provider, capacity_type, job or attempt.")
+    ] = "provider",
     since: Annotated[
         str | None,
         typer.Option(
@@ -144,6 +146,8 @@ def _table(terminal: Terminal, found: BilledReport) -> list[RenderableType]:
         Column(found.by),
         Column("quoted", 2, align="right"),
         Column("metered", align="right"),
+        Column("on own", 4, align="right"),
+        Column("rented", 5, align="right"),
         Column("billed", align="right"),
         Column("difference", align="right"),
         Column("adjusted", 3, align="right"),
@@ -157,6 +161,8 @@ def _table(terminal: Terminal, found: BilledReport) -> list[RenderableType]:
                 it.group,
                 formats.money(it.quoted),
                 formats.money(it.metered),
+                formats.money(it.on_own),
+                formats.money(it.rented),
                 billed,
                 _difference(it),
                 formats.money(it.adjusted),

@@ -167,11 +167,13 @@ def _table(terminal: Terminal, rows: Sequence[TeamCostResult], total: TeamCostRe
         return ["nothing was spent in this month"]
     columns = (
         Column("team"),
-        *(Column(name, align="right") for name in ("cash", "amortised", "idle", "shared", "total")),
+        *(Column(name, align="right") for name in ("cash", "amortised")),
+        *(Column(name, rank, align="right") for name, rank in (("on own", 2), ("rented", 1))),
+        *(Column(name, align="right") for name in ("idle", "shared", "total")),
     )
 
     def cells(row: TeamCostResult) -> list[Any]:
-        amounts = (row.cash, row.amortised, row.idle, row.shared, row.total)
+        amounts = (row.cash, row.amortised, row.on_own, row.rented, row.idle, row.shared, row.total)
         return [row.team, *(formats.money(amount) for amount in amounts)]
 
     return fitted(terminal.out, columns, [cells(row) for row in rows], f"total {formats.money(total.total)}")

@@ -28,6 +28,10 @@ class CapacityType(StrEnum):
         return next((kind for kind in cls if kind.value == plain), None)
 
 
+BOUGHT = (CapacityType.OWNED, CapacityType.RESERVED)
+"""Capacity that is bought for a time, used or not; all other is rented while it is used."""
+
+
 class Availability(StrEnum):
     """Whether the capacity is available now, as its provider reports."""
 

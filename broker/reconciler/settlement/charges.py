@@ -17,7 +17,7 @@ from typing import Protocol
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.capacity import Charge
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, move
 from broker.ledger.holds import Metering, cost_of, ledger_rate
@@ -48,6 +48,7 @@ class Comparison:
     attempt: int
     key: str
     provider: str
+    capacity_type: CapacityType
     standing: ComparisonState
     gone_at: datetime | None
     quoted: Money
@@ -73,6 +74,8 @@ class MachinesPaid(Protocol):
     def attempt(self) -> int: ...
     @property
     def provider(self) -> str: ...
+    @property
+    def capacity_type(self) -> CapacityType: ...
     @property
     def since(self) -> datetime: ...
     @property
@@ -157,7 +160,7 @@ def compared_as_placed(found: MachinesPaid, key: str, charged: Charged) -> Compa
         complete = charged.complete(found.provider, key, found.since, found.until)
         standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
     return Comparison(
-        found.job_id, found.attempt, key, found.provider, standing, found.until, quoted, metered,
+        found.job_id, found.attempt, key, found.provider, found.capacity_type, standing, found.until, quoted, metered,
         sum((one.amount for one in charges), Money.ZERO) if charges else None,
         found.adjusted, any(one.estimated for one in charges),
     )  # fmt: skip
@@ -182,6 +185,7 @@ def compare(
         attempt=attempt.number,
         key=attempt.key,
         provider=offer.provider,
+        capacity_type=offer.capacity_type,
         standing=standing,
         gone_at=attempt.gone_at,
         quoted=_quoted(attempt, end),

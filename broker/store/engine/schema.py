@@ -37,6 +37,7 @@ REVISIONS = (
     "0025",
     "0026",
     "0027",
+    "0028",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

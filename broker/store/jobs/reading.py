@@ -34,7 +34,7 @@ from broker.store.ledger import ledger, metering, movement_sums, spent_sums
 from broker.store.market import market, polls
 from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
-from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
+from broker.store.tables.jobs import ENDED, EVENT, JOB, UNCLOSED
 from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
@@ -162,6 +162,17 @@ class StoreReading(SpendingReading):
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
+    def ended_between(self, since: datetime | None, before: datetime) -> Iterator[JobView]:
+        """Every job that ended in a half-open time (UTC; None: no bound), oldest end first, streamed. It may not be
+        closed yet."""
+        within = [ENDED, EVENT.c.at < to_micros(before)]
+        if since is not None:
+            within.append(EVENT.c.at >= to_micros(since))
+        query = select(*quarantine.COLUMNS).select_from(EVENT.join(JOB, JOB.c.id == EVENT.c.job_id)).where(*within)
+        streamed = self._connection.execute(query.order_by(EVENT.c.at), execution_options=_STREAMED)
+        for rows in streamed.partitions():
+            yield from self._quarantine.views(rows)
+
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment named by a job, by these four words."""
         columns = {
@@ -204,6 +215,10 @@ class StoreReading(SpendingReading):
         """The spend that counts under that budget in the half-open time (UTC); entries across an edge count pro
         rata."""
         return spent_sums.spent(self._connection, budget, start, end)
+
+    def spent_on_own(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+        """The part of `spent` that was for owned and reserved capacity; read entry by entry."""
+        return spent_sums.spent_on_own(self._connection, budget, start, end)
 
     def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
         """The spend of attempts under that budget on each whole day between two midnights (UTC), oldest first."""

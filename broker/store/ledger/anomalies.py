@@ -9,7 +9,7 @@ from datetime import date, datetime
 
 from sqlalchemy import Connection, select
 
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer, IncidentAnswer
 from broker.ledger.sums import DAY
@@ -46,6 +46,18 @@ def spending_by_job(
         if whose == team and workload is not None and job_id is not None:
             found[job_id, user or ""] += paid.amount
     return found
+
+
+def spent_on_own(connection: Connection, team: str | None, since: datetime, until: datetime) -> Money:
+    """The part of `spending_by_job` that was on owned and reserved machines (USD)."""
+    columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.capacity_type)
+    own_types = [kind.value for kind in BOUGHT]
+    own = (
+        paid.amount
+        for paid in paid_in(connection, columns, since, until)
+        if paid.tags[0] == team and paid.tags[1] is not None and paid.tags[2] in own_types
+    )
+    return sum(own, Money.ZERO)
 
 
 def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]:

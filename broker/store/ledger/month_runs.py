@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, select
 
 from broker.core.events.outcomes import JobState
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import paid_in
@@ -67,29 +67,35 @@ def _ended_well(query: Select[Any], team: str | None, start: datetime, end: date
 
 @dataclass(frozen=True, slots=True)
 class MachineHours:
-    """A job's machines: hours of their accelerators, and the end of the last (UTC). ``accelerator``: None where they
-    had different ones."""
+    """A job's machines: hours of their accelerators, those of them on spot machines, and the end of the last (UTC).
+    ``accelerator``: None where they had different ones."""
 
     gpu_hours: float
+    spot_gpu_hours: float
     until: datetime
     accelerator: str | None
 
 
 def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
     """Of those jobs whose machines had accelerators and are gone."""
-    hours, ends = defaultdict[str, float](float), dict[str, int]()
+    hours, spot, ends = defaultdict[str, float](float), defaultdict[str, float](float), dict[str, int]()
     kinds = defaultdict[str, set[str | None]](set)
-    columns = (_T.job_id, _T.since, _T.until, _T.count, _T.nodes, _T.accelerator)
+    columns = (_T.job_id, _T.since, _T.until, _T.count, _T.nodes, _T.accelerator, _T.capacity_type)
     for first in range(0, len(job_ids), _AT_ONCE):
         some = job_ids[first : first + _AT_ONCE]
         query = select(*columns).where(_T.job_id.in_(some), _T.count > 0, _T.until < STILL_THERE)
-        for job_id, since, until, count, nodes, accelerator in connection.execute(query):
-            hours[job_id] += (until - since) / 3.6e9 * count * nodes
+        for job_id, since, until, count, nodes, accelerator, kind in connection.execute(query):
+            took = (until - since) / 3.6e9 * count * nodes
+            hours[job_id] += took
+            spot[job_id] += took if kind == CapacityType.SPOT.value else 0.0
             ends[job_id] = max(until, ends.get(job_id, until))
             kinds[job_id].add(accelerator)
     return {
         job_id: MachineHours(
-            hours[job_id], from_micros(end), next(iter(kinds[job_id])) if len(kinds[job_id]) == 1 else None
+            hours[job_id],
+            spot[job_id],
+            from_micros(end),
+            next(iter(kinds[job_id])) if len(kinds[job_id]) == 1 else None,
         )
         for job_id, end in ends.items()
     }

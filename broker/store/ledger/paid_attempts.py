@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, case, func, select
 
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Account, Movement
 from broker.store.engine.times import from_micros, to_micros
@@ -17,6 +17,7 @@ from broker.store.tables.jobs import JOB, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 
 _T, _C = MACHINE_TIME.c, ENTRY.c
+_TYPES = {kind.value: kind for kind in CapacityType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class PaidAttempt:
     job_id: str
     attempt: int
     provider: str
+    capacity_type: CapacityType
     since: datetime
     until: datetime
     price: Money
@@ -47,7 +49,7 @@ def paid_attempts(
     mine = and_(_C.job_id == _T.job_id, _C.attempt == _T.attempt, _C.account == Account.SPENT.value)
     query = (
         select(
-            _T.job_id, _T.attempt, _T.provider, _T.since, _T.until, _T.micros, _T.nodes, JOB.c.closed,
+            _T.job_id, _T.attempt, _T.provider, _T.capacity_type, _T.since, _T.until, _T.micros, _T.nodes, JOB.c.closed,
             func.coalesce(func.sum(_C.micros), 0),
             func.sum(case((adjusts, _C.micros), else_=0)),
             func.sum(case((_C.movement_id.like(f"%/{EGRESS}/%"), 1), else_=0)),
@@ -60,10 +62,21 @@ def paid_attempts(
         query = query.where(_T.until >= to_micros(since))
     if until is not None:
         query = query.where(_T.since < to_micros(until))
-    for job_id, attempt, provider, first, last, price, nodes, closed, spent, adjusted, moved in connection.execute(
-        query
-    ):
+    for (
+        job_id,
+        attempt,
+        provider,
+        kind,
+        first,
+        last,
+        price,
+        nodes,
+        closed,
+        spent,
+        adjusted,
+        moved,
+    ) in connection.execute(query):
         yield PaidAttempt(
-            job_id, attempt, provider, from_micros(first), from_micros(last), Money(price), nodes, bool(closed),
-            Money(int(spent)), Money(int(adjusted)), bool(moved),
+            job_id, attempt, provider, _TYPES[kind], from_micros(first), from_micros(last), Money(price), nodes,
+            bool(closed), Money(int(spent)), Money(int(adjusted)), bool(moved),
         )  # fmt: skip

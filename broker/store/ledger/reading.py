@@ -106,6 +106,12 @@ class SpendingReading:
 
         return anomalies.spending_by_job(self._connection, team, since, until)
 
+    def jobs_spent_on_own(self, team: str | None, since: datetime, until: datetime) -> Money:
+        """The part of what jobs of a team spent (USD) in a time (UTC, half-open) on owned and reserved machines."""
+        from broker.store.ledger import anomalies  # most commands do without
+
+        return anomalies.spent_on_own(self._connection, team, since, until)
+
     def anomaly_answers(self) -> Mapping[tuple[str, date], IncidentAnswer]:
         """What people said of anomalies, by team (empty: none) and first day."""
         from broker.store.ledger import anomalies  # most commands do without

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, not_, select
 
-from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
@@ -29,7 +29,7 @@ SEPARATOR = "\x1f"  # between the values of several dimensions; occurs in no nam
 _SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
 _GIVES_BACK = [movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT]
 _T = MACHINE_TIME.c
-_BOUGHT = case((_T.capacity_type.in_([CapacityType.OWNED.value, CapacityType.RESERVED.value]), 1), else_=0)
+_BOUGHT = case((_T.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
 # The dimensions of machine time; `broker.app.billing.report` explains each.
 DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
     "team": _T.team,

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select, text
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, not_, select, text
 
+from broker.core.market.offers import BOUGHT
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.budgets import matches
@@ -109,6 +110,18 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
         short = and_(ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY, ENTRY.c.covers_to <= piece[1] + DAY)
         total += _one_by_one(connection, budget, *piece, short)
     return Money(total)
+
+
+def spent_on_own(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """The part of `spent` that was for owned and reserved capacity, bought in advance included: added up from the
+    entries, which takes as long as the time has entries."""
+    left, right = to_micros(start), to_micros(end)
+    c = ENTRY.c
+    whole = and_(c.covers_from >= left, c.covers_to >= left, c.covers_to < right)
+    on_own = c.capacity_type.in_([kind.value for kind in BOUGHT])
+    mine = (_SPENT, one_of(c.money, budget.counts), *in_scope(connection, c, budget), on_own)
+    within = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(*mine, whole)) or 0
+    return Money(int(within) + _one_by_one(connection, budget, left, right, on_own, not_(whole)))
 
 
 def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: datetime) -> list[Money]:

@@ -43,8 +43,10 @@ def _statement(connection: Connection, body: str) -> Statement:
     if "entries" not in fields:  # written when a statement counted what was posted before its month closed
         month = BillingMonth.of(datetime.strptime(fields["month"], "%Y-%m").replace(tzinfo=UTC))
         posted = select(func.max(ENTRY.c.id)).where(ENTRY.c.at < to_micros(month.closes))
-        body = json.dumps({**fields, "entries": connection.scalar(posted) or 0})
-    return _adapter().validate_json(body)
+        fields["entries"] = connection.scalar(posted) or 0
+    for row in fields["rows"]:
+        row.setdefault("on_own", None)  # written before statements told on which capacity
+    return _adapter().validate_json(json.dumps(fields))
 
 
 @cache

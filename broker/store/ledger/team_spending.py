@@ -14,7 +14,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
 from broker.finops.change import NOBODY
 from broker.finops.focus.months import BillingMonth
@@ -26,6 +26,7 @@ from broker.store.ledger.month_use import IN_ADVANCE, paid_in
 from broker.store.tables.ledger import ENTRY
 
 _C = ENTRY.c
+_OWN = [kind.value for kind in BOUGHT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,20 @@ class LateSpending:
 def team_spending(connection: Connection, start: datetime, end: datetime) -> TeamSpending:
     """Of the half-open time (UTC)."""
     sums: defaultdict[tuple[str, MoneyKind], Money] = defaultdict(lambda: Money.ZERO)
+    on_own: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
     bought = Money.ZERO
-    for paid in paid_in(connection, (_C.team,), start, end):
+    for paid in paid_in(connection, (_C.team, _C.capacity_type), start, end):
         if paid.in_advance:
             bought += paid.amount
         else:
-            sums[paid.tags[0] or NOBODY, paid.kind] += paid.amount
+            team, capacity = paid.tags[0] or NOBODY, paid.tags[1]
+            sums[team, paid.kind] += paid.amount
+            on_own[team] += paid.amount if capacity in _OWN else Money.ZERO
     teams = sorted({team for team, _ in sums})
-    costs = [TeamCost(team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED]) for team in teams]
+    costs = [
+        TeamCost(team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED], on_own=on_own[team])
+        for team in teams
+    ]
     return TeamSpending(tuple(costs), bought)
 
 

@@ -13,6 +13,7 @@ from broker.store.tables.rows import Row, table_of
 ENDED_BADLY = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"completed"%'""")
 """Most attempts complete. Within a text of JSON no quotation mark stands alone, so nothing else matches."""
 REPORTED = text("kind = 'metrics_reported'")
+ENDED = text("kind = 'job_ended'")
 _ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
 
 
@@ -66,6 +67,7 @@ class EventRow(Row, table=True):
         Index("attempt_event_asking", "job_id", sqlite_where=_ABOUT_APPROVAL),
         Index("attempt_event_lost", "job_id", "attempt", sqlite_where=ENDED_BADLY),
         Index("attempt_event_metrics", "job_id", "seq", sqlite_where=REPORTED),
+        Index("attempt_event_ended", "at", sqlite_where=ENDED),
     )
 
     job_id: str = Field(primary_key=True)

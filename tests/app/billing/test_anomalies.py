@@ -59,6 +59,7 @@ def test_a_rise_is_found_on_its_day_with_the_job_that_caused_it(steady: Broker) 
     (found,) = spending_anomalies(steady)
     assert (found.team, found.first, found.last, found.running) == ("nlp", date(2026, 10, 11), date(2026, 10, 11), True)
     assert found.spent == Money.usd("188")
+    assert (found.on_own, found.rented) == (Money.ZERO, Money.usd("188"))
     assert [cause.job for cause in found.causes] == ["loop"]
     assert found.causes[0].excess == Money.usd("150")
     assert spending_anomalies(steady, {"web"}) == []

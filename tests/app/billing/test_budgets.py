@@ -138,7 +138,8 @@ def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkey
     assert (waiting.tries, waiting.error) == (1, "the service cannot be reached")
     assert waiting.next_try is not None
     (line,) = lines(broker)
-    told = "\n".join(budget_view.story(line, [waiting]))
+    told = "\n".join(budget_view.story(line, [waiting], Money.usd(20)))
+    assert "spent: $20.00 on owned and reserved capacity, $30.00 rented" in told
     assert "not yet sent to owner, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
     assert BudgetResult.of(line, [waiting]).notices[0].error == "the service cannot be reached"
 

@@ -17,7 +17,7 @@ from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job, Model
 from broker.core.job.placements import Placement
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -37,9 +37,17 @@ def broker(new_broker: Callable[[], Broker]) -> Broker:
 
 
 def ran(
-    broker: Broker, job_id: str, *, expected: timedelta | None, tokens: float, ends: datetime = AT, then: str = "H100"
+    broker: Broker,
+    job_id: str,
+    *,
+    expected: timedelta | None,
+    tokens: float,
+    ends: datetime = AT,
+    then: str = "H100",
+    spot: int | None = None,
 ) -> None:
-    """A run of two hours on eight GPUs whose first attempt was taken back after one; ``then``: the second's GPUs."""
+    """A run of two hours on eight GPUs whose first attempt was taken back after one; ``then``: the second's GPUs;
+    ``spot``: the attempt on a spot machine."""
     job = Job(name=job_id, run="train", team="nlp", model=Model(parameters=7e9))
     rate = Money.usd("10")
     placement = Placement(offer(ends), 1, rate, Money.usd("15"), (), expected, None, 1.0, 1.0, 0.1)
@@ -50,6 +58,8 @@ def ran(
         for number, cause in ((1, Cause.PREEMPTED), (2, Cause.COMPLETED)):
             start = ends + (number - 1) * HOUR
             there = placement if number == 1 else replace(placement, offer=replace(offer(ends), accelerator=then))
+            if number == spot:
+                there = replace(there, offer=replace(there.offer, capacity_type=CapacityType.SPOT))
             items += [
                 (number, ev.LaunchRequested(key=f"{job_id}-{number}", engine="stage", placement=there)),
                 (number, ev.Launched(handle="h")),
@@ -106,6 +116,16 @@ def test_a_run_on_different_accelerators_measures_none_of_them(broker: Broker) -
     ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, then="A100-80GB")
     found = forecasts(broker, "month")
     assert (found.runs, found.measured) == (1, ())
+
+
+@pytest.mark.parametrize(("spot", "rate"), [(None, None), (1, 125.0), (2, 0.0)])
+def test_interruptions_are_of_the_hours_that_were_on_spot_machines(
+    broker: Broker, spot: int | None, rate: float | None
+) -> None:
+    """Whatever the first plan was: eight hours on spot GPUs with the interruption in them, or after it."""
+    ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, spot=spot)
+    (measured_one,) = forecasts(broker, "month").measured
+    assert measured_one.interruptions_per_1000_hours == rate
 
 
 def test_prepaid_hours_are_a_cost_as_plans_expect_them(broker: Broker) -> None:

@@ -61,7 +61,10 @@ def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> 
     assert (row["quoted"], row["metered"], row["billed"], row["difference"], row["adjusted"]) == (
         "20.00", "20.00", "26.00", "6.00", "6.00",
     )  # fmt: skip
+    assert (row["on_own"], row["rented"]) == ("0.00", "20.00")
     assert after["for_others"] == {"pricebook": "3.00"}
+    (kind,) = gpubroker("report", "billed", "--by", "capacity_type", "--json").json["rows"]
+    assert (kind["group"], kind["rented"]) == ("spot", "20.00")
     shown = gpubroker("report", "billed", "--by", "attempt").out
     assert "+$6.00 (+30.0 %)" in shown
     assert "pricebook charged $3.00 for resources outside gpubroker" in shown
@@ -80,7 +83,7 @@ def test_charges_for_what_is_not_known_here_are_told(gpubroker: Any, home: Path,
 def test_what_cannot_be_grouped_by(gpubroker: Any, home: Path) -> None:
     done = gpubroker("report", "billed", "--by", "colour")
     assert done.code == 2
-    assert "provider, job, attempt" in done.err
+    assert "provider, capacity_type, job, attempt" in done.err
 
 
 def test_a_focus_file_is_compared(gpubroker: Any, ran: str, tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ def test_shared_cost_is_divided_by_weights(gpubroker: Gpubroker) -> None:
         "vision": "9.666667",
     }
     assert found["total"]["total"] == "36.25"
+    assert {row["team"]: (row["on_own"], row["rented"]) for row in found["rows"]} == {
+        "nlp": ("0.00", "29.00"),
+        "web": ("7.25", "0.00"),
+        "vision": ("0.00", "0.00"),
+    }
     shown = gpubroker("report", "showback", "--month", "2026-09", *how).out
     assert "total $36.25" in shown
     assert "bought in advance, charged to nobody: $700.00" in shown

@@ -8,7 +8,7 @@ from typing import Unpack
 
 import pytest
 
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement
@@ -119,6 +119,25 @@ def test_what_lasts_no_time_counts_at_its_moment_to_the_microsecond(store: Store
     assert spent(store, at - TICK, at) == (0, 0)
     assert spent(store, at + TICK, at + HOUR) == (0, 0)
     assert spent(store, MIDNIGHT, MIDNIGHT + ONE_DAY) == (9, 9)
+
+
+def test_what_is_bought_is_told_apart_from_what_is_rented_pro_rata_at_the_edges(store: Store) -> None:
+    owned: TagFields = {"capacity_type": CapacityType.OWNED, "team": "nlp"}
+    reserved: TagFields = {"capacity_type": CapacityType.RESERVED, "team": "nlp"}
+    post(
+        store,
+        spend(1000, 0, 10, money=MoneyKind.AMORTISED, **owned),
+        spend(480, -24, 24, **reserved),  # over more than a day
+        spend(7, 1, 1, **reserved),
+        spend(64, 0, 8, capacity_type=CapacityType.SPOT, team="nlp"),
+        spend(32, 0, 8, capacity_type=CapacityType.OWNED, team="web"),
+    )
+    spec = budget("cash", "amortised", teams=("nlp",))
+    with store.reading() as look:
+        assert look.spent_on_own(spec, T, T + 4 * HOUR).micros == 400 + 40 + 7
+        assert look.spent(spec, T, T + 4 * HOUR).micros == 400 + 40 + 7 + 32
+        assert look.spent_on_own(spec, T - 99 * HOUR, T + 99 * HOUR).micros == 1487
+        assert look.spent_on_own(budget(teams=("w*",)), T, T + 8 * HOUR).micros == 32
 
 
 def test_all_that_is_kept_is_compared_however_many_months_there_are(store: Store) -> None:

@@ -16,7 +16,8 @@ def test_teams_spend_and_what_is_bought_in_advance_is_apart(store: Store) -> Non
     post_two_months(store)
     with store.reading() as look:
         found = look.team_spending(MONTH.start, MONTH.end)
-    assert found.costs == (TeamCost("nlp", cash=Money.usd("29")), TeamCost("web", amortised=Money.usd("7.25")))
+    used = Money.usd("7.25")
+    assert found.costs == (TeamCost("nlp", cash=Money.usd("29")), TeamCost("web", amortised=used, on_own=used))
     assert found.bought == Money.usd("700")
 
 

@@ -1,0 +1,122 @@
+"""The daily deletion of what the active policy no longer keeps: jobs that are due, and no others, each for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app.jobs import retention
+from broker.app.service.retention_duty import KeepingFiles
+from broker.app.wiring import Broker
+from broker.core.errors import Unreachable
+from broker.core.events import events as ev
+from broker.core.events.outcomes import JobState
+from broker.core.job.after import Predecessor
+from broker.core.job.jobs import Job
+from broker.core.values.clock import ManualClock
+from tests.actors import with_clock
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+DAY = timedelta(days=1)
+KEEPS = "version: 1\npolicy: short\ndefaults: {keep_results: 30d, keep_logs: 5d}\n"
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker]) -> Broker:
+    broker = with_clock(new_broker(), ManualClock(NOW))
+    broker.store.activate_policy({"short.yaml": KEEPS}, by="ann")
+    return broker
+
+
+def ended(broker: Broker, job_id: str, days: float) -> Path:
+    """A job that ended so many days ago and left a result and a log; its run folder."""
+    at = NOW - days * DAY
+    with broker.store.writing() as tx:
+        submitted = ev.Submitted(job=Job(name=job_id, run="true"), user="ann", max_duration_seconds=60.0)
+        tx.append(job_id, [(None, submitted)], at - DAY)
+        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], at)
+    folder = Path(broker.settings.runs.removeprefix("file://")) / job_id
+    for file in ("outputs/result.txt", "logs/0.log"):
+        (folder / "attempts/1" / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "attempts/1" / file).write_text("x")
+    return folder
+
+
+def left(folder: Path) -> set[str]:
+    return {file.name for file in folder.rglob("*") if file.is_file()}
+
+
+def test_each_kind_of_file_goes_when_its_time_is_over(broker: Broker) -> None:
+    young, logless, old, long_gone = (
+        ended(broker, f"j{number}-xxxxx", days) for number, days in enumerate((4, 6, 31, 45))
+    )
+    done = KeepingFiles(broker, say=print).once()
+    assert [one.view.id for one in done.deleted] == ["j2-xxxxx", "j1-xxxxx"], "oldest first"
+    assert [left(folder) for folder in (young, logless)] == [{"result.txt", "0.log"}, {"result.txt"}]
+    assert left(old) == set()
+    assert left(long_gone) == {"result.txt", "0.log"}, "due so long ago is left to people"
+    assert KeepingFiles(broker, say=print).once().deleted == ()
+
+
+def test_only_jobs_that_are_due_are_looked_at(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, days in enumerate((1, 4, 6, 20, 25, 31, 43, 45, 400)):
+        ended(broker, f"j{number}-xxxxx", days)
+    listed: list[str] = []
+    monkeypatch.setattr(retention, "left_by_attempts", lambda folder: listed.append(folder.rpartition("/")[2]) or {})
+    KeepingFiles(broker, say=print).once()
+    # 6 days: its logs, within two weeks of their five days; 31 and 43 days: its results.
+    assert listed == ["j6-xxxxx", "j5-xxxxx", "j2-xxxxx"]
+
+
+def test_a_folder_that_cannot_be_read_keeps_no_other_and_is_told_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [ended(broker, f"j{number}-xxxxx", 6 + number / 10) for number in range(4)]
+    reading = retention.left_by_attempts
+
+    def torn(folder: str) -> dict[retention.AttemptFiles, dict[str, int]]:
+        if "j1-" in folder:
+            raise Unreachable("it is damaged")
+        if "j2-" in folder:
+            raise PermissionError("not yours")
+        return reading(folder)
+
+    monkeypatch.setattr(retention, "left_by_attempts", torn)
+    said: list[str] = []
+    duty = KeepingFiles(broker, say=said.append)
+    assert {one.view.id for one in duty.once().deleted} == {"j0-xxxxx", "j3-xxxxx"}
+    duty.once()
+    assert said == [
+        "files of j1-xxxxx stay longer than the policy says: it is damaged",
+        "files of j2-xxxxx stay longer than the policy says: not yours",
+    ]
+    monkeypatch.undo()
+    assert {one.view.id for one in duty.once().deleted} == {"j1-xxxxx", "j2-xxxxx"}, "tried again"
+    assert [left(folder) for folder in folders] == [{"result.txt"}] * 4
+
+
+def test_a_store_of_runs_that_is_away_is_not_asked_for_every_job(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        ended(broker, f"j{number}-xxxxx", 6)
+    asked: list[str] = []
+
+    def away(folder: str) -> dict[retention.AttemptFiles, dict[str, int]]:
+        asked.append(folder)
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(retention, "left_by_attempts", away)
+    assert len(KeepingFiles(broker, say=print).once().trouble) == len(asked) == 5
+
+
+def test_what_an_open_job_needs_stays(broker: Broker) -> None:
+    folder = ended(broker, "j0-xxxxx", 31)
+    needs = Job(name="reader", run="true", after=(Predecessor(job="j0-xxxxx", inputs=("*",)),))
+    with broker.store.writing() as tx:
+        tx.append("r-xxxxx", [(None, ev.Submitted(job=needs, user="ann", max_duration_seconds=60.0))], NOW)
+    assert KeepingFiles(broker, say=print).once().deleted == ()
+    assert left(folder) == {"result.txt", "0.log"}
