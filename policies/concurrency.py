@@ -56,6 +56,16 @@ def starts(action: Action) -> bool:
     return action.placement is not None and action.kind not in (ActionKind.CONTINUE, ActionKind.RESERVE)
 
 
+def room(wanted: int, running: int, limit: int) -> str:
+    """What would pass of GPUs that are too many, for the end of a sentence."""
+    free, most = max(limit - running, 0), []
+    if free:
+        most.append(f"{free} would pass now")
+    if wanted <= limit:
+        most.append(f"{wanted} once {wanted - free} of those running are free")
+    return f"; {', '.join(most)}" if most else f"; at most {limit} ever would pass"
+
+
 def whose(scope: Scope) -> str:
     """`` for team nlp``; empty without a scope."""
     return f" for {scope}" if str(scope) else ""

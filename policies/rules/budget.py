@@ -195,10 +195,14 @@ class Budget:
                 self,
                 "outside_of_period",
                 f"budget {self.name} covers {when} only; {whole} is {_wanted(action)} for "
-                f"{begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC",
+                f"{begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC; it has to lie within"
+                f" {uses[0].period_start.astimezone(UTC):%Y-%m-%d %H:%M} and"
+                f" {uses[0].period_end.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
                 budget=self.name,
                 asked=whole,
                 period=when,
+                period_start=uses[0].period_start.isoformat(),
+                within_until=uses[0].period_end.isoformat(),
             )
         if sum(shares, Money.ZERO) != whole:
             return deny(
@@ -274,7 +278,9 @@ class Budget:
             theirs = action.kind is ActionKind.LAUNCH or action.by_owner
             if theirs and own > Money.ZERO and own + share > limit:
                 message += f"; {own} of it is {action.user}'s own: open requests of one user may hold {limit}"
-                return deny(self, "too_much_is_asked", message, own=own, **figures)
+                more = max(limit - own, Money.ZERO)
+                message += f", so {more} more" if more else ""
+                return deny(self, "too_much_is_asked", message, own=own, more=more, **figures)
             return ask(self, self.config.asking, "over_budget", message, **figures)
         return deny(self, "over_budget", message, **figures)
 

@@ -52,7 +52,8 @@ class BudgetRequired:
             self,
             "no_budget",
             f"{f'{asked} in cash' if asked else 'capacity that costs cash'} is requested, and no policy "
-            f"grants {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs",
+            f"grants {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs"
+            f"{f'; one with {asked} left would pass' if asked else ''}",
             asked=asked,
             user=action.user,
         )

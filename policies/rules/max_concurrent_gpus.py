@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
-from policies.concurrency import Others, starts, whose
+from policies.concurrency import Others, room, starts, whose
 from policies.fields import GpuCount
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
@@ -50,7 +50,8 @@ class MaxConcurrentGpus:
         return deny(
             self,
             "too_many_gpus",
-            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope)}; the limit is {limit}",
+            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope)}; the limit is {limit}"
+            f"{room(placement.gpus, running, limit)}",
             gpus=placement.gpus,
             running=running,
             free=max(limit - running, 0),

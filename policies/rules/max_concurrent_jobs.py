@@ -49,8 +49,10 @@ class MaxConcurrentJobs:
         return deny(
             self,
             "too_many_jobs",
-            f"{running} jobs are running{whose(self.scope)}; the limit is {limit}",
+            f"{running} jobs are running{whose(self.scope)}; the limit is {limit}; one more passes once"
+            f" {running + 1 - limit} of them {'has' if running + 1 == limit + 1 else 'have'} ended",
             running=running,
+            must_end=running + 1 - limit,
             limit=limit,
         )
 

@@ -15,11 +15,12 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from policies.scope import Scope
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny, length, out_of_scope
 
 _MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
 _EXPECTED = "expected kilograms of CO2e above zero, such as 50, 50kg or 1.2t"
 _MOST = 1e9
+_MINUTE = timedelta(minutes=1)
 
 
 def parse_kg(value: object) -> float:
@@ -85,14 +86,16 @@ class MaxKgCo2e:
             return allow(self, "no_time_yet", "applies once the duration is known")
         if total <= limit:
             return allow(self, "within_limit", f"at most {limit:g} kg CO2e per job")
+        passes, figures = _passes(action, limit, rate, total)
         verb = "has emitted" if action.kind is ActionKind.CONTINUE else "would emit"
         said = f"{total:.4g}" if total < 1e6 else f"{total:.0f}"
         return deny(
             self,
             "emits_too_much",
-            f"the job {verb} {said} kg CO2e at {placement.offer.location}; the limit is {limit:g} kg per job",
+            f"the job {verb} {said} kg CO2e at {placement.offer.location}; the limit is {limit:g} kg per job{passes}",
             kg_co2e=said,
             limit=f"{limit:g}",
+            **figures,
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
@@ -100,6 +103,24 @@ class MaxKgCo2e:
         if total is None:  # total unknown: the approval covers this machine
             return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR)
         return (Fact(aspect=Aspect.EMISSIONS, value=total),)
+
+
+def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[str, dict[str, object]]:
+    """What would pass of a job that emits too much, as the end of a sentence and as figures: less time there, to the
+    minute, or another place for its time."""
+    if action.kind is ActionKind.CONTINUE:
+        return "", {}
+    longest = (timedelta(hours=limit / rate) - action.elapsed) // _MINUTE * _MINUTE
+    cleaner = _rounded_down(rate * limit / total)
+    there = f"at most {length(longest)} there, or " if longest > timedelta(0) else ""
+    figures: dict[str, object] = {"longest": length(longest)} if there else {}
+    return f"; {there}{cleaner:g} kg an hour or less would pass", figures | {"kg_per_hour": f"{cleaner:.17g}"}
+
+
+def _rounded_down(rate: float) -> float:
+    """To four digits, or what is below in the fifth."""
+    step = 10.0 ** (math.floor(math.log10(rate)) - 3)
+    return math.floor(rate / step * (1 - 1e-12)) * step
 
 
 def _total(action: Action) -> float | None:

@@ -45,13 +45,19 @@ class Membership:
             return self._unknown(team, user)
         for roster in rosters:
             if not matches(roster.members, user):
+                mine = ", ".join(dict.fromkeys(one.team for one in self.rosters if self._lists(one.team, user)))
                 message = f"{user} is not a member of team {team}"
+                message += f"; of {mine}: name that, or be added" if mine else f"; its file has to name {user}"
                 said = deny(self, "not_a_member", message, team=team, user=user, listed_in=roster.source)
                 return replace(said, source=roster.source)
         return replace(allow(self, "member", f"{user} is a member of team {team}"), source=rosters[0].source)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         return ()  # no approval involved
+
+    def _lists(self, team: str, user: str) -> bool:
+        """Whether every file that lists the team lists the user in it."""
+        return all(matches(roster.members, user) for roster in self.rosters if roster.team == team)
 
     def _unknown(self, team: str, user: str) -> Verdict:
         """The place of the probably meant team, or of the first listed one."""

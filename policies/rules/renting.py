@@ -113,6 +113,7 @@ class Renting:
             f"at {price} per GPU-hour, holding {offer.accelerator} at {held.per_gpu_hour} pays from {pays_from:.1f}% of"
             f" the hours on, and none is rented where that is {most:g}% or less: only below {below}",
             price=price,
+            below=below,
             held_price=held.per_gpu_hour,
             pays_from_percent=f"{pays_from:.1f}",
             break_even_percent=f"{most:g}",

@@ -15,7 +15,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import matches
-from policies.concurrency import Others, starts
+from policies.concurrency import Others, room, starts
 from policies.fields import GpuCount, Patterns, PolicyPart, parse_name
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
@@ -81,7 +81,8 @@ class ReservedQuota:
         return deny(
             self,
             "over_share",
-            f"{whose} would use {in_use + placed.gpus} {what} GPUs; the share is {limit}",
+            f"{whose} would use {in_use + placed.gpus} {what} GPUs; the share is {limit}"
+            f"{room(placed.gpus, in_use, limit)}",
             in_use=in_use,
             asked=placed.gpus,
             limit=limit,

@@ -52,7 +52,7 @@ class RunawayLimit:
             return deny(
                 self,
                 "too_many_attempts",
-                f"the job was started {attempts} times; the limit is {most}",
+                f"the job was started {attempts} times; the limit is {most}; submitted again it counts from 1",
                 attempts=attempts,
                 limit=most,
             )
@@ -65,10 +65,11 @@ class RunawayLimit:
             return allow(self, "within_limit", f"at most {length(oldest)} from submission to end")
         said = "was submitted" if action.submitted_at else "may run for"
         ago = " ago" if action.submitted_at else ""
+        lower = "" if action.submitted_at else f"; set max_duration to at most {length(oldest)}"
         return deny(
             self,
             "runs_away",
-            f"the job {said} {length(asked)}{ago}; the limit is {length(oldest)} from submission to end",
+            f"the job {said} {length(asked)}{ago}; the limit is {length(oldest)} from submission to end{lower}",
             age=length(asked),
             limit=length(oldest),
         )

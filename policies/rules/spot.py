@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import floor
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -105,14 +106,28 @@ class Spot:
         spot, total = self._share(action, placement, facts)
         if 100 * spot >= least * total:
             return allow(self, "share_kept", f"at least {least:g}% of rented GPUs are spot")
+        more = _more_spot(spot, total, least)
+        passes = "spot would pass" if more is None else f"spot would pass, or this once {more} more are spot"
         return deny(
             self,
             "too_little_spot",
-            f"{spot} of {total} rented GPUs would be spot ({100 * spot / total:.0f}%); the minimum is {least:g}%",
+            f"{spot} of {total} rented GPUs would be spot ({100 * spot / total:.0f}%); the minimum is {least:g}%;"
+            f" {passes}",
             spot=spot,
             rented=total,
             min_share=f"{least:g}",
+            **({} if more is None else {"more_spot": more}),
         )
+
+
+def _more_spot(spot: int, total: int, least: float) -> int | None:
+    """How many more GPUs on spot make the share of all of them large enough; None: none do."""
+    if least >= 100:
+        return None
+    more = max(floor((least * total - 100 * spot) / (100 - least)) - 1, 0)
+    while 100 * (spot + more) < least * (total + more):
+        more += 1
+    return more
 
 
 def _size(one: LiveAttempt) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import ClassVar
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -53,6 +53,13 @@ class Hours(PolicyPart):
             clock < self.end and _DAYS[today - 1] in self.days
         )
 
+    def opens(self, now: datetime) -> datetime:
+        """When they begin next after ``now`` (in their time zone)."""
+        there = zone(self.timezone)
+        today = now.astimezone(there).date()
+        starts = (datetime.combine(today + timedelta(days=ahead), self.start, there) for ahead in range(9))
+        return next(start for start in starts if start > now and self.contain(start))
+
     def __str__(self) -> str:
         return f"{self.start:%H:%M} to {_shown(self.end)} on {', '.join(self.days)} ({self.timezone})"
 
@@ -84,12 +91,14 @@ class WorkingHours:
             return out_of_scope(self)
         if self.config.contain(facts.now):
             return allow(self, "within_hours", f"runs {self.config}")
-        local = facts.now.astimezone(zone(self.config.timezone))
+        local, opens = facts.now.astimezone(zone(self.config.timezone)), self.config.opens(facts.now)
         return deny(
             self,
             "outside_hours",
-            f"it is {_DAYS[local.weekday()]} {local:%H:%M}; jobs like this run {self.config}",
+            f"it is {_DAYS[local.weekday()]} {local:%H:%M}; jobs like this run {self.config}; the"
+            f" next such time begins {opens:%Y-%m-%d %H:%M}",
             now=f"{local:%H:%M}",
+            opens=opens.astimezone(UTC).isoformat(),
             day=_DAYS[local.weekday()],
         )
 

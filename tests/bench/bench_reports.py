@@ -50,6 +50,7 @@ def reports(broker: Broker) -> dict[str, Callable[[], object]]:
         "anomalies": lambda: anomalies.spending_anomalies(broker),
         "billed": lambda: charges.billed(broker, start, end),
         "budget list": lambda: budgets.budgets(broker),
+        "budget show": lambda: [budgets.spent_on_own(broker, line) for line in budgets.budgets(broker)],
     }
 
 

@@ -14,6 +14,7 @@ from broker.economics.reserve.costs import BurstPrices
 
 if TYPE_CHECKING:
     from broker.core.purchases.quotes import CapacityQuote
+    from broker.economics.reserve.holdings import RecordedHolding
     from broker.procurement.proposing import QuoteWorth
 
 _HOUR = timedelta(hours=1)
@@ -74,10 +75,17 @@ class CapacityLimits:
                     f" of {len(demand):,} h and are left to renting"
                 )
 
-    def bars(self, quote: CapacityQuote, worth: QuoteWorth, on_demand: float) -> str:
-        """Why a quote may not be proposed where a GPU-hour on demand costs that much (USD); empty if it may."""
+    def bars_renewal(self, recorded: RecordedHolding, usd: float, market: BurstPrices) -> str:
+        """Why what is held may not be held for its time again at its price, ``usd`` for a GPU-hour; empty if it may."""
+        held = recorded.holding
+        why = self._too_long(held.ends - held.starts) or self._pays_too_late(usd, market.burst)
+        name = f"{held.kind.value} #{recorded.number} of {held.provider}"
+        return f"{held.accelerator}: not renewed at the same price: {name}: {why}" if why else ""
+
+    def bars(self, quote: CapacityQuote, worth: QuoteWorth, rented: float) -> str:
+        """Why a quote may not be proposed where a rented GPU-hour costs that much (USD); empty if it may."""
         least = self.limits.utilisation
-        why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, on_demand)
+        why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, rented)
         if not why and least is not None and 100 * worth.use < least:
             why = f"{100 * worth.use:.1f}% of its hours would have been used, and {least:g}% are asked for"
             why += f" ({self.at['utilisation']})"

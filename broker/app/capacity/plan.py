@@ -102,9 +102,32 @@ def plan(
         options, barred = limits.sift(accelerator, _options(accelerator, offers, stated, market), market)
         said += [*barred, *limits.left_to_renting(accelerator, hours)]
         said += _not_on_record(broker, accelerator, own)
-        energy = {"kwh_usd": stated.kwh_usd, "pue": stated.pue}
-        plans.append(plan_capacity(accelerator, hours, now, market, options, own, **energy, least_use=limits.least_use))
+        ending = _not_renewed(limits, own, stated, market, now)
+        said += ending.values()
+        plans.append(
+            plan_capacity(
+                accelerator, hours, now, market, options, own,
+                kwh_usd=stated.kwh_usd, pue=stated.pue, least_use=limits.least_use, not_renewed=ending.keys(),
+            )
+        )  # fmt: skip
     return CapacityPlans(now, source, tuple(plans), demand, tuple(said))
+
+
+def _not_renewed(
+    limits: CapacityLimits,
+    holdings: Sequence[RecordedHolding],
+    stated: Stated,
+    market: BurstPrices,
+    now: datetime,
+) -> dict[int, str]:
+    """The holdings that policies let nobody renew as they are, by number, with the reason."""
+    found: dict[int, str] = {}
+    for recorded in holdings:
+        held = recorded.holding
+        usd = held.usd_per_gpu_hour + held.energy_usd_per_gpu_hour(stated.kwh_usd, stated.pue)
+        if held.ends > now and (why := limits.bars_renewal(recorded, usd, market)):
+            found[recorded.number] = why
+    return found
 
 
 def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:

@@ -58,7 +58,7 @@ def propose(
     demand, limits = planned.demand[accelerator], CapacityLimits.of(broker.policy())
     weighed = [(quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quoted.quotes]
     market = plan.market
-    judged = [(quote, worth, limits.bars(quote, worth, market.on_demand)) for quote, worth in weighed]
+    judged = [(quote, worth, limits.bars(quote, worth, market.burst)) for quote, worth in weighed]
     barred = [(quote.provider, why) for quote, _, why in judged if why]
     lines = ladder([(quote, worth) for quote, worth, why in judged if not why])
     id = proposal_id([line.quote for line in lines])

@@ -23,9 +23,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker.app.policy.past_market import PastPlacements
 from broker.app.policy.policies import check
@@ -43,6 +43,9 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses, in_scope, share_within
 from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns
 from broker.reconciler.admission.admission import strictest, switched_off
+
+if TYPE_CHECKING:
+    from broker.store.market.in_hand import WorkOnHeld
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +145,23 @@ def backtest_of(
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
         entries = look.entries()
     try:
-        return replace(replay(decisions, entries, policy, anew, partial(_in_hand, broker)), not_placed=anew.left)
+        return replace(replay(decisions, entries, policy, anew, _HeldThen(broker, start)), not_placed=anew.left)
     except ValueError as error:
         raise InvalidInput(str(error), where="the store") from error
 
 
-def _in_hand(broker: Broker, at: datetime) -> Mapping[str, CapacityInHand]:
-    with broker.store.reading() as look:
-        return look.in_hand(at)
+class _HeldThen:
+    """The capacity that was held at times from ``start`` on (UTC). What worked on it is read once, when asked."""
+
+    def __init__(self, broker: Broker, start: datetime) -> None:
+        self._broker, self._start = broker, start
+        self._work: WorkOnHeld | None = None
+
+    def __call__(self, at: datetime) -> Mapping[str, CapacityInHand]:
+        with self._broker.store.reading() as look:
+            if self._work is None:
+                self._work = look.work_on_held(self._start)
+            return look.in_hand(at, self._work)
 
 
 InHandAt = Callable[[datetime], Mapping[str, CapacityInHand]]

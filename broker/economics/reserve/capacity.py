@@ -6,7 +6,7 @@ Amounts are USD, prices per GPU and hour. Demand is in GPUs per hour, ending at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -148,10 +148,12 @@ def plan_capacity(
     kwh_usd: float = 0.0,
     pue: float = 1.0,
     least_use: float = 0.0,
+    not_renewed: Collection[int] = (),
 ) -> CapacityPlan:
     """Evaluate every option and combine the plan. ``holdings``: those of this accelerator; past ones are left out, and
     commitments add no capacity: bursts up to the commitment cost nothing more. ``least_use``: the share of the hours,
-    0 to 1, in which a GPU must have been needed to be held. Raises InvalidInput for missing or invalid demand.
+    0 to 1, in which a GPU must have been needed to be held; ``not_renewed``: the numbers of holdings that may not be
+    held again at their price for their time. Raises InvalidInput for missing or invalid demand.
     """
     if not demand:
         raise InvalidInput(f"{accelerator}: no demand is known")
@@ -162,7 +164,10 @@ def plan_capacity(
     choices = tuple(sorted(weighed, key=_merit))
     best = choices[0] if choices and choices[0].baseline else None
     longest = _memory(max((choice.option.term for choice in choices), default=8760), demand)
-    uses = tuple(_use(demand, unit, recorded, market, best, kwh_usd, pue, most) for unit, recorded in stacked)
+    uses = tuple(
+        _use(demand, unit, recorded, market, best, kwh_usd, pue, 0 if recorded.number in not_renewed else most, most)
+        for unit, recorded in stacked
+    )
     return CapacityPlan(
         accelerator=accelerator,
         hours=len(demand),
@@ -254,9 +259,11 @@ def _use(
     best: EvaluatedOption | None,
     kwh_usd: float,
     pue: float,
+    most_again: int,
     most: int,
 ) -> HeldUse:
-    """The use of a holding, and the part worth renewing: at its current cost, or by the best option if cheaper."""
+    """The use of a holding, and the part worth renewing: at its current cost, then for demand of at most ``most_again``
+    GPUs, or by the best option if cheaper."""
     holding, recent = recorded.holding, demand[-RECENT:]
     used = sum(min(max(wanted - unit, 0), holding.gpus) for wanted in recent) / (len(recent) * holding.gpus)
     paid, energy = holding.usd_per_gpu_hour, holding.energy_usd_per_gpu_hour(kwh_usd, pue)
@@ -265,6 +272,7 @@ def _use(
     else:
         term = min(max(round(holding.hours), 1), LONGEST_TERM)
         level, by = (_memory(term, demand).level((paid + energy) / market.burst) if paid + energy else max(demand)), ""
+        level = min(level, most_again)
     renew = min(max(min(level, most) - unit, 0), holding.gpus)
     per_used = paid / used + energy if used else None
     return HeldUse(recorded, unit, used, paid, per_used, renew, by or "the same price", holding.gpus - renew)

@@ -39,6 +39,7 @@ from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
+    from broker.store.market.in_hand import WorkOnHeld
 
 from broker.store.ledger.reading import SpendingReading
 
@@ -165,10 +166,10 @@ class StoreReading(SpendingReading):
     def ended_between(self, since: datetime | None, before: datetime) -> Iterator[JobView]:
         """Every job that ended in a half-open time (UTC; None: no bound), oldest end first, streamed. It may not be
         closed yet."""
-        within = [ENDED, EVENT.c.at < to_micros(before)]
+        query = select(*quarantine.COLUMNS).select_from(EVENT.join(JOB, JOB.c.id == EVENT.c.job_id))
+        query = query.where(ENDED, EVENT.c.at < to_micros(before))
         if since is not None:
-            within.append(EVENT.c.at >= to_micros(since))
-        query = select(*quarantine.COLUMNS).select_from(EVENT.join(JOB, JOB.c.id == EVENT.c.job_id)).where(*within)
+            query = query.where(EVENT.c.at >= to_micros(since))
         streamed = self._connection.execute(query.order_by(EVENT.c.at), execution_options=_STREAMED)
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
@@ -296,12 +297,18 @@ class StoreReading(SpendingReading):
         """The policy set in force; None if none was ever activated."""
         return policies.active(self._connection)
 
-    def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
+    def work_on_held(self, since: datetime) -> WorkOnHeld:
+        """What was at work on owned and reserved machines since that time (UTC), for many calls of `in_hand`."""
+        from broker.store.market import in_hand  # most stores have no rule that asks
+
+        return in_hand.WorkOnHeld(self._connection, since - in_hand.LOOKS_BACK)
+
+    def in_hand(self, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
         """By accelerator, what was on record as owned and reserved at that time, and its use of the 7 days before
         (UTC)."""
         from broker.store.market import in_hand  # most stores have no rule that asks
 
-        return in_hand.in_hand(self._connection, now)
+        return in_hand.in_hand(self._connection, now, work)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones."""

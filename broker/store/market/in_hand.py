@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection, case, func, select
 
@@ -20,12 +23,53 @@ LOOKS_BACK = timedelta(days=7)
 
 _T = MACHINE_TIME.c
 _HELD = [CapacityType.OWNED.value, CapacityType.RESERVED.value]
+_ON_HELD = (_T.capacity_type.in_(_HELD), _T.accelerator.is_not(None), _T.money != MoneyKind.SANDBOX.value)
 _MICROSECOND, _MILLI = timedelta(microseconds=1), 1_000
 
 
-def in_hand(connection: Connection, now: datetime) -> Mapping[str, CapacityInHand]:
+class WorkOnHeld:
+    """Accelerator milliseconds of attempts on owned and reserved machines in any half-open time (microseconds) after
+    its start, found without reading the attempts again: for many times at once."""
+
+    def __init__(self, connection: Connection, since: datetime) -> None:
+        """Reads the attempts with machines at ``since`` (UTC) or later, once."""
+        changes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        query = select(_T.accelerator, _T.since, _T.until, _T.count * _T.nodes)
+        for name, first, last, gpus in connection.execute(query.where(_T.until >= to_micros(since), *_ON_HELD)):
+            changes[name] += [(first, gpus), *([] if last == STILL_THERE else [(last, -gpus)])]
+        self._of = {name: _WorkCurve.of(sorted(of)) for name, of in changes.items()}
+
+    def __call__(self, left: int, right: int) -> Mapping[str, int]:
+        return {name: (of.until(right) - of.until(left)) // _MILLI for name, of in self._of.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkCurve:
+    """How many accelerators were at work from each of the ``times`` on (microseconds, ascending), and how much work
+    (accelerator microseconds) was done by then."""
+
+    times: Sequence[int]
+    gpus: Sequence[int]
+    work: Sequence[int]
+
+    @classmethod
+    def of(cls, changes: Iterable[tuple[int, int]]) -> _WorkCurve:
+        times, gpus, work = [0], [0], [0]
+        for at, change in changes:
+            work.append(work[-1] + gpus[-1] * (at - times[-1]))
+            gpus.append(gpus[-1] + change)
+            times.append(at)
+        return cls(times, gpus, work)
+
+    def until(self, at: int) -> int:
+        """All the work before that time."""
+        n = bisect_right(self.times, at) - 1
+        return self.work[n] + self.gpus[n] * (at - self.times[n])
+
+
+def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
     """By accelerator, as on record at that time (UTC). The use of what was held for less than `LOOKS_BACK` is that of
-    its own time. Commitments are no capacity."""
+    its own time. Commitments are no capacity. ``work``: from `LOOKS_BACK` before that time or earlier."""
     since = now - LOOKS_BACK
     held: defaultdict[str, list[Holding]] = defaultdict(list)
     for recorded in held_as_of(connection, now):
@@ -33,7 +77,7 @@ def in_hand(connection: Connection, now: datetime) -> Mapping[str, CapacityInHan
             held[recorded.holding.accelerator].append(recorded.holding)
     if not held:
         return {}
-    worked = _worked(connection, to_micros(since), to_micros(now))
+    worked = (work or partial(_worked, connection))(to_micros(since), to_micros(now))
     found = {}
     for name, holdings in held.items():
         gpus = sum(one.gpus for one in holdings)
@@ -50,7 +94,6 @@ def _worked(connection: Connection, left: int, right: int) -> Mapping[str, int]:
     last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
     time = (last - first) // _MILLI * _T.count * _T.nodes
     query = select(_T.accelerator, func.sum(time)).where(
-        _T.until >= left, _T.since < right, _T.capacity_type.in_(_HELD), _T.accelerator.is_not(None),
-        _T.money != MoneyKind.SANDBOX.value,
+        _T.until >= left, _T.since < right, *_ON_HELD
     )  # fmt: skip
     return {name: int(total) for name, total in connection.execute(query.group_by(_T.accelerator))}

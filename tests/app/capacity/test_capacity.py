@@ -25,6 +25,7 @@ from broker.core.values.money import Money
 from broker.economics.reserve.capacity import CapacityPlan
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.reconciler.admission.facts import facts_of
+from broker.store.market import in_hand
 
 HOUR = timedelta(hours=1)
 
@@ -172,6 +173,27 @@ def test_what_is_in_hand_and_how_much_of_it_was_at_work(broker: Broker) -> None:
     assert found["H100"].used == pytest.approx((2 + 1) / (7 + 2))  # two of the three days were in the last seven
 
 
+def test_what_was_in_hand_at_many_times_is_what_is_read_at_each(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, days = this_hour(broker), timedelta(days=1)
+    held = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", now - 90 * days, now + 90 * days)
+    with broker.store.writing() as tx:
+        tx.add_holding(held, by="ann", at=now - 90 * days)
+    for number in range(12):
+        start = now - (20 - number * 1.7) * days
+        ran(broker, f"j{number}", start, None if number == 11 else start + (number % 5) * days / 2,
+            had_as=CapacityType.OWNED if number % 3 else CapacityType.SPOT, money=MoneyKind.AMORTISED)  # fmt: skip
+    with broker.store.reading() as look:
+        work = look.work_on_held(now - 10 * days)
+        at = [now - hours * HOUR for hours in range(0, 240, 7)]
+        assert len({look.in_hand(time)["H100"].used for time in at}) > 9
+        for time in at:
+            assert look.in_hand(time, work)["H100"].used == pytest.approx(look.in_hand(time)["H100"].used, abs=1e-9)
+        monkeypatch.setattr(in_hand, "_worked", lambda *_: pytest.fail("read again"))
+        assert all(look.in_hand(time, work) for time in at)
+
+
 def test_policies_limit_what_a_plan_proposes(broker: Broker) -> None:
     """Ten GPUs are needed all the time, ten more for half of it."""
     demand = {"H100": [20 if hour % 24 < 12 else 10 for hour in range(24 * 400)]}
@@ -197,6 +219,28 @@ def test_policies_limit_what_a_plan_proposes(broker: Broker) -> None:
     assert any("$1 an hour against $4 rented pays from 25.0% of the hours on" in note for note in notes)
     assert any("so at $0.96 or less (a.yaml:2)" in note for note in notes)
     assert planned("capacity: {hold: {break_even: 25%}}\n")[0].best is not None
+
+
+def test_what_is_held_is_renewed_within_the_limits_alone(broker: Broker) -> None:
+    """Ten GPUs held for a year at $1, where nothing else can be held and renting costs $3, half of it on demand."""
+    now, days = this_hour(broker), timedelta(days=1)
+    held = Holding(HoldingKind.RESERVATION, "H100", 10, "aws", "us-east-1", now - 300 * days, now + 65 * days,
+                   hourly=Money.usd(10))  # fmt: skip
+    broker.store.add_holding(held, by="ann")
+    stated = Stated(on_demand={ALL: 4.0}, spot={ALL: 2.0})
+
+    def steps(section: str = "") -> tuple[list[tuple[str, int]], str]:
+        broker.store.activate_policy({"a.yaml": f"version: 1\n{section}"}, by="ann")
+        found = plan(broker, {"H100": [10] * 24 * 400}, "a file", stated, spot_share=0.5)
+        return [(step.action, step.gpus) for step in found.plans[0].steps], "\n".join(found.notes)
+
+    assert steps()[0] == steps("capacity: {hold: {horizon: 365d, break_even: 34%}}\n")[0] == [("renew", 10)]
+    later, notes = steps("capacity: {hold: {horizon: 364d}}\n")
+    assert later == [("let_lapse", 10)]
+    assert "reservation #1 of aws: its term of 365d is beyond the horizon of 364d" in notes
+    dear, notes = steps("capacity: {hold: {break_even: 33%}}\n")
+    assert dear == [("let_lapse", 10)]
+    assert "$1 an hour against $3 rented pays from 33.3% of the hours on" in notes
 
 
 def test_the_gate_reads_what_is_in_hand_only_for_a_rule_that_asks(broker: Broker) -> None:

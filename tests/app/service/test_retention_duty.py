@@ -17,6 +17,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.job.after import Predecessor
 from broker.core.job.jobs import Job
 from broker.core.values.clock import ManualClock
+from broker.runfolder.retention import AttemptFiles, left_by_attempts
 from tests.actors import with_clock
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -38,7 +39,7 @@ def ended(broker: Broker, job_id: str, days: float) -> Path:
         submitted = ev.Submitted(job=Job(name=job_id, run="true"), user="ann", max_duration_seconds=60.0)
         tx.append(job_id, [(None, submitted)], at - DAY)
         tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], at)
-    folder = Path(broker.settings.runs.removeprefix("file://")) / job_id
+    folder = Path(str(broker.settings.runs).removeprefix("file://")) / job_id
     for file in ("outputs/result.txt", "logs/0.log"):
         (folder / "attempts/1" / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / "attempts/1" / file).write_text("x")
@@ -65,7 +66,12 @@ def test_only_jobs_that_are_due_are_looked_at(broker: Broker, monkeypatch: pytes
     for number, days in enumerate((1, 4, 6, 20, 25, 31, 43, 45, 400)):
         ended(broker, f"j{number}-xxxxx", days)
     listed: list[str] = []
-    monkeypatch.setattr(retention, "left_by_attempts", lambda folder: listed.append(folder.rpartition("/")[2]) or {})
+
+    def listing(folder: str) -> dict[AttemptFiles, dict[str, int]]:
+        listed.append(folder.rpartition("/")[2])
+        return {}
+
+    monkeypatch.setattr(retention, "left_by_attempts", listing)
     KeepingFiles(broker, say=print).once()
     # 6 days: its logs, within two weeks of their five days; 31 and 43 days: its results.
     assert listed == ["j6-xxxxx", "j5-xxxxx", "j2-xxxxx"]
@@ -75,14 +81,13 @@ def test_a_folder_that_cannot_be_read_keeps_no_other_and_is_told_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [ended(broker, f"j{number}-xxxxx", 6 + number / 10) for number in range(4)]
-    reading = retention.left_by_attempts
 
-    def torn(folder: str) -> dict[retention.AttemptFiles, dict[str, int]]:
+    def torn(folder: str) -> dict[AttemptFiles, dict[str, int]]:
         if "j1-" in folder:
             raise Unreachable("it is damaged")
         if "j2-" in folder:
             raise PermissionError("not yours")
-        return reading(folder)
+        return left_by_attempts(folder)
 
     monkeypatch.setattr(retention, "left_by_attempts", torn)
     said: list[str] = []
@@ -105,7 +110,7 @@ def test_a_store_of_runs_that_is_away_is_not_asked_for_every_job(
         ended(broker, f"j{number}-xxxxx", 6)
     asked: list[str] = []
 
-    def away(folder: str) -> dict[retention.AttemptFiles, dict[str, int]]:
+    def away(folder: str) -> dict[AttemptFiles, dict[str, int]]:
         asked.append(folder)
         raise Unreachable("no answer")
 

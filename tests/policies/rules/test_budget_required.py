@@ -68,5 +68,6 @@ def test_the_message_says_what_is_missing() -> None:
 
     assert verdict.message == (
         "$10.00 in cash is requested, and no policy grants ann (team nlp, project chat) a cash budget for training jobs"
+        "; one with $10.00 left would pass"
     )
     assert verdict.figures["asked"] == "10.00"

@@ -30,7 +30,9 @@ def test_only_those_in_the_scope_count_and_a_job_that_moves_does_not_count_twice
     running = (live(1), live(1, job_id="j-2", team="vision"))
 
     assert rule(1, team=("vision",)).judge(action(), Facts(NOW, running)).code == "out_of_scope"
-    assert rule(2).judge(action(), Facts(NOW, running)).message == "2 jobs are running; the limit is 2"
+    assert rule(2).judge(action(), Facts(NOW, running)).message == (
+        "2 jobs are running; the limit is 2; one more passes once 1 of them has ended"
+    )
     assert rule(2).judge(action(ActionKind.RE_PLACE, job_id="j-2"), Facts(NOW, running)).answer is Answer.ALLOW
 
 

@@ -38,7 +38,7 @@ def test_the_message_says_who_where_and_what_was_meant() -> None:
     stranger = rule.judge(action(user="bob"), Facts(NOW))
     typo = rule.judge(action(job=job(team="visoin")), Facts(NOW))
 
-    assert stranger.message == "bob is not a member of team nlp"
+    assert stranger.message == "bob is not a member of team nlp; its file has to name bob"
     assert str(stranger.source) == "finance.yaml:8", "the file that does not list bob, and no other place"
     assert typo.message == "no policy lists a team 'visoin'; did you mean 'vision'?"
     assert str(typo.source) == "vision.yaml:2", "the team that was meant"

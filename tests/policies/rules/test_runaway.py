@@ -49,7 +49,7 @@ def test_the_messages_have_the_figures() -> None:
     limit = rule({"max_age": "48h"})
 
     assert limit.judge(young, Facts(NOW)).message == (
-        "the job may run for 72h; the limit is 48h from submission to end"
+        "the job may run for 72h; the limit is 48h from submission to end; set max_duration to at most 48h"
     )
     assert limit.judge(old, Facts(NOW)).message == (
         "the job was submitted 72h ago; the limit is 48h from submission to end"

@@ -1,0 +1,488 @@
+"""A refusal says what would pass, for every rule: the named change passes, and a step less does not.
+
+Figures are drawn; each case makes the denied request, reads the verdict's figures, and makes the request and facts with
+that change, and with a step less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from broker.core.job.jobs import CheckpointPlan, Data
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
+from broker.core.policy.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    BudgetUse,
+    CapacityInHand,
+    Facts,
+    Source,
+    UnusualSpending,
+    Usage,
+)
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.core.values.units import parse_duration, parse_money
+from broker.ledger.budgets import periods_touching
+from policies.registry import RULES, rule_class
+from policies.rules.membership import Membership, Roster
+from policies.scope import Scope
+from tests.contracts.rule_contract import NOW, action, job, live, placement
+
+HOUR, MINUTE, MICRO = timedelta(hours=1), timedelta(minutes=1), Money(1)
+Asked = tuple[Action, Facts]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """``rule`` and ``config``: as in a policy file; ``denied``: what it refuses. ``passes`` and ``less``: from the
+    figures and the words of the refusal, what it says would pass, and a step less (None: there is none)."""
+
+    rule: str
+    config: Any
+    denied: Asked
+    passes: Callable[[dict[str, str], str], Asked]
+    less: Callable[[dict[str, str], str], Asked] | None = None
+
+    def check(self) -> None:
+        kind = rule_class(self.rule)
+        made = kind("rule", kind.Config.model_validate(self.config), Scope(), Source("team.yaml", 3))
+        said = made.judge(*self.denied)
+        assert said.answer is not Answer.ALLOW, said
+        assert made.judge(*self.passes(said.figures, said.message)).answer is not Answer.DENY, said
+        if self.less is not None:
+            assert made.judge(*self.less(said.figures, said.message)).answer is said.answer, said
+
+
+def facts(**changes: Any) -> Facts:
+    return Facts(NOW, **changes)
+
+
+def lasting(time: timedelta, **changes: Any) -> Action:
+    return action(window=(NOW, NOW + time), **changes)
+
+
+def money(text: str) -> Money:
+    return parse_money(text if text.startswith("$") else f"${text}")
+
+
+MONTH = periods_touching("month", "UTC", (NOW, NOW))[0]
+
+
+def asking(amount: Money, **changes: Any) -> Action:
+    return action(
+        hold={MoneyKind.CASH: amount}, burns={MoneyKind.CASH: Burn.evenly(amount, (NOW, NOW + HOUR))}, **changes
+    )
+
+
+def spent(amount: Money, held: Money = Money.ZERO) -> Facts:
+    return facts(budgets={"rule": (BudgetUse(*MONTH, amount, held),)})
+
+
+def with_offer(**changes: Any) -> Action:
+    return action(placement=placement(**changes))
+
+
+@given(limit=st.integers(1, 64), running=st.integers(0, 64), nodes=st.integers(1, 9))
+def test_gpus_at_once(limit: int, running: int, nodes: int) -> None:
+    gpus = 8 * nodes
+    assume(running + gpus > limit)
+    assume(running <= limit)
+    beside = facts(live=(live(running),) if running else ())
+
+    def asked(count: int) -> Asked:
+        return action(placement=placement(count=count)), beside
+
+    def fewer(figures: dict[str, str], words: str) -> Asked:
+        free = int(figures["free"])
+        if free:
+            assert f"{free} would pass now" in words
+            return asked(free)
+        left = running - gpus if gpus <= limit else 0
+        return action(placement=placement(count=min(gpus, limit))), facts(live=(live(left),) if left > 0 else ())
+
+    Refusal(
+        "max_concurrent_gpus", limit, asked(gpus), fewer,
+        lambda figures, _: asked(int(figures["free"]) + 1),
+    ).check()  # fmt: skip
+    Refusal(
+        "reserved_quota", {"gpus": {"nlp": limit}},
+        (action(placement=placement(count=gpus, capacity_type=CapacityType.RESERVED)),
+         facts(live=(live(running, capacity_type=CapacityType.RESERVED),) if running else ())),
+        lambda figures, _: (
+            action(placement=placement(count=max(limit - running, 0) or min(gpus, limit),
+                                       capacity_type=CapacityType.RESERVED)),
+            facts(live=(live(running, capacity_type=CapacityType.RESERVED),) if limit > running > 0 else ()),
+        ),
+    ).check()  # fmt: skip
+
+
+@given(limit=st.integers(1, 20), more=st.integers(0, 20))
+def test_jobs_at_once(limit: int, more: int) -> None:
+    running = limit + more
+
+    def beside(count: int) -> Asked:
+        return action(), facts(live=tuple(live(1, job_id=f"j-{number}") for number in range(count)))
+
+    def ended(figures: dict[str, str], _: str) -> Asked:
+        return beside(running - int(figures["must_end"]))
+
+    def one_less(figures: dict[str, str], _: str) -> Asked:
+        return beside(running - int(figures["must_end"]) + 1)
+
+    Refusal("max_concurrent_jobs", limit, beside(running), ended, one_less).check()
+
+
+@given(spot=st.integers(0, 40), other=st.integers(0, 40), least=st.sampled_from([1, 12.5, 33.3, 50, 66, 90, 99.9]))
+def test_share_of_spot(spot: int, other: int, least: float) -> None:
+    def beside(more: int) -> Asked:
+        running = [live(spot + more, capacity_type=CapacityType.SPOT)] if spot + more else []
+        running += [live(other, job_id="j-2", capacity_type=CapacityType.ON_DEMAND)] if other else []
+        return action(), facts(live=tuple(running))
+
+    assume(100 * spot < least * (spot + other + 8))
+    config = {"min_share": f"{least:g}%"}
+    Refusal(
+        "spot", config, beside(0),
+        lambda figures, words: beside(int(figures["more_spot"])),
+        lambda figures, _: beside(int(figures["more_spot"]) - 1),
+    ).check()  # fmt: skip
+    on_spot = action(placement=placement(capacity_type=CapacityType.SPOT))
+    Refusal("spot", config, beside(0), lambda *_: (on_spot, facts())).check()
+
+
+@given(limit=st.floats(0.01, 1e6), rate=st.floats(1e-3, 1e3), minutes=st.integers(1, 10**6), gone=st.integers(0, 600))
+def test_emissions(limit: float, rate: float, minutes: int, gone: int) -> None:
+    limit = float(f"{limit:.6g}")
+
+    def emitting(time: timedelta, kg: float) -> Asked:
+        placed = replace(placement(), kg_co2e_per_hour=kg, duration=time)
+        return action(placement=placed, elapsed=gone * MINUTE), facts()
+
+    assume(rate * (minutes + gone) / 60 > limit)
+    denied = emitting(minutes * MINUTE, rate)
+    config = f"{limit:.9f}".rstrip("0").rstrip(".") + "kg"
+    Refusal(
+        "max_kg_co2e", config, denied, lambda figures, _: emitting(minutes * MINUTE, float(figures["kg_per_hour"])),
+        lambda figures, _: emitting(minutes * MINUTE, float(figures["kg_per_hour"]) * 1.002),
+    ).check()  # fmt: skip
+    if timedelta(hours=limit / rate) - gone * MINUTE >= MINUTE:
+        Refusal(
+            "max_kg_co2e", config, denied, lambda figures, _: emitting(parse_duration(figures["longest"]), rate),
+            lambda figures, _: emitting(parse_duration(figures["longest"]) + MINUTE + timedelta(seconds=1), rate),
+        ).check()  # fmt: skip
+
+
+@given(st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 20)), st.integers(0, 23), st.integers(1, 23))
+def test_hours_of_the_day(at: datetime, begins: int, length: int) -> None:
+    now = at.replace(tzinfo=UTC)
+    config = {"from": f"{begins:02d}:00", "to": f"{(begins + length) % 24:02d}:00", "timezone": "Asia/Tokyo"}
+    kind = rule_class("working_hours").Config.model_validate(config)
+    assume(not kind.contain(now))
+
+    def then(figures: dict[str, str], early: timedelta = timedelta(0)) -> Asked:
+        return action(), Facts(datetime.fromisoformat(figures["opens"]) - early)
+
+    Refusal(
+        "working_hours", config, (action(), Facts(now)), lambda figures, _: then(figures),
+        lambda figures, _: then(figures, timedelta(microseconds=1)),
+    ).check()  # fmt: skip
+
+
+@given(amount=st.integers(1, 10**9), used=st.integers(0, 10**9), held=st.integers(0, 10**8), over=st.integers(1, 10**9))
+def test_budgets(amount: int, used: int, held: int, over: int) -> None:
+    limit, state = Money(amount * 10_000), spent(Money(used * 10_000), Money(held))
+    room = limit - Money(used * 10_000) - Money(held)
+    assume(room > Money.ZERO)
+    Refusal(
+        "budget", {"amount": f"${limit.dollars}", "period": "month"}, (asking(room + Money(over)), state),
+        lambda figures, words: (asking(money(figures["left"])), state),
+        lambda figures, words: (asking(money(figures["left"]) + MICRO), state),
+    ).check()  # fmt: skip
+
+
+@given(limit=st.integers(1, 10**7), over=st.integers(1, 10**9))
+def test_limits_of_a_job(limit: int, over: int) -> None:
+    cents = Money(limit * 10_000)
+    above = cents + Money(over)
+    for rule, config in (("max_job_cost", f"${cents.dollars}"), ("approve_above", None), ("purchases", None)):
+        said = config or {"cost": f"${cents.dollars}", "approvers": ["bob"], "expires": "1h"}
+        figure = "limit" if rule != "approve_above" else "threshold"
+        kind = ActionKind.LAUNCH
+        if rule == "purchases":
+            said = {"max_commitment": f"${cents.dollars}", "approvers": ["bob"], "expires": "1h"}
+            kind = ActionKind.RESERVE
+        Refusal(
+            rule, said, (asking(above, kind=kind), facts()),
+            lambda figures, _, k=kind, f=figure: (asking(money(figures[f]), kind=k), facts()),
+            lambda figures, _, k=kind, f=figure: (asking(money(figures[f]) + MICRO, kind=k), facts()),
+        ).check()  # fmt: skip
+    minutes = limit * MINUTE if limit < 10**6 else 10**6 * MINUTE
+    for rule, config in (
+        ("max_job_duration", minutes), ("approve_above", {"duration": minutes, "approvers": ["bob"], "expires": "1h"}),
+    ):  # fmt: skip
+        figure = "limit" if rule != "approve_above" else "threshold"
+        said = f"{limit if limit < 10**6 else 10**6}m"
+        config = said if rule == "max_job_duration" else {"duration": said, "approvers": ["bob"], "expires": "1h"}
+        Refusal(
+            rule, config, (asking_for(minutes + timedelta(seconds=over)), facts()),
+            lambda figures, _, f=figure: (asking_for(parse_duration(figures[f])), facts()),
+            lambda figures, _, f=figure: (asking_for(parse_duration(figures[f]) + timedelta(seconds=1)), facts()),
+        ).check()  # fmt: skip
+
+
+def asking_for(time: timedelta) -> Action:
+    return lasting(time, hold={MoneyKind.CASH: Money.usd(1)})
+
+
+@given(price=st.integers(1, 10**9), most=st.integers(1, 99))
+def test_prices_of_renting_and_of_gpu_hours(price: int, most: int) -> None:
+    limit = Money(price * 10_000)
+    Refusal(
+        "max_price_per_gpu_hour", {"H100": f"${limit.dollars}"},
+        (with_offer(price=str((limit * 8 + MICRO).dollars)), facts()),
+        lambda figures, _: (with_offer(price=str((money(figures["limit"]) * 8).dollars)), facts()),
+        lambda figures, _: (with_offer(price=str((money(figures["limit"]) * 8 + MICRO).dollars)), facts()),
+    ).check()  # fmt: skip
+    held = facts(in_hand={"H100": CapacityInHand(8, 1.0, Money(price * 1_000))})
+    config = {"break_even": f"{most}%"}
+
+    def renting(each: Money) -> Asked:
+        return with_offer(price=str((each * 8).dollars)), held
+
+    dear = Money(price * 1_000 * 100 // most + 10)
+    Refusal(
+        "renting", config, renting(dear), lambda figures, _: renting(money(figures["below"]) - MICRO),
+        lambda figures, _: renting(money(figures["below"]) + MICRO),
+    ).check()  # fmt: skip
+
+
+def everything_else() -> Iterator[Refusal]:
+    """Refusals whose change is a name, a time or a word of the job: ``passes`` is what the words say."""
+    h100 = action(), facts()
+    other = with_offer(accelerator="A100"), facts()
+    yield Refusal("accelerators", ["A*"], h100, lambda _, words: other if "allowed: A*" in words else h100)
+    eu = with_offer(region="eu-west-1"), facts()
+    yield Refusal("allowed_locations", {"regions": "eu-*"}, h100, lambda _, words: eu if "eu-*" in words else h100)
+    yield Refusal(
+        "capacity_types",
+        ["reserved"],
+        h100,
+        lambda _, words: (with_offer(capacity_type=CapacityType(words.rpartition(": ")[2])), facts()),
+    )
+    spot = placement(capacity_type=CapacityType.SPOT)
+    saving = job(checkpoint=CheckpointPlan(every=10 * MINUTE))
+    yield Refusal(
+        "spot",
+        {"use": "with_checkpoints"},
+        (action(placement=spot), facts()),
+        lambda _, words: (
+            action(placement=spot, job=saving if "checkpoint: {every: 10m}" in words else job()),
+            facts(),
+        ),
+    )
+    sensitive = job(data=Data(sensitive=True))
+    yield Refusal(
+        "sensitive_data",
+        "on_premises",
+        (action(job=sensitive), facts()),
+        lambda _, words: (
+            action(
+                job=sensitive,
+                placement=placement(
+                    capacity_type=CapacityType.OWNED if "owned machines" in words else CapacityType.SPOT
+                ),
+            ),
+            facts(),
+        ),
+    )
+    there = job(data=Data(location="aws/eu-west-1"))
+    yield Refusal(
+        "data_residency",
+        {"data": "*", "run_in": ["aws/eu-*"]},
+        (action(job=there), facts()),
+        lambda _, words: (
+            (action(job=there, placement=placement(region="eu-west-1")), facts())
+            if "aws/eu-*" in words
+            else (action(job=there), facts())
+        ),
+    )
+    weak = with_offer(interconnect=Interconnect.PCIE), facts()
+    yield Refusal(
+        "min_interconnect",
+        {"from_gpus": 8, "at_least": "nvlink"},
+        weak,
+        lambda figures, _: (with_offer(interconnect=Interconnect(figures["at_least"])), facts()),
+        lambda *_: weak,
+    )
+    old = with_offer(as_of=NOW - 2 * HOUR), facts()
+    yield Refusal(
+        "max_price_age",
+        "1h",
+        old,
+        lambda figures, _: (with_offer(as_of=NOW - parse_duration(figures["limit"])), facts()),
+        lambda figures, _: (with_offer(as_of=NOW - parse_duration(figures["limit"]) - timedelta(seconds=1)), facts()),
+    )
+    yield Refusal(
+        "reference_prices",
+        "forbidden",
+        (with_offer(reference=True), facts()),
+        lambda _, words: h100 if "not a live one" in words else old,
+    )
+    frozen = {"from": "2026-11-20", "to": "2026-11-22T06:00"}
+    yield Refusal(
+        "freeze",
+        frozen,
+        h100,
+        lambda figures, _: (action(), Facts(datetime.fromisoformat(f"{figures['until']}+00:00"))),
+        lambda figures, _: (action(), Facts(datetime.fromisoformat(f"{figures['until']}+00:00") - MINUTE)),
+    )
+    long = lasting(50 * HOUR), facts()
+    yield Refusal(
+        "runaway",
+        {"max_age": "48h"},
+        long,
+        lambda figures, _: (lasting(parse_duration(figures["limit"])), facts()),
+        lambda figures, _: (lasting(parse_duration(figures["limit"]) + MINUTE), facts()),
+    )
+    again = action(ActionKind.RE_PLACE, attempts=3, submitted_at=NOW), facts()
+    yield Refusal(
+        "runaway",
+        {"max_attempts": 3},
+        again,
+        lambda figures, _: (replace(again[0], attempts=int(figures["limit"]) - 1), facts()),
+        lambda figures, _: again,
+    )
+    idle = facts(in_hand={"H100": CapacityInHand(8, 0.4, Money.usd(1))})
+    yield Refusal(
+        "renting",
+        {"utilisation": "70%"},
+        (action(), idle),
+        lambda figures, _: (
+            action(),
+            facts(in_hand={"H100": CapacityInHand(8, float(figures["utilisation_percent"]) / 100, Money.usd(1))}),
+        ),
+        lambda figures, _: (
+            action(),
+            facts(
+                in_hand={"H100": CapacityInHand(8, float(figures["utilisation_percent"]) / 100 - 1e-6, Money.usd(1))}
+            ),
+        ),
+    )
+    yield Refusal(
+        "renting",
+        {"horizon": "14d"},
+        (asking_for(400 * HOUR), facts()),
+        lambda figures, _: (asking_for(parse_duration(figures["horizon"])), facts()),
+        lambda figures, _: (asking_for(parse_duration(figures["horizon"]) + timedelta(seconds=1)), facts()),
+    )
+    yield Refusal(
+        "approve_above",
+        {"gpus": 4, "approvers": ["bob"], "expires": "1h"},
+        (asking(Money.usd(1)), facts()),
+        lambda figures, _: (asking(Money.usd(1), placement=placement(count=int(figures["threshold"]))), facts()),
+        lambda figures, _: (asking(Money.usd(1), placement=placement(count=int(figures["threshold"]) + 1)), facts()),
+    )
+    yield Refusal(
+        "budget",
+        {"amount": "$500", "period": "fixed", "from": "2026-12-01", "to": "2026-12-31"},
+        (asking(Money.usd(1)), december()),
+        lambda figures, _: (later(datetime.fromisoformat(figures["period_start"])), december()),
+        lambda figures, _: (later(datetime.fromisoformat(figures["period_start"]) - MINUTE), december()),
+    )
+    terms = {"max_commitment": "$1,000,000", "approvers": ["bob"], "expires": "1h", "max_term": "30d"}
+    for_long = replace(placement(), duration=31 * 24 * HOUR)
+    buying = asking(Money.usd(1), kind=ActionKind.RESERVE, placement=for_long)
+    yield Refusal(
+        "purchases",
+        terms,
+        (buying, facts()),
+        lambda figures, _: (
+            replace(buying, placement=replace(for_long, duration=parse_duration(figures["limit"]))),
+            facts(),
+        ),
+        lambda figures, _: (
+            replace(
+                buying, placement=replace(for_long, duration=parse_duration(figures["limit"]) + timedelta(seconds=1))
+            ),
+            facts(),
+        ),
+    )
+    for key, value, changed in (
+        ("buyers", ["olga"], replace(buying, user="olga")),
+        ("providers", ["gcp"], replace(buying, placement=placement(provider="gcp"))),
+        ("products", ["block"], replace(buying, placement=placement(source="block"))),
+    ):
+        name = value[0]
+        yield Refusal(
+            "purchases",
+            {"max_commitment": "$9", "approvers": ["bob"], "expires": "1h", key: value},
+            (buying, facts()),
+            lambda _, words, n=name, c=changed: (c if n in words else buying, facts()),
+        )
+    busy = Usage(NOW - 40 * MINUTE, 2.0), Usage(NOW - 10 * MINUTE, 3.0)
+    yield Refusal(
+        "idle_shutdown",
+        {"below": "5%", "for": "30m"},
+        (action(ActionKind.CONTINUE, usage=busy), facts()),
+        lambda figures, _: (
+            action(ActionKind.CONTINUE, usage=(busy[0], Usage(NOW - 10 * MINUTE, float(figures["below"])))),
+            facts(),
+        ),
+        lambda figures, _: (
+            action(ActionKind.CONTINUE, usage=(busy[0], Usage(NOW - 10 * MINUTE, float(figures["below"]) - 0.01))),
+            facts(),
+        ),
+    )
+    running = action(ActionKind.CONTINUE)
+    yield Refusal(
+        "unusual_spending",
+        {"above": "$50", "answer_within": "1h"},
+        (running, facts(unusual=UnusualSpending(Money.usd(80), NOW - 2 * HOUR, ""))),
+        lambda figures, _: (running, facts(unusual=UnusualSpending(money(figures["limit"]), NOW - 2 * HOUR, ""))),
+        lambda figures, _: (
+            running,
+            facts(unusual=UnusualSpending(money(figures["limit"]) + MICRO, NOW - 2 * HOUR, "")),
+        ),
+    )
+
+
+def december() -> Facts:
+    days = periods_touching("2026-12-01/2027-01-01", "UTC", (NOW, NOW + 60 * 24 * HOUR))
+    return facts(budgets={"rule": tuple(BudgetUse(*day, Money.ZERO, Money.ZERO) for day in days[:1])})
+
+
+def later(start: datetime) -> Action:
+    return action(
+        hold={MoneyKind.CASH: Money.usd(1)},
+        burns={MoneyKind.CASH: Burn.evenly(Money.usd(1), (start, start + HOUR))},
+    )
+
+
+@pytest.mark.parametrize("refusal", list(everything_else()), ids=lambda one: one.rule)
+def test_names_times_and_words(refusal: Refusal) -> None:
+    refusal.check()
+
+
+def test_a_team_that_one_is_in_passes() -> None:
+    rosters = (Roster("nlp", ("bob",), Source("a.yaml", 1)), Roster("web", ("ann",), Source("a.yaml", 2)))
+    said = Membership(rosters).judge(action(), facts())
+    assert said.answer is Answer.DENY
+    assert "; of web: name that, or be added" in said.message
+    assert Membership(rosters).judge(action(job=job(team="web")), facts()).answer is Answer.ALLOW
+
+
+def test_every_rule_is_here() -> None:
+    drawn = {
+        "budget", "max_concurrent_gpus", "max_concurrent_jobs", "reserved_quota", "max_kg_co2e", "working_hours",
+        "max_job_cost", "max_job_duration", "max_price_per_gpu_hour",
+    }  # fmt: skip
+    assert drawn | {one.rule for one in everything_else()} == set(RULES)
