@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev
+FOCUS_PYTHON ?= python3.12
 
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
@@ -46,7 +47,7 @@ SEED ?= 1
 MINUTES ?= 15
 
 focus-judge: install  ## the FOCUS export before the specification's own validator (needs Python 3.12)
-	python3.12 -m venv .venv-focus
+	$(FOCUS_PYTHON) -m venv .venv-focus
 	.venv-focus/bin/pip install --quiet --disable-pip-version-check 'focus-validator==2.2.1' 'pyarrow<26'
 	GPUBROKER_FOCUS_VALIDATOR=$(CURDIR)/.venv-focus/bin/focus-validator $(BIN)/pytest tests/app/billing/test_focus_judges.py
 

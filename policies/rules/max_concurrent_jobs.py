@@ -46,13 +46,14 @@ class MaxConcurrentJobs:
         running, limit = self._others.beside(action, facts).jobs, self.config.root
         if running < limit:
             return allow(self, "within_limit", f"at most {limit} jobs at once")
+        many = running + 1 - limit
         return deny(
             self,
             "too_many_jobs",
             f"{running} jobs are running{whose(self.scope)}; the limit is {limit}; one more passes once"
-            f" {running + 1 - limit} of them {'has' if running + 1 == limit + 1 else 'have'} ended",
+            f" {many} of them {'has' if many == 1 else 'have'} ended",
             running=running,
-            must_end=running + 1 - limit,
+            must_end=many,
             limit=limit,
         )
 

@@ -105,7 +105,8 @@ def test_what_a_case_says_of_its_machines_holds(case: str) -> None:
 def test_what_is_not_expected_is_said_with_the_rules_words() -> None:
     assert wrong("expect: deny") == "expected deny, got allow: no rule objects"
     assert wrong("expect: allow, running: [{}, {}]") == (
-        "expected allow, got deny: 2 jobs are running; the limit is 2 (p.yaml:7)"
+        "expected allow, got deny: 2 jobs are running; the limit is 2; one more passes once 1 of them has ended"
+        " (p.yaml:7)"
     )
     assert wrong("expect: deny, running: [{}, {}], because: prices") == (
         "expected an objection of prices; objections are of two (too_many_jobs)"

@@ -209,34 +209,41 @@ def test_budgets(amount: int, used: int, held: int, over: int) -> None:
     ).check()  # fmt: skip
 
 
+LIMITS: dict[str, tuple[str, ActionKind, Callable[[str], Any]]] = {
+    "max_job_cost": ("limit", ActionKind.LAUNCH, lambda amount: amount),
+    "approve_above": (
+        "threshold", ActionKind.LAUNCH, lambda amount: {"cost": amount, "approvers": ["bob"], "expires": "1h"},
+    ),
+    "purchases": (
+        "limit", ActionKind.RESERVE, lambda amount: {"max_commitment": amount, "approvers": ["bob"], "expires": "1h"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", LIMITS)
 @given(limit=st.integers(1, 10**7), over=st.integers(1, 10**9))
-def test_limits_of_a_job(limit: int, over: int) -> None:
-    cents = Money(limit * 10_000)
-    above = cents + Money(over)
-    for rule, config in (("max_job_cost", f"${cents.dollars}"), ("approve_above", None), ("purchases", None)):
-        said = config or {"cost": f"${cents.dollars}", "approvers": ["bob"], "expires": "1h"}
-        figure = "limit" if rule != "approve_above" else "threshold"
-        kind = ActionKind.LAUNCH
-        if rule == "purchases":
-            said = {"max_commitment": f"${cents.dollars}", "approvers": ["bob"], "expires": "1h"}
-            kind = ActionKind.RESERVE
-        Refusal(
-            rule, said, (asking(above, kind=kind), facts()),
-            lambda figures, _, k=kind, f=figure: (asking(money(figures[f]), kind=k), facts()),
-            lambda figures, _, k=kind, f=figure: (asking(money(figures[f]) + MICRO, kind=k), facts()),
-        ).check()  # fmt: skip
-    minutes = limit * MINUTE if limit < 10**6 else 10**6 * MINUTE
-    for rule, config in (
-        ("max_job_duration", minutes), ("approve_above", {"duration": minutes, "approvers": ["bob"], "expires": "1h"}),
-    ):  # fmt: skip
-        figure = "limit" if rule != "approve_above" else "threshold"
-        said = f"{limit if limit < 10**6 else 10**6}m"
-        config = said if rule == "max_job_duration" else {"duration": said, "approvers": ["bob"], "expires": "1h"}
-        Refusal(
-            rule, config, (asking_for(minutes + timedelta(seconds=over)), facts()),
-            lambda figures, _, f=figure: (asking_for(parse_duration(figures[f])), facts()),
-            lambda figures, _, f=figure: (asking_for(parse_duration(figures[f]) + timedelta(seconds=1)), facts()),
-        ).check()  # fmt: skip
+def test_money_of_a_job(rule: str, limit: int, over: int) -> None:
+    cents, (figure, kind, config) = Money(limit * 10_000), LIMITS[rule]
+    Refusal(
+        rule, config(f"${cents.dollars}"), (asking(cents + Money(over), kind=kind), facts()),
+        lambda figures, _: (asking(money(figures[figure]), kind=kind), facts()),
+        None if rule == "purchases" else lambda figures, _: (asking(money(figures[figure]) + MICRO), facts()),
+    ).check()  # fmt: skip
+
+
+@given(minutes=st.integers(1, 10**6), over=st.integers(1, 10**6))
+def test_time_of_a_job(minutes: int, over: int) -> None:
+    denied = asking_for(minutes * MINUTE + timedelta(seconds=over)), facts()
+    asks = {"duration": f"{minutes}m", "approvers": ["bob"], "expires": "1h"}
+    for rule, config, figure in (("max_job_duration", f"{minutes}m", "limit"), ("approve_above", asks, "threshold")):
+
+        def passes(figures: dict[str, str], _: str, figure: str = figure) -> Asked:
+            return asking_for(parse_duration(figures[figure])), facts()
+
+        def less(figures: dict[str, str], _: str, figure: str = figure) -> Asked:
+            return asking_for(parse_duration(figures[figure]) + timedelta(seconds=1)), facts()
+
+        Refusal(rule, config, denied, passes, less).check()
 
 
 def asking_for(time: timedelta) -> Action:
@@ -398,7 +405,7 @@ def everything_else() -> Iterator[Refusal]:
         lambda figures, _: (later(datetime.fromisoformat(figures["period_start"])), december()),
         lambda figures, _: (later(datetime.fromisoformat(figures["period_start"]) - MINUTE), december()),
     )
-    terms = {"max_commitment": "$1,000,000", "approvers": ["bob"], "expires": "1h", "max_term": "30d"}
+    terms: dict[str, Any] = {"max_commitment": "$1,000,000", "approvers": ["bob"], "expires": "1h", "max_term": "30d"}
     for_long = replace(placement(), duration=31 * 24 * HOUR)
     buying = asking(Money.usd(1), kind=ActionKind.RESERVE, placement=for_long)
     yield Refusal(
@@ -421,13 +428,8 @@ def everything_else() -> Iterator[Refusal]:
         ("providers", ["gcp"], replace(buying, placement=placement(provider="gcp"))),
         ("products", ["block"], replace(buying, placement=placement(source="block"))),
     ):
-        name = value[0]
-        yield Refusal(
-            "purchases",
-            {"max_commitment": "$9", "approvers": ["bob"], "expires": "1h", key: value},
-            (buying, facts()),
-            lambda _, words, n=name, c=changed: (c if n in words else buying, facts()),
-        )
+        terms = {"max_commitment": "$9", "approvers": ["bob"], "expires": "1h", key: value}
+        yield Refusal("purchases", terms, (buying, facts()), _named(value[0], changed, buying))
     busy = Usage(NOW - 40 * MINUTE, 2.0), Usage(NOW - 10 * MINUTE, 3.0)
     yield Refusal(
         "idle_shutdown",
@@ -453,6 +455,10 @@ def everything_else() -> Iterator[Refusal]:
             facts(unusual=UnusualSpending(money(figures["limit"]) + MICRO, NOW - 2 * HOUR, "")),
         ),
     )
+
+
+def _named(name: str, changed: Action, otherwise: Action) -> Callable[[dict[str, str], str], Asked]:
+    return lambda _, words: (changed if name in words else otherwise, facts())
 
 
 def december() -> Facts:

@@ -97,7 +97,7 @@ def named_period(name: str, now: datetime) -> tuple[datetime, datetime]:
         return this if name == kind else period_containing(kind, "UTC", this[0] - _MOMENT)
     try:
         return period_containing(MONTH, "UTC", datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC))
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter: the month after it is in the year 10000
         raise UnknownName("period", name, (*PERIODS, f"{now:%Y-%m}")) from None
 
 
@@ -134,6 +134,17 @@ def spend(
             for row in _rows(broker, ",".join(others), SpendingPeriod(first, last, now, sandbox)):
                 rows.append(replace(row, values=(*row.values[:place], f"{start:%Y-%m}", *row.values[place:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
+
+
+def bought_in_advance(
+    broker: Broker, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
+) -> Money:
+    """What was paid in the period (as in `spend`) for capacity in advance (USD), which is in no row of `spend`: its use
+    is, as amortised cost."""
+    from broker.store.ledger.spending import SpendingPeriod  # most commands do without
+
+    with broker.store.reading() as look:
+        return look.bought_in_advance(SpendingPeriod(since, until, broker.clock.now(), sandbox))
 
 
 def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:

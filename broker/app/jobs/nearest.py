@@ -15,7 +15,7 @@ from broker.core.errors import Alternative
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Plan
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.policy import Action, Answer
+from broker.core.policy.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
@@ -24,6 +24,7 @@ from broker.reconciler.admission.admission import Admission, admit, least_to_sta
 from broker.reconciler.admission.facts import FactsFor
 
 _CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
+_OVER = "over_budget"  # the code of a full budget
 _MOST_PERIODS = 6  # later budget periods that are tried
 
 
@@ -184,8 +185,16 @@ def as_text(found: Sequence[Alternative], refused: Admission) -> str:
     denials = [v for v in refused.verdicts if v.answer is Answer.DENY]
     if any(v.rule != "budget" for v in denials):
         return ""  # such rules may allow it at another time or place, which was not searched
-    where = ", ".join(dict.fromkeys(str(v.source) for v in denials))
+    where = ", ".join(dict.fromkeys(f"{v.source}{_lacking(v)}" for v in denials))
     return f"neither a lower limit nor a later budget period passes; ask the owner of {where}"
+
+
+def _lacking(denial: Verdict) -> str:
+    """How much larger a full budget would have to be."""
+    if denial.code != _OVER:
+        return ""
+    share, left = (Money.usd(denial.figures[name]) for name in ("share", "left"))
+    return f" for {share - left} more"
 
 
 def _line(one: Alternative) -> str:

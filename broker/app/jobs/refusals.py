@@ -62,12 +62,17 @@ def denied(
 
 
 def denied_everywhere(seen: Preview) -> NotAllowed:
-    """The refusal when the policies left no placement: each of their messages once."""
-    by_policy = (one for one in seen.plan.rejections if one.reason.origin is Origin.POLICY)
-    words = dict.fromkeys(
-        one.detail if one.reason is Reason.DENIED_BY_POLICY and one.detail else _switched_off(one) for one in by_policy
-    )
-    shown = list(words)[:3]
+    """The refusal when the policies left no placement: what each of their rules says of the cheapest offer that it
+    denies, which is the one that needs the smallest change."""
+    prices = {one.id: one.price.micros for one in seen.offers if one.price is not None}
+    by_policy = [one for one in seen.plan.rejections if one.reason.origin is Origin.POLICY]
+    words: dict[tuple[str, ...], str] = {}
+    for one in sorted(by_policy, key=lambda one: prices.get(one.offer_id, math.inf)):
+        said = one.objection
+        rule = (one.reason.value,) if said is None else (said.source, said.name, said.code)
+        by_rule = one.reason is Reason.DENIED_BY_POLICY and one.detail
+        words.setdefault(rule, one.detail if by_rule else _switched_off(one))
+    shown = list(words.values())[:3]
     more = f" (and {len(words) - 3} more)" if len(words) > 3 else ""
     hint = "a budget owner can change this: `gpubroker policy show`"
     if Reason.REFERENCE_PRICE in seen.plan.reasons():

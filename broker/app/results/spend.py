@@ -31,7 +31,8 @@ class SpendGroup(Result):
 
 
 class SpendTotal(Result):
-    """The sums over all groups (USD)."""
+    """The sums over all groups (USD). ``bought_in_advance``: paid in the period for capacity that is used later, and in
+    no group; null in the report of single teams."""
 
     cash: Money
     amortised: Money
@@ -39,6 +40,7 @@ class SpendTotal(Result):
     held: Money
     bought: Money
     rented: Money
+    bought_in_advance: Money | None
 
 
 class SpendReport(Result):
@@ -54,7 +56,14 @@ class SpendReport(Result):
 
     @classmethod
     def of(
-        cls, rows: Sequence[SpendRow], by: str, since: datetime | None, until: datetime | None, *, sandbox: bool
+        cls,
+        rows: Sequence[SpendRow],
+        by: str,
+        since: datetime | None,
+        until: datetime | None,
+        *,
+        sandbox: bool,
+        bought_in_advance: Money | None = None,
     ) -> Self:
         return cls(
             by=by,
@@ -69,5 +78,6 @@ class SpendReport(Result):
                 held=sum((row.held for row in rows), Money.ZERO),
                 bought=sum((row.bought for row in rows), Money.ZERO),
                 rented=sum((row.rented for row in rows), Money.ZERO),
+                bought_in_advance=bought_in_advance,
             ),
         )

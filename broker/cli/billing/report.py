@@ -73,7 +73,8 @@ def spend(
 
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
-    from broker.app.billing.report import MONTH, months_before, named_period
+    from broker.app.billing.focus_files import FORMATS
+    from broker.app.billing.report import MONTH, bought_in_advance, months_before, named_period
     from broker.app.billing.report import spend as spent
     from broker.app.billing.spend_files import write_spend
     from broker.cli.render import formats
@@ -95,18 +96,24 @@ def spend(
     if MONTH in by.split(",") and start is None:
         start = months_before(now)
     rows = spent(broker, by, since=start, until=end, sandbox=sandbox)
+    ahead = bought_in_advance(broker, since=start, until=end, sandbox=sandbox)
     if out is not None:
         if out.suffix.lower() == ".html":
             _write_page(out, by, rows, start, end)
+        elif out.suffix.lower() not in FORMATS:
+            hint = f"end in {', '.join(FORMATS)} or .html; --json prints JSON"
+            raise InvalidInput(f"cannot write {out.suffix or 'a file without an ending'}", where=str(out), hint=hint)
         else:
             write_spend(out, by.split(","), rows)
         terminal.say(f"{formats.plural(len(rows), 'row')} written to {out}")
     if as_json:
         from broker.app.results.spend import SpendReport
 
-        terminal.answer(SpendReport.of(rows, by, start, end, sandbox=sandbox))
+        terminal.answer(SpendReport.of(rows, by, start, end, sandbox=sandbox, bought_in_advance=ahead))
     else:
         terminal.show(*_table(terminal, rows, by, sandbox))
+        if ahead:
+            terminal.show(f"and {formats.money(ahead)} paid for capacity in advance, whose use is amortised cost")
 
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)

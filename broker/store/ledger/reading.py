@@ -52,6 +52,10 @@ class SpendingReading:
         `broker.store.ledger.spending.DIMENSIONS`."""
         return spending.spent_by(self._connection, dimension, period)
 
+    def bought_in_advance(self, period: SpendingPeriod) -> Money:
+        """What was paid in a period for capacity that is used later (USD), read entry by entry."""
+        return spending.bought_in_advance(self._connection, period)
+
     def billed_in(self, month: BillingMonth) -> Iterator[SpentEntry]:
         """The entries of spend that are billed in the month, in posting order, streamed."""
         from broker.store.ledger import spent_entries  # most commands do without

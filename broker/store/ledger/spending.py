@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, not_, select
 
-from broker.core.market.offers import BOUGHT, MoneyKind
+from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
@@ -117,6 +117,18 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
         found[name].add(MoneyKind(kind), Money(part), bought=bool(bought))
     return found
+
+
+def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
+    """What was paid in the period for capacity that is used later, if at all (USD): no spend of any machine."""
+    if period.sandbox:
+        return Money.ZERO
+    c, (left, right) = ENTRY.c, _edges(period)
+    query = select(c.micros, c.covers_from, c.covers_to).where(
+        c.account == Account.SPENT.value, c.money == MoneyKind.CASH.value, c.attempt.is_(None),
+        c.capacity_type == CapacityType.RESERVED.value, c.covers_to >= left, c.covers_from < right,
+    )  # fmt: skip
+    return Money(sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query)))
 
 
 def first_machine_time(connection: Connection) -> datetime | None:

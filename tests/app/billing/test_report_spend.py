@@ -13,11 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.billing.report import DIMENSIONS, PERIODS, SpendRow, months_before, named_period, spend
+from broker.app.billing.report import (
+    DIMENSIONS,
+    PERIODS,
+    SpendRow,
+    bought_in_advance,
+    months_before,
+    named_period,
+    spend,
+)
 from broker.app.billing.spend_files import write_spend
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
+from tests.focus_ledger import OCTOBER, SEPTEMBER, post_two_months
 from tests.past import finished, started
 
 NOW = datetime.now(UTC)
@@ -138,3 +147,15 @@ def test_what_was_bought_and_what_was_rented_are_the_whole(new_broker: Callable[
     assert (bought.bought, bought.rented) == (rented.cash, Money.ZERO)
     (part,) = spend(broker, "team", since=OVER_A_MONTH, until=OVER_A_MONTH + HOUR)  # entries at an edge, too
     assert Money.ZERO < part.bought == part.cash < rented.cash
+
+
+def test_what_is_paid_in_advance_is_no_spend_of_a_machine_and_told_apart(broker: Broker) -> None:
+    post_two_months(broker.store)
+    assert bought_in_advance(broker) == Money.usd("700")
+    assert bought_in_advance(broker, since=SEPTEMBER, until=OCTOBER) == Money.usd("700")
+    assert bought_in_advance(broker, since=OCTOBER) == bought_in_advance(broker, sandbox=True) == Money.ZERO
+
+
+def test_the_last_month_of_the_calendar_is_no_period() -> None:
+    with pytest.raises(UnknownName):
+        named_period("9999-12", datetime(2026, 11, 25, tzinfo=UTC))

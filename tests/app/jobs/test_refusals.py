@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -97,6 +98,19 @@ def test_what_would_be_allowed_by_now_is_no_refusal(broker: Broker) -> None:
     govern(broker, PRETEND)
     record_refusal(broker, seen)
     assert on_record(broker) == []
+
+
+def test_of_all_places_that_are_too_dear_the_cheapest_is_named_and_passes_at_its_price(broker: Broker) -> None:
+    govern(broker, f"{PRETEND}guardrails: [{{name: fair, max_price_per_gpu_hour: $0.10}}]\n")
+    with pytest.raises(NotAllowed) as refused:
+        submit(broker, job(broker), by=ANN)
+    (price,) = re.findall(r"costs \$([0-9.]+) per GPU-hour; the limit is", str(refused.value))
+    just_below = Money.usd(price) - Money.usd("0.001")
+    govern(broker, f"{PRETEND}guardrails: [{{name: fair, max_price_per_gpu_hour: ${just_below.dollars}}}]\n")
+    with pytest.raises(NotAllowed):
+        submit(broker, job(broker), by=ANN)
+    govern(broker, f"{PRETEND}guardrails: [{{name: fair, max_price_per_gpu_hour: ${price}}}]\n")
+    submit(broker, job(broker), by=ANN)
 
 
 LIVE_ONLY = "version: 1\npolicy: test\nbudgets: [{name: real, amount: $1000, period: month}]\n"
