@@ -159,6 +159,11 @@ class ActivePolicies:
         """The listed teams; empty if any team name is accepted."""
         return frozenset(roster.team for roster in self.rosters)
 
+    def members(self, team: str) -> tuple[str, ...]:
+        """The members of a team that the files name, without patterns, in file order."""
+        named = (name for roster in self.rosters if roster.team == team for name in roster.members)
+        return tuple(dict.fromkeys(name for name in named if not PATTERN_SIGNS.intersection(name)))
+
     @property
     def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
         """Names in scopes and of approvers, without patterns, that no file lists."""

@@ -43,6 +43,7 @@ COMMANDS = {
     "approvals": "broker.cli.jobs.approvals:app",
     "report": "broker.cli.billing.report:app",
     "capacity": "broker.cli.capacity.capacity:app",
+    "simulate": "broker.cli.capacity.simulate:simulate",
     "backtest": "broker.cli.backtest.backtest:app",
     "prices": "broker.cli.prices.prices:app",
     "advise": "broker.cli.advise:app",
@@ -71,7 +72,7 @@ THROUGH_SERVER = {
 }
 OF_THIS_MACHINE = frozenset(
     {
-        *("demo", "init", "backtest", "advise", "doctor", "schema"),
+        *("demo", "init", "simulate", "backtest", "advise", "doctor", "schema"),
         *("serve", "store", "reconcile", "login", "logout", "whoami"),
     }
 )

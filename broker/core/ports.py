@@ -331,6 +331,10 @@ class PolicySet(Protocol):
         """The teams that the files list; if they list none, any name may be a team."""
         ...
 
+    def members(self, team: str) -> tuple[str, ...]:
+        """The members of a team that the files name, without patterns, in file order; empty if they list none."""
+        ...
+
     @property
     def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
         """Names in scopes and of approvers that the files alone cannot confirm, in file order: kind (``user``,

@@ -50,6 +50,18 @@ def period_containing(period: str, timezone: str, at: datetime) -> Window:
 
     For fixed days: that one period, wherever ``at`` lies. Raises ValueError for an unknown period or time zone.
     """
+    known = _LAST.get((period, timezone))
+    if known is not None and known[0] <= at < known[1]:
+        return known
+    found = _LAST[period, timezone] = _containing(period, timezone, at)
+    return found
+
+
+# The last answer by period and time zone: most questions are about the same period as the one before.
+_LAST: dict[tuple[str, str], Window] = {}
+
+
+def _containing(period: str, timezone: str, at: datetime) -> Window:
     local = zone(timezone)
     if is_fixed(period):
         start_day, end_day = map(date.fromisoformat, period.split("/"))

@@ -188,6 +188,7 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     trace = write("trace.json", json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0] * 100}))
     quick = ("--work", "8h", "--deadline", "10h", "--starts", "2", "--workers", "1", "--per-window")
     assert prints("backtest-placement", "backtest", "placement", trace, *quick)["cells"]
+    assert prints("simulate", "simulate", "--example", "--days", "1", "--jobs", "30")["teams"]
     assert prints("doctor", "doctor", code=2)["findings"], "jobs wait, and no reconciler runs"
     prints("doctor-sweep", "doctor", "--sweep")
     kept = prints("store-backup", "store", "backup", "copy.db")["path"]

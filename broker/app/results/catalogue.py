@@ -78,6 +78,7 @@ from broker.app.results.service import (
 )
 from broker.app.results.serving_advice import ServeAdvice
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
+from broker.app.results.simulations import SimulationReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.spending_backtests import AnomalyBacktest, ForecastBacktest
 from broker.app.results.training_advice import ParallelismAdvice, ScaleAdvice, SizeAdvice, ThroughputAdvice
@@ -186,6 +187,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "report-spend": SpendReport,
     "report-units": UnitMetrics,
     "serve": ServiceReport,  # once it is stopped
+    "simulate": SimulationReport,
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": StoreCopyResult,
     "store-restore": RestoredStoreResult,

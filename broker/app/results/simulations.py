@@ -1,0 +1,194 @@
+"""Simulations as results. Times in seconds, amounts as decimal strings in USD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Self
+
+from broker.app.billing.budgets import rules_of
+from broker.app.results.values import Moment, Result
+from broker.core.ports import PolicySet
+from broker.core.values.money import Money
+from broker.whatif.figures import TeamTally, WaitFigures, jain
+from broker.whatif.market import PoolInUse
+from broker.whatif.run import SimulationResult
+from broker.whatif.workload import DAY, HOUR
+
+
+class SimulatedWaiting(Result):
+    """From submission to the first machine, of the jobs that got one."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    longest_s: float
+
+    @classmethod
+    def of(cls, found: WaitFigures) -> Self:
+        return cls(mean_s=round(found.mean, 1), p50_s=found.p50, p95_s=found.p95, longest_s=found.longest)
+
+
+class SimulatedTeam(Result):
+    """Jobs of a team. ``refused``: submissions by reason; ``put_off``: jobs that the policies did not let start at
+    first when their turn came; ``stopped``: by their limits; ``unfinished``: open when the simulation ended; ``late``:
+    of those ``with_deadline``; ``slowdown``: the mean of (finish - submission) / work. GPU-hours: ``asked`` by all
+    submitted jobs, ``useful``: the part of it that was done, ``used`` by capacity type. ``cost`` by kind of money."""
+
+    team: str
+    submitted: int
+    refused: dict[str, int]
+    started: int
+    put_off: dict[str, int]
+    finished: int
+    stopped: dict[str, int]
+    unfinished: int
+    with_deadline: int
+    late: int
+    interruptions: int
+    waiting: SimulatedWaiting
+    slowdown: float | None
+    asked_gpu_hours: float
+    useful_gpu_hours: float
+    used_gpu_hours: dict[str, float]
+    cost: dict[str, str]
+
+    @classmethod
+    def of(cls, team: str, tally: TeamTally) -> Self:
+        return cls(
+            team=team,
+            submitted=tally.submitted,
+            refused=dict(tally.refused.most_common()),
+            started=tally.started,
+            put_off=dict(tally.put_off.most_common()),
+            finished=tally.finished,
+            stopped={str(end): number for end, number in tally.stopped.most_common()},
+            unfinished=tally.unfinished,
+            with_deadline=tally.with_deadline,
+            late=tally.late,
+            interruptions=tally.interruptions,
+            waiting=SimulatedWaiting.of(WaitFigures.of(tally.waits)),
+            slowdown=round(tally.slowdowns / tally.finished, 3) if tally.finished else None,
+            asked_gpu_hours=round(tally.asked_gpu_seconds / HOUR, 1),
+            useful_gpu_hours=round(tally.useful_gpu_seconds / HOUR, 1),
+            used_gpu_hours={
+                str(kind): round(seconds / HOUR, 1) for kind, seconds in sorted(tally.used_gpu_seconds.items())
+            },
+            cost={str(kind): amount.as_json() for kind, amount in sorted(tally.spent.items())},
+        )
+
+
+class SimulatedPoolUse(Result):
+    """What was used of a pool within the days in which jobs arrive. ``utilisation``: of its machines, null without a
+    limit; ``gpu_utilisation``: of their GPUs, less where jobs leave some idle."""
+
+    pool: str
+    machines: int | None
+    machine_hours: float
+    gpu_hours: float
+    utilisation: float | None
+    gpu_utilisation: float | None
+
+    @classmethod
+    def of(cls, pool: PoolInUse, days: int) -> Self:
+        there = (pool.machines or 0) * days * DAY
+        gpus = there * max(pool.offer.count, 1)
+        return cls(
+            pool=pool.offer.pool,
+            machines=pool.machines,
+            machine_hours=round(pool.used_seconds / HOUR, 1),
+            gpu_hours=round(pool.used_gpu_seconds / HOUR, 1),
+            utilisation=round(pool.used_seconds / there, 4) if there else None,
+            gpu_utilisation=round(pool.used_gpu_seconds / gpus, 4) if gpus else None,
+        )
+
+
+class SimulatedBudgetPeriod(Result):
+    """A budget in one period. ``share``: of the amount that was spent; null if the amount is not known."""
+
+    budget: str
+    period_start: Moment
+    amount: str | None
+    spent: str
+    share: float | None
+
+    @classmethod
+    def of(cls, budget: str, start: datetime, amount: Money | None, spent: Money) -> Self:
+        share = round(spent.micros / amount.micros, 4) if amount else None
+        return cls(
+            budget=budget, period_start=start, amount=amount.as_json() if amount else None, spent=spent.as_json(),
+            share=share,
+        )  # fmt: skip
+
+
+class SimulationReport(Result):
+    """A workload played on a virtual clock. ``policies``: the files; empty: those in force. ``digest``: SHA-256 over
+    every event and movement: equal for the same workload, policies, seed and options. ``balanced``: whether the ledger
+    balances, with nothing held for a job; ``faults``: what is wrong otherwise. ``fairness_of_service``: Jain's index
+    over teams of useful by asked GPU-hours; ``fairness_of_slowdown``: the same of their slowdowns. ``decisions``: about
+    classes of identical jobs; ``rounds``: of the queue."""
+
+    simulated: bool = True
+    workload: str
+    start: Moment
+    days: int
+    seed: int
+    jobs: int
+    policies: list[str]
+    capacity: dict[str, int]
+    demand: dict[str, float]
+    ended_after_s: int
+    total: SimulatedTeam
+    teams: list[SimulatedTeam]
+    pools: list[SimulatedPoolUse]
+    budgets: list[SimulatedBudgetPeriod]
+    fairness_of_service: float | None
+    fairness_of_slowdown: float | None
+    movements: int
+    decisions: int
+    rounds: int
+    balanced: bool
+    faults: list[str]
+    digest: str
+    notes: list[str]
+
+    @classmethod
+    def of(cls, found: SimulationResult, policy: PolicySet, files: list[str], capacity: Mapping[str, int]) -> Self:
+        total = TeamTally()
+        for tally in found.teams.values():
+            total.add(tally)
+        served = [one.useful_gpu_seconds / one.asked_gpu_seconds for one in found.teams.values()]
+        slow = [one.slowdowns / one.finished for one in found.teams.values() if one.finished]
+        amounts = {rule.spec.id: rule.config.amount for rule in rules_of(policy)}
+        return cls(
+            workload=found.workload.name,
+            start=found.workload.start,
+            days=found.size.days,
+            seed=found.size.seed,
+            jobs=total.submitted,
+            policies=files,
+            capacity=dict(capacity),
+            demand=dict(found.size.demand),
+            ended_after_s=found.seconds,
+            total=SimulatedTeam.of("", total),
+            teams=[SimulatedTeam.of(name, tally) for name, tally in found.teams.items()],
+            pools=[SimulatedPoolUse.of(pool, found.size.days) for pool in found.pools],
+            budgets=[
+                SimulatedBudgetPeriod.of(name, start, amounts.get(name), spent)
+                for name, periods in sorted(found.ledger.spent_by_period().items())
+                for start, spent in (periods or {found.workload.start: Money.ZERO}).items()
+            ],
+            fairness_of_service=_three(jain(served)),
+            fairness_of_slowdown=_three(jain(slow)),
+            movements=found.ledger.movements,
+            decisions=found.decisions,
+            rounds=found.rounds,
+            balanced=not found.faults,
+            faults=found.faults[:20],
+            digest=found.digest,
+            notes=list(found.workload.notes),
+        )
+
+
+def _three(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,128 @@
+"""One attempt of a simulated job: how long it runs, what ends it, what it costs, and what work remains. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from random import Random
+
+from broker.core.job.placements import Placement
+from broker.core.values.money import Money
+from broker.ledger.entries import Entry, Movement, Tags, move
+from broker.ledger.holds import STOP_GRACE, Metering, PriceSeries, ledger_rate, paid_until
+from broker.ledger.meter import BilledTime, Meter, advance
+from broker.placement.pricing.run_model import Effort
+from broker.whatif.ledger import OpenAccount
+from broker.whatif.workload import HOUR
+
+
+class AttemptEnd(StrEnum):
+    """What ends an attempt."""
+
+    DONE = "done"
+    LOST = "lost"
+    TIME_USED_UP = "max_duration"
+    MONEY_USED_UP = "money"
+    CUT_OFF = "end of the simulation"
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    """A job on its way. Seconds from the start of the workload. ``left``: seconds of work on its first machine;
+    ``billed``: seconds billed so far; ``first_start``: -1 before it."""
+
+    number: int
+    id: str
+    place: int
+    submitted: int
+    work: int
+    account: OpenAccount
+    left: float
+    billed: int = 0
+    attempts: int = 0
+    first_start: int = -1
+    put_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAttempt:
+    """An attempt that runs: ``started`` and ``ends`` in seconds; ``saved``: seconds of work that are safe then."""
+
+    job: SimulatedJob
+    placement: Placement
+    started: int
+    ends: int
+    end: AttemptEnd
+    saved: float = field(default=0.0)
+
+
+def course(
+    job: SimulatedJob, placement: Placement, effort: Effort, started: int, limits: AttemptLimits, chance: Random
+) -> SimulatedAttempt:
+    """How the attempt goes. ``chance``: decides whether and when a machine is taken back or fails."""
+    rate, each = placement.interruptions_per_hour, placement.throughput
+    interval = effort.interval_at(rate) * HOUR
+    resumed = job.left < job.work and effort.checkpoints
+    ready = effort.start_on(placement.offer.capacity_type) * HOUR + (effort.restart * HOUR if resumed else 0.0)
+    compute = job.left / each
+    write = effort.write * HOUR if math.isfinite(interval) else 0.0
+    writes = max(math.ceil(compute / interval) - 1, 0) if math.isfinite(interval) else 0
+    ends, end = started + max(math.ceil(ready + compute + writes * write), 1), AttemptEnd.DONE
+    if rate > 0 and (taken := started + max(math.ceil(chance.expovariate(rate) * HOUR), 1)) < ends:
+        ends, end = taken, AttemptEnd.LOST
+    if started + limits.seconds < ends:
+        ends, end = started + max(limits.seconds, 1), AttemptEnd.TIME_USED_UP
+    if limits.paid_until is not None and limits.paid_until < ends:
+        ends, end = max(limits.paid_until, started + 1), AttemptEnd.MONEY_USED_UP
+    if end is AttemptEnd.DONE:
+        return SimulatedAttempt(job, placement, started, ends, end, job.left)
+    ran = max(ends - started - ready, 0.0)
+    kept = math.floor(ran / (interval + write)) * interval * each if math.isfinite(interval) else 0.0
+    return SimulatedAttempt(job, placement, started, ends, end, min(kept, job.left))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLimits:
+    """``seconds``: billed time that the job has left; ``paid_until``: the second until which its hold pays; None: it
+    costs nothing."""
+
+    seconds: int
+    paid_until: int | None
+
+
+def limits_of(
+    job: SimulatedJob, placement: Placement, held: Money, dearest: Money, now: datetime, started: int, longest: int
+) -> AttemptLimits:
+    """``held``: what the job's hold has for it (USD). ``dearest``: the highest price per machine and hour while it may
+    run. ``now``: UTC, of second ``started``; ``longest``: the job's limit in seconds."""
+    rate = max(dearest, ledger_rate(placement.offer)) * placement.nodes
+    until = paid_until(now, held, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
+    seconds = None if until is None else started + int((until - now).total_seconds())
+    return AttemptLimits(max(longest - job.billed, 1), seconds)
+
+
+def settled(
+    attempt: SimulatedAttempt, tags: Tags, number: int, start: datetime, changes: Sequence[tuple[datetime, Money]]
+) -> tuple[list[Entry], int]:
+    """The entries that post the cost of an ended attempt, and the seconds billed. ``start``: of its machines (UTC);
+    ``changes``: prices per machine that came into force while it ran; ``number``: of the job's movements so far."""
+    placement = attempt.placement
+    offer, nodes = placement.offer, placement.nodes
+    rate = ledger_rate(offer) * nodes
+    rates: PriceSeries = [(start, rate), *((at, price * nodes) for at, price in changes)]
+    end = start + timedelta(seconds=attempt.ends - attempt.started)
+    metering = Metering.INTERRUPTED if attempt.end is AttemptEnd.LOST else Metering.ENDED
+    usage = BilledTime(start, end, offer.billing, metering)
+    _, stretches = advance(Meter.new(start, rate), rates, usage)
+    entries: list[Entry] = []
+    for one in stretches:
+        what, sign = (Movement.SETTLE, 1) if one.amount > Money.ZERO else (Movement.RESTORE, -1)
+        entries += move(
+            what, one.amount * sign, movement_id=f"{tags.job_id}/{attempt.job.attempts}/{what}/{number}",
+            money=placement.money, at=end, covers=(one.start, one.end), tags=tags,
+        )  # fmt: skip
+        number += 1
+    return entries, int((usage.billed_to - start).total_seconds())

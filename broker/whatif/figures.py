@@ -1,0 +1,81 @@
+"""What a simulation counts, by team and by pool, and what the counts come to."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
+
+
+@dataclass(slots=True)
+class TeamTally:
+    """The jobs of one team. Seconds; GPU-seconds; USD. ``waits``: from submission to the first machine, of each job
+    that got one; ``asked_gpu_seconds``: the work of all submitted jobs on their first machine; ``useful``: the part of
+    it that was done. ``slowdowns``: the sum over finished jobs of (finish - submission) / work."""
+
+    submitted: int = 0
+    started: int = 0
+    finished: int = 0
+    unfinished: int = 0
+    stopped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    put_off: Counter[str] = field(default_factory=Counter)
+    with_deadline: int = 0
+    late: int = 0
+    interruptions: int = 0
+    waits: array[int] = field(default_factory=lambda: array("i"))
+    asked_gpu_seconds: float = 0.0
+    useful_gpu_seconds: float = 0.0
+    used_gpu_seconds: dict[CapacityType, float] = field(default_factory=dict)
+    slowdowns: float = 0.0
+    spent: dict[MoneyKind, Money] = field(default_factory=dict)
+
+    def add_spent(self, spent: Iterable[tuple[MoneyKind, Money]]) -> None:
+        for kind, amount in spent:
+            self.spent[kind] = self.spent.get(kind, Money.ZERO) + amount
+
+    def add(self, other: TeamTally) -> None:
+        """Count the jobs of another team, too."""
+        for name in ("submitted", "started", "finished", "unfinished", "with_deadline", "late", "interruptions"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("asked_gpu_seconds", "useful_gpu_seconds", "slowdowns"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for counter in ("stopped", "refused", "put_off"):
+            getattr(self, counter).update(getattr(other, counter))
+        self.waits.extend(other.waits)
+        for kind, seconds in other.used_gpu_seconds.items():
+            self.used_gpu_seconds[kind] = self.used_gpu_seconds.get(kind, 0.0) + seconds
+        self.add_spent(other.spent.items())
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFigures:
+    """Waiting in seconds."""
+
+    mean: float
+    p50: float
+    p95: float
+    longest: float
+
+    @classmethod
+    def of(cls, waits: Sequence[int]) -> WaitFigures:
+        """The figures of these waits; zeros for none. A percentile is the least wait that as many do not exceed."""
+        if not waits:
+            return cls(0.0, 0.0, 0.0, 0.0)
+        ordered = sorted(waits)
+
+        def at(share: float) -> float:
+            return float(ordered[max(-(-int(share * 1000) * len(ordered) // 1000), 1) - 1])
+
+        return cls(sum(ordered) / len(ordered), at(0.5), at(0.95), float(ordered[-1]))
+
+
+def jain(values: Sequence[float]) -> float | None:
+    """Jain's index of fairness, (Σx)² / (n·Σx²): 1 if all get the same, 1/n if one gets all; None without anything to
+    share."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else None

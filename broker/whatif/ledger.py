@@ -1,0 +1,245 @@
+"""The ledger of a simulation, in memory: the production entries, and the sums that budgets ask for.
+
+A job's entries are kept until it is closed; then `broker.ledger.entries.faults` checks them and they are folded into
+sums. So memory holds what is open, whatever has passed. It answers the questions of `FactsReading`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from broker.core.events.events import Event
+from broker.core.events.views import JobView
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.policy import CapacityInHand, LiveAttempt
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money, in_microseconds
+from broker.ledger.budgets import Window, period_containing, periods_touching, share_within
+from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, balances, dates_after, faults, move
+from broker.ledger.journal import OpenHold
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _BudgetState:
+    """What a budget has spent in each period, and the holds under it: those that end within the current period as one
+    sum, the others by amount, rate and the period in which they end. Within such a group a hold's share of a period is
+    linear in its end, so the group counts as one hold with the mean end, exact but for rounding."""
+
+    __slots__ = ("_grouped", "_holds", "_short", "_until", "last", "spec", "spent")
+
+    def __init__(self, spec: BudgetSpec) -> None:
+        self.spec = spec
+        self.spent: dict[datetime, int] = defaultdict(int)
+        self.last = _EPOCH
+        self._holds: dict[tuple[str, MoneyKind], Burn] = {}
+        self._short = 0
+        self._until = _EPOCH
+        self._grouped: dict[tuple[int, int, datetime], list[int]] = {}
+
+    def set_hold(self, key: tuple[str, MoneyKind], burn: Burn | None) -> None:
+        before = self._holds.pop(key, None)
+        if before is not None:
+            self._count(before, -1)
+        if burn is not None:
+            self._holds[key] = burn
+            self._count(burn, 1)
+
+    def _count(self, burn: Burn, sign: int) -> None:
+        if burn.end <= self._until:
+            self._short += sign * burn.amount.micros
+            return
+        ends_in = period_containing(self.spec.period, self.spec.timezone, burn.end)[0]
+        key = burn.amount.micros, burn.rate.micros, ends_in
+        group = self._grouped.setdefault(key, [0, 0])
+        group[0] += sign
+        group[1] += sign * in_microseconds(burn.end - _EPOCH)
+        if not group[0]:
+            del self._grouped[key]
+
+    def held(self, until: datetime) -> list[Burn]:
+        if until != self._until:
+            self._until, self._short, self._grouped = until, 0, {}
+            for burn in self._holds.values():
+                self._count(burn, 1)
+        found = [Burn(Money(self._short), until, until, Money.ZERO)] if self._short else []
+        for (amount, rate, _), (number, ends) in self._grouped.items():
+            end = _EPOCH + (ends // number) * _MICROSECOND
+            found.append(Burn(Money(amount * number), _EPOCH, end, Money(rate * number)))
+        return found
+
+    def add(self, amount: Money, covers: Window) -> None:
+        """Count spend."""
+        spec = self.spec
+        for period in periods_touching(spec.period, spec.timezone, covers):
+            if part := share_within(amount, covers, period).micros:
+                self.spent[period[0]] += part
+        self.last = max(self.last, covers[1])
+
+    @property
+    def open_amount(self) -> int:
+        return sum(burn.amount.micros for burn in self._holds.values())
+
+
+@dataclass(slots=True)
+class OpenAccount:
+    """One job's money while it is open: its entries, and the dates of its holds."""
+
+    tags: Tags
+    budgets: Sequence[_BudgetState]
+    entries: list[Entry] = field(default_factory=list)
+    held: dict[MoneyKind, Money] = field(default_factory=dict)
+    dates: dict[MoneyKind, Dates | None] = field(default_factory=dict)
+    movements: int = 0
+
+    def balance(self) -> dict[MoneyKind, Balance]:
+        return {
+            kind: Balance(one.available, one.held, one.spent, self.dates.get(kind))
+            for kind, one in balances(self.entries).items()
+        }
+
+
+class VirtualLedger:
+    """``live``: the running attempts, for rules that count them."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[str, _BudgetState] = {}
+        self._totals: dict[tuple[MoneyKind, Account], int] = defaultdict(int)
+        self._faults: list[str] = []
+        self._open = 0
+        self._digest = hashlib.sha256()
+        self.movements = 0
+        self.live: Sequence[LiveAttempt] = ()
+
+    # Posting.
+
+    def open(self, tags: Tags, budgets: Iterable[BudgetSpec]) -> OpenAccount:
+        """The account of a new job, whose money counts under these budgets."""
+        self._open += 1
+        states = [self._budgets.setdefault(spec.id, _BudgetState(spec)) for spec in budgets]
+        return OpenAccount(tags, states)
+
+    def post(self, account: OpenAccount, entries: Sequence[Entry]) -> None:
+        """Post entries of one job."""
+        held, dates = account.held, account.dates
+        touched = set()
+        for entry in entries:
+            kind, micros = entry.money, entry.amount.micros
+            self._totals[kind, entry.account] += micros
+            if entry.account is Account.HELD:
+                held[kind] = Money(held[kind].micros + micros) if kind in held else entry.amount
+                dates[kind] = dates_after(dates.get(kind), held[kind], entry)
+                touched.add(kind)
+            elif entry.account is Account.SPENT:
+                for state in account.budgets:
+                    if kind in state.spec.counts:
+                        state.add(entry.amount, (entry.covers_from, entry.covers_to))
+            self.note(f"{entry.movement_id} {entry.account} {micros} {entry.at}")
+        account.entries += entries
+        account.movements += len(entries) // 2
+        self.movements += len(entries) // 2
+        job = account.tags.job_id
+        for kind in touched:
+            burn = Balance(held=held[kind], dates=dates[kind]).burn
+            for state in account.budgets:
+                if kind in state.spec.counts:
+                    state.set_hold((job, kind), burn)
+
+    def close(self, account: OpenAccount, now: datetime) -> Mapping[MoneyKind, Money]:
+        """Release what the job still holds, check its entries, and forget them. Returns what it has spent, by kind."""
+        job = account.tags.job_id
+        for kind, held in list(account.held.items()):
+            released = move(
+                Movement.RELEASE, max(held, Money.ZERO), movement_id=f"{job}/release/{account.movements}/{kind}", money=kind,
+                at=now, covers=(now, now), tags=account.tags,
+            )  # fmt: skip
+            self.post(account, released)
+        self._faults += faults(account.entries)
+        left = balances(account.entries)
+        self._faults += [f"job {job} still holds {one.held} ({kind})" for kind, one in left.items() if one.held]
+        self._open -= 1
+        return {kind: one.spent for kind, one in left.items() if one.spent}
+
+    def note(self, line: str) -> None:
+        """Add a line to what the hash of the simulation is made of."""
+        self._digest.update(line.encode())
+        self._digest.update(b"\n")
+
+    # What the end of a simulation checks.
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything posted and noted."""
+        return self._digest.hexdigest()
+
+    def check(self) -> list[str]:
+        """Errors of the ledger in sentences; empty if it balances, no job is open, and no hold is left."""
+        found = list(self._faults)
+        kinds = {kind for kind, _ in self._totals}
+        for kind in sorted(kinds):
+            sums = {account: self._totals[kind, account] for account in Account}
+            if sum(sums.values()):
+                found.append(f"the accounts of {kind} money do not sum to zero")
+            if not self._open and sums[Account.HELD]:
+                found.append(f"{Money(sums[Account.HELD])} ({kind}) is held for no job")
+        found += [
+            f"budget {state.spec.id} counts holds of no job"
+            for state in self._budgets.values()
+            if not self._open and state.open_amount
+        ]
+        if self._open:
+            found.append(f"{self._open} jobs were not closed")
+        return found
+
+    def spent_by_period(self) -> Mapping[str, Mapping[datetime, Money]]:
+        """By budget: the spend of each of its periods (UTC start)."""
+        return {
+            name: {start: Money(micros) for start, micros in sorted(state.spent.items())}
+            for name, state in self._budgets.items()
+        }
+
+    # `FactsReading`.
+
+    def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+        """The spend of one whole period of the budget."""
+        state = self._budgets.get(budget.id)
+        return Money(state.spent.get(start, 0)) if state else Money.ZERO
+
+    def spent_until(self, budget: BudgetSpec) -> datetime:
+        state = self._budgets.get(budget.id)
+        return state.last if state else _EPOCH
+
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
+        state = self._budgets.get(budget.id)
+        return state.held(until) if state else ()
+
+    def live_attempts(self) -> Sequence[LiveAttempt]:
+        return self.live
+
+    def job(self, job_id: str) -> JobView | None:
+        return None  # nobody approves anything
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        return ()
+
+    def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
+        return ()
+
+    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
+        return ()
+
+    def standing_share(self, number: int, job_id: str) -> Money:
+        return Money.ZERO
+
+    def undecided(self) -> Sequence[JobView]:
+        return ()
+
+    def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
+        return {}

@@ -1,0 +1,328 @@
+"""Reads workload files::
+
+    workload: research cluster
+    market:
+      - {machine: "A100-80GB:8", capacity: owned, machines: 20, cost: $9.60}
+      - {machine: "A100-80GB:8", provider: aws, region: us-east-1, capacity: on-demand, price: $40.97}
+      - {machine: "A100-80GB:8", provider: aws, region: us-east-1, capacity: spot, price: $14.75, lost_every: 12h}
+    teams:
+      nlp:
+        user: ann                       # default: the first member of the team in the policy files
+        jobs:
+          - name: sweeps
+            arrivals: {per_day: 400, hours: 8-20, weekdays: true, together: 10}      # or 400
+            duration: {median: 30m, p95: 8h}                                         # or 30m, or {mean: 2h}
+            job: {resources: {accelerators: "A100-80GB:1"}, checkpoint: {every: 10m}, deadline: 24h}
+
+``job`` has the keys of a job file. Pure: nothing is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+
+from broker.core.documents import Document, Path, read_document
+from broker.core.errors import InvalidInput, Problem, UnknownName
+from broker.core.job.file.reading import job_of
+from broker.core.job.jobs import Job, Work
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.validation import validate
+from broker.core.values.accelerators import canonical
+from broker.core.values.money import Money
+from broker.core.values.units import Amount, PositiveDuration, parse_duration, split_machine
+from broker.whatif.workload import ArrivalPattern, JobClass, PricePath, RunLengths, SimulatedWorkload, WorkloadPool
+
+KIND = "workload file"
+# A Monday, so that working days mean the same in each run.
+_START = datetime(2026, 1, 5, tzinfo=UTC)
+_HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
+ENGINE = "simulated"
+SOURCE = "workload"
+
+
+class WorkloadPart(BaseModel):
+    """Base of the parts of a workload file: immutable, unknown keys rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def _machine(value: object) -> tuple[str, int]:
+    name, count = split_machine(value)
+    try:
+        return canonical(name), count
+    except UnknownName as error:
+        raise ValueError(str(error)) from error
+
+
+def _capacity(value: object) -> CapacityType:
+    try:
+        return CapacityType(value)  # type: ignore[arg-type]  # anything but a known one raises ValueError
+    except ValueError:
+        raise ValueError(f"expected owned, reserved, on-demand or spot; got {value!r}") from None
+
+
+def _share(value: object) -> float:
+    text = str(value).strip().removesuffix("%")
+    try:
+        found = float(text) / 100
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1 or isinstance(value, bool):
+        raise ValueError(f"expected a percentage, such as 10%; got {value!r}")
+    return found
+
+
+def _day(value: object) -> datetime:
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"expected a day, such as 2026-10-01; got {value!r}") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _hours(value: object) -> tuple[int, int]:
+    found = _HOURS.fullmatch(str(value).strip())
+    first, after = (int(found[1]), int(found[2])) if found else (-1, -1)
+    if not (0 <= first <= 24 and 0 <= after <= 24 and first != after):
+        raise ValueError(f"expected hours of the day in UTC, such as 8-20; got {value!r}")
+    return first % 24, after
+
+
+Machine = Annotated[tuple[str, int], PlainValidator(_machine)]
+Capacity = Annotated[CapacityType, PlainValidator(_capacity)]
+Share = Annotated[float, PlainValidator(_share)]
+Positive = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
+
+
+class PoolSection(WorkloadPart):
+    """One pool. ``machine``: as in job files, such as A100:8. ``price``: USD per hour and machine; ``cost``: what an
+    hour of an owned or reserved one costs, used or not. ``machines``: how many there are; without it as many as are
+    asked for. ``varies``: spread of spot prices, ``reprice``: how often they change. ``lost_every``: mean time after
+    which a machine is taken back."""
+
+    machine: Machine = Field(description="expected a machine, such as A100:8")
+    capacity: Capacity = Field(description="expected owned, reserved, on-demand or spot")
+    provider: str = "own"
+    region: str = "here"
+    zone: str | None = None
+    machines: Positive | None = None
+    price: Amount | None = None
+    cost: Amount | None = None
+    varies: Share = 0.0
+    reprice: PositiveDuration = timedelta(hours=6)
+    lost_every: PositiveDuration | None = None
+
+    @model_validator(mode="after")
+    def _priced(self) -> PoolSection:
+        held = self.capacity in (CapacityType.OWNED, CapacityType.RESERVED)
+        if held and self.machines is None:
+            raise ValueError(f"{self.capacity} capacity needs `machines`, the number that there are")
+        if held and self.price is not None:
+            raise ValueError(
+                f"{self.capacity} capacity has no `price`: it is paid already; its cost per hour is `cost`"
+            )
+        if not held and (self.price is None or self.price.micros <= 0):
+            raise ValueError("needs a `price` above $0 per hour and machine")
+        if not held and self.cost is not None:
+            raise ValueError("`cost` is for owned and reserved capacity; rented capacity has a `price`")
+        return self
+
+    def pool(self, at: datetime) -> WorkloadPool:
+        """As a pool whose price is of ``at`` (UTC)."""
+        accelerator, count = self.machine
+        held = self.price is None
+        offer = Offer(
+            provider=self.provider,
+            region=self.region,
+            zone=self.zone,
+            instance_type=f"{accelerator.lower()}-x{count}",
+            accelerator=accelerator,
+            count=count,
+            capacity_type=self.capacity,
+            price=Money.ZERO if self.price is None else self.price,
+            as_of=at,
+            source=SOURCE,
+            amortised=self.cost if held else None,
+            availability=Availability.AVAILABLE,
+            interruption_rate=None if self.lost_every is None else timedelta(hours=1) / self.lost_every,
+            slots=self.machines,
+            engine=ENGINE,
+            money=MoneyKind.AMORTISED if held else MoneyKind.CASH,
+        )
+        path = PricePath(int(self.reprice.total_seconds()), self.varies) if self.varies else None
+        return WorkloadPool(offer, path)
+
+
+class ArrivalSection(WorkloadPart):
+    """``per_day``: jobs on an average day; ``hours``: of the day in UTC, such as 8-20; ``weekdays``: none at weekends;
+    ``together``: how many arrive at once; ``profile``: weights of hours, repeated."""
+
+    per_day: Annotated[float, Field(gt=0, le=10_000_000)] = Field(description="expected jobs per day, such as 400")
+    hours: Annotated[tuple[int, int], PlainValidator(_hours)] | None = None
+    weekdays: bool = False
+    together: Positive = 1
+    profile: tuple[Annotated[float, Field(ge=0)], ...] = ()
+
+
+class LengthSection(WorkloadPart):
+    """The work of jobs: ``median`` and ``p95`` (log-normal), or ``mean`` (exponential)."""
+
+    median: PositiveDuration | None = None
+    p95: PositiveDuration | None = None
+    mean: PositiveDuration | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> LengthSection:
+        if (self.mean is None) == (self.median is None) or (self.p95 is not None) != (self.median is not None):
+            raise ValueError("expected `median` and `p95`, or `mean` alone")
+        if self.p95 is not None and self.median is not None and self.p95 < self.median:
+            raise ValueError("`p95` is less than `median`")
+        return self
+
+    def lengths(self) -> RunLengths:
+        if self.mean is not None:
+            return RunLengths(self.mean.total_seconds(), exponential=True)
+        assert self.median is not None
+        assert self.p95 is not None
+        return RunLengths.of(self.median, self.p95)
+
+
+def _per_day(value: object) -> object:
+    return {"per_day": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _length(value: object) -> object:
+    if isinstance(value, Mapping):
+        return value
+    time = parse_duration(value)
+    return {"median": time, "p95": time}
+
+
+class ClassSection(WorkloadPart):
+    """One class of jobs. ``estimate``: what the broker is told of their length; default: the mean; ``unknown``:
+    nothing."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}$")]
+    arrivals: Annotated[ArrivalSection, BeforeValidator(_per_day)] = Field(description="expected jobs per day")
+    duration: Annotated[LengthSection, BeforeValidator(_length)] = Field(description="expected a time, such as 2h")
+    estimate: PositiveDuration | None = None
+    told: bool = True
+    job: dict[str, Any] = Field(description="expected keys of a job file, such as resources")
+
+
+class TeamSection(WorkloadPart):
+    """``user``: who submits; default: the first member of the team in the policy files."""
+
+    user: str | None = None
+    jobs: Annotated[tuple[ClassSection, ...], Field(min_length=1)]
+
+
+class WorkloadFile(WorkloadPart):
+    """A workload file."""
+
+    workload: str = "workload"
+    start: Annotated[datetime, PlainValidator(_day)] = _START
+    market: Annotated[tuple[PoolSection, ...], Field(min_length=1)]
+    teams: Annotated[dict[str, TeamSection], Field(min_length=1)]
+
+
+def parse_workload(text: str | bytes, *, file: str) -> SimulatedWorkload:
+    """The workload of a file. ``file`` is for messages. Raises `InvalidInput` with every mistake and its line."""
+    document = read_document(text, file=file, kind=KIND)
+    parsed, problems = validate(document, WorkloadFile)
+    if parsed is None or problems:
+        document.refuse(problems)
+    return SimulatedWorkload(
+        name=parsed.workload,
+        start=parsed.start,
+        classes=tuple(_classes(parsed, document)),
+        pools=tuple(_pools(parsed, document)),
+    )
+
+
+def _pools(parsed: WorkloadFile, document: Document) -> list[WorkloadPool]:
+    pools = [section.pool(parsed.start) for section in parsed.market]
+    known: dict[str, int] = {}
+    for number, one in enumerate(pools):
+        if (first := known.setdefault(one.offer.pool, number)) != number:
+            said = f"is the same capacity as market[{first}]; give it another provider, region or zone"
+            document.refuse([document.problem(("market", number), said)])
+    return pools
+
+
+def _classes(parsed: WorkloadFile, document: Document) -> list[JobClass]:
+    found: list[JobClass] = []
+    problems: list[Problem] = []
+    for team, section in parsed.teams.items():
+        names: set[str] = set()
+        for number, one in enumerate(section.jobs):
+            path: Path = ("teams", team, "jobs", number)
+            if one.name in names:
+                problems.append(document.problem((*path, "name"), f"{one.name!r} is another class of this team, too"))
+            names.add(one.name)
+            try:
+                found.append(_class(team, section, one, _within(document, (*path, "job")), parsed.start))
+            except InvalidInput as error:
+                problems += [
+                    replace(problem, key=f"{'.'.join(map(str, path))}.job.{problem.key}") for problem in error.problems
+                ]
+    if problems:
+        document.refuse(problems)
+    return found
+
+
+def _class(team: str, section: TeamSection, one: ClassSection, document: Document, start: datetime) -> JobClass:
+    lengths = one.duration.lengths()
+    job = job_of(document, now=start)
+    _check(job, document)
+    job = job.model_copy(update={"name": one.name, "team": team})
+    if job.work is None and one.told:
+        job = job.model_copy(update={"work": work_on(job, one.estimate or timedelta(seconds=round(lengths.mean)))})
+    pattern = ArrivalPattern(**{name: getattr(one.arrivals, name) for name in ArrivalSection.model_fields})
+    return JobClass(one.name, team, section.user or "", job, pattern, lengths)
+
+
+def work_on(job: Job, time: timedelta) -> Work:
+    """That much work on the first machine of the job."""
+    first = next((one for one in job.resources if one.accelerator is not None), None)
+    return (
+        Work(duration=time) if first is None else Work(duration=time, accelerator=first.accelerator, count=first.count)
+    )
+
+
+def _check(job: Job, document: Document) -> None:
+    """Raises `InvalidInput` for keys of a job file that mean nothing here."""
+
+    def stop(key: str, message: str) -> NoReturn:
+        document.refuse([document.problem((key,), message, at_key=True)])
+
+    for key in ("after", "array", "session"):
+        if getattr(job, key):
+            stop(key, "is not simulated; describe its tasks as a class of jobs")
+    if isinstance(job.deadline, datetime):
+        stop("deadline", "expected a time after submission, such as 24h")
+    if job.model is not None:
+        stop("model", "is not sized here; give `resources`, as `gpubroker advise size` finds them")
+
+
+def _within(document: Document, at: Path) -> Document:
+    """A part of the document as a job file, with its positions."""
+    data: Any = document.data
+    for part in at:
+        data = data[part]
+    length = len(at)
+
+    def inside(found: Mapping[Path, Any]) -> dict[Path, Any]:
+        return {path[length:]: value for path, value in found.items() if path[:length] == at}
+
+    values, texts = inside(document.values), inside(document.texts)
+    made = {"run": "true", **data}
+    return Document(
+        document.file, KIND, made, {**values, (): document.values.get(at, (1, 1))}, inside(document.keys), texts
+    )
