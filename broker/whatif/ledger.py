@@ -157,9 +157,14 @@ class VirtualLedger:
         job = account.tags.job_id
         for kind, held in list(account.held.items()):
             released = move(
-                Movement.RELEASE, max(held, Money.ZERO), movement_id=f"{job}/release/{account.movements}/{kind}", money=kind,
-                at=now, covers=(now, now), tags=account.tags,
-            )  # fmt: skip
+                Movement.RELEASE,
+                max(held, Money.ZERO),
+                movement_id=f"{job}/release/{account.movements}/{kind}",
+                money=kind,
+                at=now,
+                covers=(now, now),
+                tags=account.tags,
+            )
             self.post(account, released)
         self._faults += faults(account.entries)
         left = balances(account.entries)

@@ -219,6 +219,9 @@ class OpenPolicy:
     def approvers(self, rule: str) -> tuple[str, ...]:
         return ()
 
+    def members(self, team: str) -> tuple[str, ...]:
+        return ()
+
     def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
         raise AssertionError("no cases are tried on the stage")
 

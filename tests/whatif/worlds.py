@@ -12,9 +12,15 @@ from broker.core.ports import PolicySet
 from broker.whatif.run import SimulationResult
 from broker.whatif.workload_file import parse_workload
 
-OWNED = {"machine": "A100:1", "capacity": "owned", "machines": 4, "cost": "$2"}
-ON_DEMAND = {"machine": "A100:1", "provider": "aws", "region": "us-east-1", "capacity": "on-demand", "price": "$4"}
-SPOT = {**ON_DEMAND, "capacity": "spot", "price": "$1", "lost_every": "2h"}
+OWNED: dict[str, Any] = {"machine": "A100:1", "capacity": "owned", "machines": 4, "cost": "$2"}
+ON_DEMAND: dict[str, Any] = {
+    "machine": "A100:1",
+    "provider": "aws",
+    "region": "us-east-1",
+    "capacity": "on-demand",
+    "price": "$4",
+}
+SPOT: dict[str, Any] = {**ON_DEMAND, "capacity": "spot", "price": "$1", "lost_every": "2h"}
 RICH = "version: 1\npolicy: rich\nbudgets: [{name: all, amount: '$10,000,000', period: month}]\n"
 
 
