@@ -32,6 +32,7 @@ OnlyProviders = Annotated[
         help="Poll only this provider. Repeatable. Default: all except the sandbox.",
     ),
 ]
+MONTH_HELP = "2026-11, month or last-month (UTC)."
 NamedPeriod = Annotated[
     str, typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC).")
 ]

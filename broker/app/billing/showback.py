@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.access.people import only_permitted
-from broker.app.billing.months import begun, month_of
+from broker.app.billing.months import begun, month_named, month_of
 from broker.app.billing.report import spend
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
@@ -71,7 +71,7 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
     `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules that say nothing.
     """
     _check(rules)
-    wanted, now = month_of(month), broker.clock.now()
+    wanted, now = month_named(broker, month), broker.clock.now()
     if now < wanted.closes:
         raise InvalidInput(
             f"{wanted.name} is open until {wanted.closes:%Y-%m-%d %H:%M} UTC",
@@ -114,7 +114,7 @@ def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datet
 
 def charged(broker: Broker, month: str) -> Chargeback:
     """The statement of a month. Raises `InvalidInput` where none was frozen."""
-    wanted = month_of(month)
+    wanted = month_named(broker, month)
     with broker.store.reading() as look:
         statement = look.statement(wanted.name)
     if statement is None:

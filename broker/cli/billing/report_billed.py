@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BILLED_EXAMPLES = examples(
     "gpubroker report billed",
-    "gpubroker report billed --by job --from 30d",
+    "gpubroker report billed --by job --period last-month",
     "gpubroker report billed --from 2026-11-01 --to 2026-12-01 --json",
     "gpubroker report billed --focus aws-2026-11.csv --by attempt",
 )
@@ -49,6 +49,10 @@ def billed(
     until: Annotated[
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="Attempts that ran before this time.")
     ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
+    ] = None,
     focus: Annotated[
         Path | None,
         typer.Option("--focus", metavar="FILE", help="Compare with this FOCUS file (.csv, .parquet) of a provider."),
@@ -65,6 +69,7 @@ def billed(
     charges come from.
     """
     from broker.app.billing import charges as use_case
+    from broker.app.billing.report import named_period
     from broker.app.results.charges import BilledReport
 
     if by not in _DIMENSIONS:
@@ -74,8 +79,14 @@ def billed(
     now = broker.clock.now()
     start = filters.moment("--since", since, now) if since else None
     end = filters.moment("--until", until, now) if until else None
+    if period is not None:
+        if start or end:
+            raise InvalidInput(
+                "a period has both a start and an end", where="--period", hint="remove --since and --until"
+            )
+        start, end = named_period(period, now)
     if focus is not None and (start or end):
-        raise InvalidInput("the file sets the period", where="--focus", hint="remove --since and --until")
+        raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
     found = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
     report = BilledReport.of(found, by, start, end)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import MONTH_HELP, AsJson, examples
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(
@@ -18,7 +18,7 @@ EXAMPLES = examples(
 
 def focus(
     context: typer.Context,
-    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="The billing month, in UTC.")],
+    month: Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .csv or .parquet file.")],
     version: Annotated[str, typer.Option("--version", help="1.2 or 1.4.")] = "1.2",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import MONTH_HELP, AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -21,7 +21,7 @@ EXAMPLES = examples(
 
 def review(
     context: typer.Context,
-    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="The month to review, in UTC.")],
+    month: Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it to an .html or .md file.")
     ] = None,

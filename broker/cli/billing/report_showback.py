@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import MONTH_HELP, AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -44,7 +44,7 @@ Fixed = Annotated[
 
 def showback(
     context: typer.Context,
-    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC.")],
+    month: Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)],
     idle: IdleRule = "separate",
     shared: SharedRule = "separate",
     shared_team: SharedTeams = None,
@@ -79,7 +79,7 @@ def showback(
 def chargeback(
     context: typer.Context,
     month: Annotated[
-        str | None, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC. Without: list statements.")
+        str | None, typer.Option("--month", metavar="MONTH", help=f"{MONTH_HELP} Without: list statements.")
     ] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Make the statement of a closed month, for good.")] = False,
     idle: IdleRule = "separate",
