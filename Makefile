@@ -28,9 +28,8 @@ demo: install  ## the whole story on the simulated market, in under a minute
 test: install  ## the quick complete run: types, style, architecture, every test on SQLite
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n auto --dist loadgroup -m 'not system'
+	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest -n auto --dist loadgroup -m 'not system'
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes'

@@ -32,6 +32,7 @@ WORLDS = {
     "short gaps": (2.0, 0.3),
     "long gaps": (8.0, 8.0),
 }
+QUICK = ("short gaps", "scarce")  # those that the quick run tries; the others are tried in the system run
 
 
 def world(name: str, seed: int, hours: float) -> tuple[bool, ...]:
@@ -72,7 +73,9 @@ def compared(past: tuple[bool, ...], nows: list[tuple[bool, ...]]) -> float:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("now", WORLDS)
+@pytest.mark.parametrize(
+    "now", [*QUICK, *(pytest.param(one, marks=pytest.mark.system) for one in WORLDS if one not in QUICK)]
+)
 def test_on_average_hardly_dearer_than_uniform_progress_whatever_the_history(now: str) -> None:
     markets = [world(now, seed, 30) for seed in range(SEEDS)]
     ratios = {past: compared(world(past, 0, 240), markets) for past in WORLDS if past != now}

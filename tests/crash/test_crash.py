@@ -27,9 +27,9 @@ from tests.billing import metered
 from tests.crash.conftest import Drive
 from tests.crash.driver import Fused, settings_in
 
-ENGINES = ("local", "sandbox")
-# How many points of each engine's life are tried in the full run. Every kind of point comes before any is repeated.
-POINTS = 150
+# How many points of each engine's life are tried in the full run. Every kind of point comes before any is repeated; how
+# many kinds there are differs a little from life to life (`survive` says why).
+POINTS = {"local": 125, "sandbox": 165}
 # How often what is done again at every look is worth being hit.
 REPEATS = 3
 
@@ -130,12 +130,12 @@ def survive(drive: Drive, folder: Path, engine: str, point: str) -> bool:
     return status != 0
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", POINTS)
 def test_every_kind_of_point_is_tried(drive: Drive, shared: Path, engine: str) -> None:
     """A life without a crash is right, and whatever it does is done for the first time within the points tried."""
     points = points_of(drive, engine, shared)
     kinds = [name for name in points if name.endswith("#1")]
-    assert len(kinds) <= POINTS <= len(points), "POINTS must cover all kinds, and there must be as many"
+    assert len(kinds) <= POINTS[engine] <= len(points), "POINTS must cover all kinds, and there must be as many"
     for expected in (f"{engine}.submit #1", "folders.prepare #1", "insert attempt_event job_closed #1"):
         assert {f"before {expected}", f"after {expected}"} <= set(kinds)
     if engine == "sandbox":  # this machine costs nothing
@@ -164,14 +164,13 @@ def test_a_new_call_has_its_points_without_being_listed() -> None:
 def test_a_sample_of_crashes(drive: Drive, tmp_path: Path, shared: Path, draw: int) -> None:
     """Another point with every draw, the same ones in every run."""
     chance = random.Random(f"crash {draw}")
-    engine = ENGINES[draw % 2]
+    engine = tuple(POINTS)[draw % 2]
     kinds = [name for name in points_of(drive, engine, shared) if name.endswith("#1")]
     assert survive(drive, tmp_path, engine, chance.choice([name for name in kinds if "commit" not in name]))
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("place", range(POINTS))
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "place"), [(engine, n) for engine, count in POINTS.items() for n in range(count)])
 def test_every_crash_point(drive: Drive, tmp_path: Path, shared: Path, engine: str, place: int) -> None:
     point = points_of(drive, engine, shared)[place]
     if not survive(drive, tmp_path / "first", engine, point):

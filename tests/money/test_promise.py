@@ -23,7 +23,7 @@ from tests.money.stores import postgres_store, sqlite_store
 from tests.money.world import MoneyWorld
 
 OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in one of ten scripts at least, on average
-SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "8"))
+SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "6"))
 # Parts of the promise that are known not to hold yet.
 KNOWN: frozenset[str] = frozenset()
 
@@ -71,7 +71,7 @@ def test_hypothesis_finds_no_sequence_that_breaks_the_promise(on_sqlite: Stage) 
     run_state_machine_as_test(
         lambda: _PromiseMachine(on_sqlite),  # type: ignore[arg-type]  # it calls what makes one, be it a class or not
         settings=settings(
-            max_examples=SEQUENCES if FULL else 6, stateful_step_count=20, deadline=None,
+            max_examples=SEQUENCES if FULL else 3, stateful_step_count=20, deadline=None,
             suppress_health_check=list(HealthCheck), print_blob=False,
         ),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from tests.procurement.crashes import BuyerKilled, Reaper, mortal
 
 # More than any run has; `test_the_buyer_is_killed_everywhere` counts them. The quick run tries every third.
 MOMENTS = 24
-AT = [pytest.param(at, marks=() if at % 3 == 1 else pytest.mark.system) for at in range(1, MOMENTS)]
+AT = [pytest.param(at, marks=() if at % 6 == 1 else pytest.mark.system) for at in range(1, MOMENTS)]
 
 
 def well(shop: Shop) -> None:

@@ -21,7 +21,7 @@ from tests.procurement.crashes import BuyerKilled, Reaper, mortal
 from tests.procurement.kinds import EXTENSION, KINDS, LATER, NOW_ON, PLAN, RESERVED, Kind, open_shop
 
 MOMENTS = 24
-AT = [pytest.param(at, marks=() if at % 8 == 4 else pytest.mark.system) for at in range(1, MOMENTS)]
+AT = [pytest.param(at, marks=() if at % 12 == 4 else pytest.mark.system) for at in range(1, MOMENTS)]
 CRASHES = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 

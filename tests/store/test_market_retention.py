@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from typing import Unpack
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def test_what_a_launched_attempt_refers_to_stays(store: Store) -> None:
     assert prices(store) == [103, 104, 105, *range(114, 120)]
 
 
+@pytest.mark.system
 def test_what_a_thousand_launched_attempts_refer_to_stays(store: Store) -> None:
     hour = 1 / 24
     for n in range(40):

@@ -184,7 +184,7 @@ def hold_a_race(new: Callable[[str, Money], Broker], url: str, *, count: int, pr
 
 
 def test_a_few_processes_share_a_budget(broker_at: Callable[[str, Money], Broker], tmp_path: Path) -> None:
-    hold_a_race(broker_at, f"sqlite:///{tmp_path / 'store.db'}", count=48, processes=3, kills=1)
+    hold_a_race(broker_at, f"sqlite:///{tmp_path / 'store.db'}", count=24, processes=3, kills=1)
 
 
 @pytest.mark.system

@@ -122,7 +122,7 @@ def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
     assert live == replayed
 
 
-@pytest.mark.parametrize("zones", [1, 2])
+@pytest.mark.parametrize("zones", [1, pytest.param(2, marks=pytest.mark.system)])
 def test_pools_with_a_thin_record_learn_from_others_of_their_machine(
     tmp_path: Path, clock: ManualClock, zones: int
 ) -> None:
@@ -163,7 +163,7 @@ bits = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_si
 )
 
 
-@settings(max_examples=40 if FULL else 3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40 if FULL else 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(past=bits, now=bits, slack=st.floats(0.25, 3), changeover=st.sampled_from([60.0, 720.0, 900.0]))
 @example(
     past=[False], now=[False] * 6 + [True] * 8, slack=2.125, changeover=720.0
