@@ -367,6 +367,7 @@ def steps(site: QuerySite, use_case: Callable[[QuerySite], None]) -> int:
     return taken
 
 
+@pytest.mark.system
 def test_no_use_case_takes_more_steps_the_more_jobs_are_closed(new_site: Callable[[int], QuerySite]) -> None:
     little, much = new_site(2200), new_site(8000)  # both longer than any look back
     if not little.database.is_sqlite:

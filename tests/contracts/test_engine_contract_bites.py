@@ -178,6 +178,7 @@ LIES: list[tuple[type[Local], Check]] = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("liar", "check"), LIES, ids=lambda part: part.__name__)
 def test_a_liar_is_caught(liar: type[Local], check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_contract, "SECONDS", 2.0)

@@ -109,6 +109,7 @@ def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
     )
 
 
+@pytest.mark.system
 class TestSkypilot(EngineContract):
     plugin = "skypilot"
 

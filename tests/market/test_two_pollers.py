@@ -13,11 +13,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
 from broker.store.engine.leader import LeaderRole
 from tests.cli.documents import check
 from tests.program import ROOT, eventually, start
+
+pytestmark = pytest.mark.system
 
 POLLS, OFFERS = 15, 40
 

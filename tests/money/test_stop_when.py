@@ -59,7 +59,7 @@ def played(world: MoneyWorld, array: JobView, loss: Callable[[int, int], float],
     raise AssertionError([f"{one.id} {one.state} {one.waiting}" for one in tasks(world, array)])
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.system), True], ids=["", "killed"])
 def test_a_task_far_behind_is_stopped_and_the_others_are_not(world: MoneyWorld, kill: bool) -> None:
     array = enter(world, "range: 9, parallel: 4")
     array = played(world, array, lambda number, step: 9.0 if number == BAD else 1.0, kill=kill)

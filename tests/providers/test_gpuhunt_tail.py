@@ -386,6 +386,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.system
 def test_a_bug_in_the_reader_is_caught_by_the_mutants(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
     monkeypatch.setattr(*BUGS[bug])
     with pytest.raises(Exception):  # noqa: B017, PT011  # a bug may show as any

@@ -7,6 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import pytest
+
 from broker.core.events.events import CancelRequested, Submitted
 from broker.core.job.jobs import Job
 from broker.core.values.clock import ManualClock
@@ -49,6 +51,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.system
 def test_processes_that_start_at_once_make_one_store_and_lose_nothing(url: str, clock: ManualClock) -> None:
     program = """
 for number in range(5):

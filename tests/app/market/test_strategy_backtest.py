@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.store import open_store
 from tests.actors import with_clock
+from tests.empty_store import empty_store
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
 
@@ -43,10 +46,11 @@ def offer(zone: str, price: str | None, capacity: CapacityType = CapacityType.SP
     return Offer(**(fields | changed))
 
 
-@pytest.fixture
-def broker(broker: Broker) -> Broker:
+@pytest.fixture(scope="module")
+def polled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five days of polls, an hour apart: spot capacity goes for an hour in every four."""
-    broker = with_clock(broker, ManualClock(NOW))
+    file = tmp_path_factory.mktemp("polled") / "store.db"
+    store = open_store(empty_store(file), clock=ManualClock(NOW))
     for hours_ago in range(120, -1, -1):
         at = NOW - hours_ago * HOUR
         gone = Availability.UNAVAILABLE if hours_ago % 4 == 0 else Availability.AVAILABLE
@@ -54,8 +58,16 @@ def broker(broker: Broker) -> Broker:
             offer("a", "16" if hours_ago > 60 else "20", availability=gone, as_of=at),
             offer("a", "90", CapacityType.ON_DEMAND, as_of=at),
         ]
-        broker.store.record_poll("aws", started=at, finished=at, offers=offers)
-    return broker
+        store.record_poll("aws", started=at, finished=at, offers=offers)
+    store.close()
+    return file
+
+
+@pytest.fixture
+def broker(polled: Path, broker: Broker, tmp_path: Path) -> Broker:
+    """A broker over a copy of that store."""
+    shutil.copyfile(polled, tmp_path / "store.db")
+    return with_clock(broker, ManualClock(NOW))
 
 
 def test_history_becomes_ticks(broker: Broker) -> None:

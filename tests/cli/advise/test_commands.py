@@ -278,9 +278,7 @@ HEAVY = {"sqlalchemy", "numpy", "scipy", "matplotlib", "boto3", "alembic"}
     "line",
     [
         "size --parameters 7B",
-        "buy-or-rent --gpu H100 --purchase-usd 30000",
         "buy-or-rent --gpu H100 --from-history",
-        "deploy --for pretrain --parameters 70B --deadline 8w",
         "deploy --for serve --parameters 13B --requests-per-minute 600",
     ],
 )

@@ -201,6 +201,7 @@ def test_thousands_of_damaged_pieces_of_advice(make: Make, files: Files) -> None
     check_advice(make, files, MANY)
 
 
+@pytest.mark.system
 def test_planted_bugs_are_caught(make: Make, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three slips that a parser could have; the fuzz has to see each."""
     with monkeypatch.context() as patch:

@@ -249,6 +249,7 @@ def _careless_rate(band: str) -> float | None:
         ("scores", spot, "_SCORES", {"": 9.0, "high": 0.9}),
     ],
 )
+@pytest.mark.system
 def test_planted_bugs_are_caught(
     populated: AzureCloud,
     login: AzureLogin,

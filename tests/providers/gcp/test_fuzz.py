@@ -212,6 +212,7 @@ def one_odd_row_costs_the_page(bug: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plant", [zero_is_a_price, one_odd_row_costs_the_page])
+@_SYSTEM
 def test_planted_bugs_are_caught(cloud: GcpCloud, plant: Callable[[pytest.MonkeyPatch], None]) -> None:
     with pytest.MonkeyPatch.context() as bug:
         plant(bug)

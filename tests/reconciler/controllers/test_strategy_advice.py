@@ -112,6 +112,7 @@ def test_a_broker_that_is_started_anew_each_tick_decides_the_same(tmp_path: Path
     assert live == replayed
 
 
+@pytest.mark.system
 def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
     pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     history = spells(*PAST)

@@ -22,6 +22,7 @@ def filled(path: Path, rows: int) -> None:
         writer.execute(f"{MANY} INSERT INTO filling SELECT randomblob(1000) FROM n", (rows,))
 
 
+@pytest.mark.system
 def test_a_copy_gets_done_while_others_write_all_the_time(tmp_path: Path, clock: ManualClock) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
     filled(tmp_path / "store.db", 50_000)
