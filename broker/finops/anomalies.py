@@ -1,12 +1,12 @@
 """Anomalies: days with more spending than the weeks before explain. Pure; USD as floats, because only ratios matter.
 
-The week's pattern of the five weeks before is taken out (`weekdays`). Then the day alone, and the sums of the last two
+The week's pattern of the eight weeks before is taken out (`weekdays`). Then the day alone, and the sums of the last two
 and three days with it, are compared with the sums of as many days before. Such a stretch is an anomaly only if two
-scores exceed their thresholds: its ratio to the 95th percentile of the last 28, which accounts for their spread, and
-its excess over the level that was smoothed up to its beginning, in units of the highest such excesses (their 85th
-percentile), which accounts for their trend. Planned spending (purchases, reservations, accepted jobs) is known
-beforehand and is subtracted first, so it never raises an alarm. Each series is judged by itself; a decrease in one does
-not offset an increase in another.
+scores exceed their thresholds: its ratio to the dear ones (the 85th percentile) of the last four weeks, which accounts
+for their spread, and its excess over the level that was smoothed up to its beginning, in units of the dear excesses of
+the eight weeks, which accounts for their trend. A percentile that few days lie above does not move with an earlier
+anomaly. Planned spending (purchases, reservations, accepted jobs) is known beforehand and is subtracted first, so it
+never raises an alarm. Each series is judged by itself; a decrease in one does not offset an increase in another.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from broker.finops.weekdays import week_pattern
 WINDOW = 28
 """The number of preceding days that a day is compared with."""
 
+MEMORY = 56
+"""The number of preceding days that the week's pattern, the level and its excesses are taken from."""
+
 WARM_UP = 14
 """The number of days from the first spending on that are not judged."""
 
 _STRETCHES = (1, 2, 3)  # days
-_PATTERN = 35  # days that the week's pattern and the level are taken from
 _SETTLED = 7  # days until the level says something
 _SMOOTHING = 0.3
-_HIGHEST, _HIGH = 0.95, 0.85
+_DEAR = 0.85  # percentile
 _LEAST_SCALE = 0.2  # of the mean
 _LEAST_SHARE = 0.5  # of the stretch's mean excess: with less, its last day is the one after an incident
 _LEAST_OF_HIGHEST = 0.05  # of the dearest day so far: what a pause in the spending is compared with
@@ -38,11 +40,11 @@ _QUIET = 2  # days that end an incident
 
 @dataclass(frozen=True, slots=True)
 class AlarmThreshold:
-    """The thresholds of both scores. ``ratio``: the stretch divided by the 95th percentile; ``surprise``: the excess
-    over the level, in usual high excesses."""
+    """The thresholds of both scores. ``ratio``: the stretch divided by a dear one; ``surprise``: its excess over the
+    level, divided by a dear excess."""
 
-    ratio: float = 1.15
-    surprise: float = 1.6
+    ratio: float = 1.4
+    surprise: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def scores(days: Sequence[float], planned: Sequence[float] | None = None, *, sin
     highest, found = 0.0, list[DayScore | None]()
     for number, amount in enumerate(unexplained):
         judged = number >= max(since, start + WARM_UP)
-        window = unexplained[max(start, number - _PATTERN) : number + 1]
+        window = unexplained[max(start, number - MEMORY) : number + 1]
         found.append(_score(window, _LEAST_OF_HIGHEST * highest) if judged else None)
         highest = max(highest, amount)
     return found
@@ -130,11 +132,11 @@ def _score(window: Sequence[float], least: float) -> DayScore:
     for length in _STRETCHES:
         sums = [sum(days[end - length : end]) for end in range(length, len(days) + 1)]
         excesses = [whole - length * before for whole, before in zip(sums, levels, strict=False)]
-        highest = max(_percentile(sums[:-1][-WINDOW:], _HIGHEST), length * least)
-        scale = max(_percentile(excesses[_SETTLED:-1], _HIGH), _LEAST_SCALE * length * usual)
+        dear = max(_percentile(sums[:-1][-WINDOW:], _DEAR), length * least)
+        scale = max(_percentile(excesses[_SETTLED:-1], _DEAR), _LEAST_SCALE * length * usual)
         share = excesses[-1] / length * _LEAST_SHARE
         goes_on = days[-1] - levels[-length] >= share
-        found.append(StretchScore(sums[-1] / highest, excesses[-1] / scale if goes_on else 0.0))
+        found.append(StretchScore(sums[-1] / dear, excesses[-1] / scale if goes_on else 0.0))
     return DayScore(tuple(found), days[-1] - levels[-max(_STRETCHES)])
 
 

@@ -21,6 +21,7 @@ from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import UnusualSpending
 from broker.core.values.money import Money
 from broker.finops.anomalies import (
+    MEMORY,
     WINDOW,
     AlarmThreshold,
     AnomalyAnswer,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 MOST = 3  # jobs that are named as causes
 _DAY = timedelta(days=1)
 _LOOK_BACK = 30  # days that are reported
-_BEFORE = WINDOW + 14  # days that are read before those
+_BEFORE = MEMORY  # days that are read before those
 _WORTH_TELLING = Money.usd("1")
 _NOTHING = Money.ZERO
 _UNUSUAL_EVERY = timedelta(minutes=1)
