@@ -85,13 +85,13 @@ def test_what_was_bought_in_advance_is_none(steady: Broker) -> None:
 
 
 def test_planned_days_do_not_hide_those_after_them(steady: Broker, clock: ManualClock) -> None:
-    for day in range(40, 43):
+    for day in range(40, 45):
         add(steady, LOOP if day == 40 else replace(LOOP, job_id=f"loop-{day}"), day, 400)
     clock.advance(9 * DAY)
-    for day in range(43, 49):
+    for day in range(45, 49):
         add(steady, USUAL, day, 100)
     add(steady, replace(USUAL, job_id="second"), 49, 250)
-    assert [one.first for one in spending_anomalies(steady)] == [date(2026, 10, 20), date(2026, 10, 11)]
+    assert [one.first for one in spending_anomalies(steady)] == [date(2026, 10, 11)]
     said = anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, "a benchmark", by=BOB)
     assert said.answer is not None
     assert (said.answer.by, said.answer.reason) == ("bob", "a benchmark")
@@ -99,7 +99,7 @@ def test_planned_days_do_not_hide_those_after_them(steady: Broker, clock: Manual
     assert (later.first, later.answer) == (date(2026, 10, 20), None)
     assert planned.answer == said.answer
     anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.NO, by=ROOT)
-    _, denied = spending_anomalies(steady)
+    (denied,) = spending_anomalies(steady)
     assert denied.answer is not None
     assert denied.answer.answer is AnomalyAnswer.NO
 
