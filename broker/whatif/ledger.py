@@ -1,28 +1,32 @@
 """The ledger of a simulation, in memory: the production entries, and the sums that budgets ask for.
 
 A job's entries are kept until it is closed; then `broker.ledger.entries.faults` checks them and they are folded into
-sums. So memory holds what is open, whatever has passed. It answers the questions of `FactsReading`.
+sums. So memory holds what is open, whatever has passed.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
-from broker.core.events.events import Event
-from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.policy import CapacityInHand, LiveAttempt
+from broker.core.policy.policy import Action, BudgetUse, Facts, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money, in_microseconds
-from broker.ledger.budgets import Window, period_containing, periods_touching, share_within
+from broker.ledger.budgets import (
+    Window,
+    budget_uses,
+    period_containing,
+    periods_touching,
+    share_within,
+    told_as_one_until,
+)
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, balances, dates_after, faults, move
-from broker.ledger.journal import OpenHold
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -116,7 +120,7 @@ class VirtualLedger:
         self._open = 0
         self._digest = hashlib.sha256()
         self.movements = 0
-        self.live: Sequence[LiveAttempt] = ()
+        self.live: tuple[LiveAttempt, ...] = ()
 
     # Posting.
 
@@ -210,7 +214,23 @@ class VirtualLedger:
             for name, state in self._budgets.items()
         }
 
-    # `FactsReading`.
+    # What the rules are told.
+
+    def facts(self, budgets: Sequence[BudgetSpec], now: datetime) -> Callable[[Action], Facts]:
+        """The facts for rules about a job under these budgets, as `broker.reconciler.admission.facts` reads them from a
+        store: without approvals, and without capacity in hand."""
+
+        def facts_for(action: Action) -> Facts:
+            if action.hold is None:
+                return Facts(now, self.live)
+            window = action.covers or (now, now)
+            return Facts(now, self.live, {budget.id: self._uses(budget, window, now) for budget in budgets})
+
+        return facts_for
+
+    def _uses(self, budget: BudgetSpec, window: Window, now: datetime) -> tuple[BudgetUse, ...]:
+        spent, until = partial(self.spent, budget), partial(self.spent_until, budget)
+        return budget_uses(budget, window, now, spent, self.held(budget, told_as_one_until(budget, now)), until)
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """The spend of one whole period of the budget."""
@@ -224,27 +244,3 @@ class VirtualLedger:
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         state = self._budgets.get(budget.id)
         return state.held(until) if state else ()
-
-    def live_attempts(self) -> Sequence[LiveAttempt]:
-        return self.live
-
-    def job(self, job_id: str) -> JobView | None:
-        return None  # nobody approves anything
-
-    def events(self, job_id: str) -> Sequence[Event]:
-        return ()
-
-    def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
-        return ()
-
-    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
-        return ()
-
-    def standing_share(self, number: int, job_id: str) -> Money:
-        return Money.ZERO
-
-    def undecided(self) -> Sequence[JobView]:
-        return ()
-
-    def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
-        return {}

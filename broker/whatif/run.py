@@ -26,7 +26,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, place
 from broker.reconciler.admission.admission import Admission, admit, egress_of, re_place
-from broker.reconciler.admission.facts import FactsFor, facts_of
+from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
 from broker.whatif.attempt import AttemptEnd, SimulatedAttempt, SimulatedJob, course, limits_of, settled
 from broker.whatif.decisions import ClassDecision, ClassDecisions
@@ -169,7 +169,7 @@ class _Simulation:
         if decision.refused:
             self._refuse(team, job_id, decision.refused)
             return
-        facts_for = self._facts(now)
+        facts_for = self._facts(place_of, now)
         admission = admit(
             one.job, one.user, decision.plan, self.policy, facts_for,
             max_duration=self.decisions.max_durations[place_of], now=now,
@@ -194,11 +194,11 @@ class _Simulation:
         team.refused[why] += 1
         self.ledger.note(f"{self.now} {job_id} refused: {why}")
 
-    def _facts(self, now: datetime) -> FactsFor:
+    def _facts(self, place_of: int, now: datetime) -> FactsFor:
         if self.counts_live and not self.live_is_current:
             self.ledger.live = tuple(self._live_attempt(first, number) for first, number in self.alike.values())
             self.live_is_current = True
-        return facts_of(self.ledger, self.policy, now, self.ledger.live)
+        return self.ledger.facts(self.decisions.budgets[place_of], now)
 
     def _count_alike(self, attempt: SimulatedAttempt, sign: int) -> None:
         """Keep the running attempts as the rules count them: identical ones as one, unless a rule counts jobs."""
@@ -292,10 +292,9 @@ class _Simulation:
         now, one, account = self._time(), self.classes[job.place], job.account
         balance = account.balance()
         decision = self.decisions.of(job.place, now)
-        admission = re_place(
-            self._view(job, one), replace(decision.plan, placements=(placement,)), self.policy, self._facts(now),
-            balance, billed=timedelta(seconds=job.billed), now=now,
-        )  # fmt: skip
+        plan, facts_for = replace(decision.plan, placements=(placement,)), self._facts(job.place, now)
+        billed = timedelta(seconds=job.billed)
+        admission = re_place(self._view(job, one), plan, self.policy, facts_for, balance, billed=billed, now=now)
         if not admission.may_launch:
             if not job.put_off:
                 job.put_off = True

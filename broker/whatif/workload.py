@@ -151,13 +151,15 @@ class WorkloadSize:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedWorkload:
-    """``source``: None: the patterns of the classes. ``start``: UTC. ``notes``: what a reader should know."""
+    """``source``: None: the patterns of the classes. ``start``: UTC. ``days``: in which recorded jobs came; None: as
+    many as are asked for. ``notes``: what a reader should know."""
 
     name: str
     start: datetime
     classes: tuple[JobClass, ...]
     pools: tuple[WorkloadPool, ...]
     source: JobSource | None = None
+    days: int | None = None
     notes: tuple[str, ...] = field(default=())
 
     def jobs(self) -> JobSource:

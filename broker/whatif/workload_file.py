@@ -14,7 +14,12 @@
             duration: {median: 30m, p95: 8h}                                         # or 30m, or {mean: 2h}
             job: {resources: {accelerators: "A100-80GB:1"}, checkpoint: {every: 10m}, deadline: 24h}
 
-``job`` has the keys of a job file. Pure: nothing is opened.
+``job`` has the keys of a job file. Instead of ``teams:``, jobs of a public trace
+(`broker.whatif.traces`), one machine for each of their GPUs::
+
+    trace: {format: philly, file: cluster_job_log, accelerator: P100, estimates: true, checkpoint: 30m}
+
+Reads only the file of a trace, relative to the workload file.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path as FilePath
 from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
@@ -36,6 +42,8 @@ from broker.core.validation import validate
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import Amount, PositiveDuration, parse_duration, split_machine
+from broker.whatif.recorded import TraceReading, as_workload, waited_then
+from broker.whatif.traces import TraceFormat, read_trace
 from broker.whatif.workload import ArrivalPattern, JobClass, PricePath, RunLengths, SimulatedWorkload, WorkloadPool
 
 KIND = "workload file"
@@ -223,13 +231,39 @@ class TeamSection(WorkloadPart):
     jobs: Annotated[tuple[ClassSection, ...], Field(min_length=1)]
 
 
+def _accelerator(value: object) -> str:
+    try:
+        return canonical(str(value))
+    except UnknownName as error:
+        raise ValueError(str(error)) from error
+
+
+class TraceSection(WorkloadPart):
+    """``file``: of a trace, relative to the workload file. ``accelerator``: what its GPUs count as. ``estimates``:
+    whether the broker is told how long jobs run. ``checkpoint``: how often they save."""
+
+    format: TraceFormat = Field(description="expected philly, helios or alibaba")
+    file: str = Field(description="expected the file of the trace")
+    accelerator: Annotated[str, PlainValidator(_accelerator)] = Field(description="expected an accelerator")
+    estimates: bool = False
+    checkpoint: PositiveDuration | None = None
+    max_duration: PositiveDuration = timedelta(days=90)
+
+
 class WorkloadFile(WorkloadPart):
     """A workload file."""
 
     workload: str = "workload"
     start: Annotated[datetime, PlainValidator(_day)] = _START
     market: Annotated[tuple[PoolSection, ...], Field(min_length=1)]
-    teams: Annotated[dict[str, TeamSection], Field(min_length=1)]
+    teams: Annotated[dict[str, TeamSection], Field(min_length=1)] | None = None
+    trace: TraceSection | None = None
+
+    @model_validator(mode="after")
+    def _some_jobs(self) -> WorkloadFile:
+        if (self.teams is None) == (self.trace is None):
+            raise ValueError("expected `teams` with their jobs, or a `trace`")
+        return self
 
 
 def parse_workload(text: str | bytes, *, file: str) -> SimulatedWorkload:
@@ -238,12 +272,25 @@ def parse_workload(text: str | bytes, *, file: str) -> SimulatedWorkload:
     parsed, problems = validate(document, WorkloadFile)
     if parsed is None or problems:
         document.refuse(problems)
+    if parsed.trace is not None:
+        return _of_trace(parsed, parsed.trace, document)
     return SimulatedWorkload(
         name=parsed.workload,
         start=parsed.start,
         classes=tuple(_classes(parsed, document)),
         pools=tuple(_pools(parsed, document)),
     )
+
+
+def _of_trace(parsed: WorkloadFile, section: TraceSection, document: Document) -> SimulatedWorkload:
+    trace = read_trace(FilePath(document.file).parent / section.file, section.format)
+    reading = TraceReading(section.accelerator, section.estimates, section.checkpoint, section.max_duration)
+    start, classes, source, days = as_workload(trace.jobs, reading)
+    skipped = ", ".join(f"{number:,} {reason}" for reason, number in trace.skipped.items())
+    notes = (f"left out of the trace: {skipped}" if skipped else "", waited_then(trace.jobs))
+    pools = tuple(_pools(parsed.model_copy(update={"start": start}), document))
+    told = tuple(note for note in notes if note)
+    return SimulatedWorkload(parsed.workload, start, classes, pools, source, days, told)
 
 
 def _pools(parsed: WorkloadFile, document: Document) -> list[WorkloadPool]:
@@ -259,7 +306,7 @@ def _pools(parsed: WorkloadFile, document: Document) -> list[WorkloadPool]:
 def _classes(parsed: WorkloadFile, document: Document) -> list[JobClass]:
     found: list[JobClass] = []
     problems: list[Problem] = []
-    for team, section in parsed.teams.items():
+    for team, section in (parsed.teams or {}).items():
         names: set[str] = set()
         for number, one in enumerate(section.jobs):
             path: Path = ("teams", team, "jobs", number)

@@ -25,7 +25,7 @@ EXAMPLES = examples(
     "gpubroker simulate workload.yaml --policy new.yaml --demand nlp=1.5 --demand '*=1.1'",
 )
 N = TypeVar("N", int, float)
-_MOST_DAYS = 3660
+_DAYS, _MOST_DAYS = 7, 3660
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,10 @@ class SimulateOptions:
     jobs: Annotated[
         int | None, typer.Option(min=1, max=100_000_000, help="Number of jobs in all. Default: as the rates say.")
     ] = None
-    days: Annotated[int, typer.Option(min=1, max=_MOST_DAYS, help="Days in which jobs arrive.")] = 7
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, max=_MOST_DAYS, help="Days in which jobs arrive. Default: 7; all of a trace."),
+    ] = None
     seed: Annotated[int, typer.Option(help="Random seed of arrivals, lengths, prices and losses.")] = 7
     policy: Annotated[
         list[Path] | None,

@@ -15,15 +15,15 @@ from broker.core.policy.policy import Action, BudgetUse, CapacityInHand, Facts, 
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses, told_as_one_until
+from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID
-from broker.reconciler.admission.facts_reading import FactsReading
 from broker.reconciler.admission.pending_requests import lacks_room, with_asks
 
 FactsFor = Callable[[Action], Facts]
 
 
 def facts_of(
-    look: FactsReading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+    look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
     """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
     money, approvals, and capacity in hand. Each is read at most once, regardless of the number of placements; budgets
@@ -60,13 +60,13 @@ def facts_of(
     return facts_for
 
 
-def occupied_in(look: FactsReading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
+def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
     """The running attempts, for a plan over these offers; read only if a rule or an offer depends on them."""
     matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
     return look.live_attempts() if matters else ()
 
 
-def grants_of(look: FactsReading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
+def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
     """Returns the approvals that may apply to an action: its job's and standing ones. They are read once, and only if
     some rule requires approvals."""
     standing: list[Sequence[StandingGrant]] = []
@@ -90,7 +90,7 @@ def grants_of(look: FactsReading, policy: PolicySet, now: datetime) -> Callable[
     return grants_for
 
 
-def _given(look: FactsReading, view: JobView) -> tuple[Grant, ...]:
+def _given(look: Reading, view: JobView) -> tuple[Grant, ...]:
     """The approvals of a job."""
     if any(grant.facts is None for grant in view.grants):
         return with_placements(view.grants, look.events(view.id))

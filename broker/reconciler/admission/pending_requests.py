@@ -10,8 +10,7 @@ from broker.core.events.views import JobView
 from broker.core.policy.policy import Action, Answer, BudgetUse, Facts, OpenAsk
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money
-from broker.ledger.journal import OpenHold
-from broker.reconciler.admission.facts_reading import FactsReading
+from broker.ledger.journal import OpenHold, Reading
 
 
 def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
@@ -21,7 +20,7 @@ def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
 
 
 def with_asks(
-    look: FactsReading, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
+    look: Reading, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
 ) -> dict[str, tuple[BudgetUse, ...]]:
     """The states of these budgets, each with the pending requests that hold a part of it."""
     waiting = {view.id: view for view in look.undecided()}
