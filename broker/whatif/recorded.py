@@ -91,7 +91,7 @@ def waited_then(jobs: Sequence[TraceJob]) -> str:
 
 
 def _rounded(seconds: int) -> int:
-    return 60 * 2 ** max(math.ceil(math.log2(seconds / 60)), 0)
+    return 60 << max(math.ceil(math.log2(seconds / 60)), 0)
 
 
 def _class(team: str, gpus: int, rounded: int, reading: TraceReading) -> JobClass:

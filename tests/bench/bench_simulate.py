@@ -1,8 +1,8 @@
 """A million jobs of thirty days on a virtual clock, most of which run: CPU seconds, memory, the hash.
 Run: python -m tests.bench.bench_simulate [JOBS] [SEED]
 
-Not part of `make bench`: it takes minutes. At most 10 minutes and 2 GB for a million jobs. Ends with 1 if the ledger does
-not balance or a limit is passed.
+Not part of `make bench`: it takes minutes. At most 10 minutes and 2 GB for a million jobs. Exits with 1 if the ledger
+does not balance or a limit is passed.
 """
 
 from __future__ import annotations

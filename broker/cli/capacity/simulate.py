@@ -86,7 +86,13 @@ def simulate(context: typer.Context, given: SimulateOptions, as_json: AsJson = F
     workload = simulation.read_workload(path)
     policy = _policies(terminal, files)
     capacity = _numbers("--capacity", given.capacity, int)
-    changed = simulation.WhatIf(given.days, given.seed, given.jobs, capacity, _numbers("--demand", given.demand, float))
+    changed = simulation.WhatIf(
+        given.days or workload.days or _DAYS,
+        given.seed,
+        given.jobs,
+        capacity,
+        _numbers("--demand", given.demand, float),
+    )
     with progress(terminal, "simulating") as told:
         result = simulation.played(workload, policy, changed, told)
     report = SimulationReport.of(result, policy, [str(file) for file in files], capacity)
