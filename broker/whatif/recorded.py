@@ -80,7 +80,11 @@ def as_workload(
 
 def waited_then(jobs: Sequence[TraceJob]) -> str:
     """What the trace says of waiting, in a sentence; empty if it says nothing."""
-    waits = [job.waited for job in jobs if job.waited is not None]
+    return told_waits([job.waited for job in jobs if job.waited is not None])
+
+
+def told_waits(waits: Sequence[int]) -> str:
+    """Recorded waits (seconds) in a sentence; empty for none."""
     if not waits:
         return ""
     told = WaitFigures.of(waits)

@@ -233,6 +233,12 @@ def before_the_prices_to_prune(site: QuerySite) -> None:
         assert list(look.submitted_before(NOW - timedelta(days=4000))) == []
 
 
+def of_an_hour(site: QuerySite) -> None:
+    with site.broker.store.reading() as look:
+        found = [view.id for view in look.submitted_before(NOW, NOW - timedelta(hours=2))]
+    assert set(site.running) <= set(found)
+
+
 def first_of_all(site: QuerySite) -> None:
     with site.broker.store.reading() as look:
         assert next(iter(look.submitted_before(NOW))).closed
@@ -278,6 +284,7 @@ USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "is there work left": work_left,
     "whose files may go": whose_files_may_go,
     "prices prune": before_the_prices_to_prune,
+    "simulate --last 2h": of_an_hour,
 }
 STREAMED = {"jobs before a time, a few at a time": first_of_all}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from broker.cli import filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import progress
@@ -17,11 +18,13 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.app.results.simulations import SimulationReport
     from broker.core.ports import PolicySet
+    from broker.whatif.workload import SimulatedWorkload
 
 EXAMPLES = examples(
     "gpubroker simulate --example",
     "gpubroker simulate workload.yaml --jobs 1000000 --days 30 --seed 7 --policy policies/ --json",
     "gpubroker simulate workload.yaml --days 30 --policy policies/ --capacity A100-80GB:8=60 --against before.json",
+    "gpubroker simulate --last 30d --policy new.yaml --json",
     "gpubroker simulate workload.yaml --policy new.yaml --demand nlp=1.5 --demand '*=1.1'",
 )
 N = TypeVar("N", int, float)
@@ -34,12 +37,15 @@ class SimulateOptions:
 
     workload: Annotated[Path | None, typer.Argument(metavar="WORKLOAD.yaml", help="Workload file.")] = None
     example: Annotated[bool, typer.Option("--example", help="Play the example that comes with gpubroker.")] = False
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="TIME", help="Play the jobs that this store recorded, such as 30d.")
+    ] = None
     jobs: Annotated[
         int | None, typer.Option(min=1, max=100_000_000, help="Number of jobs in all. Default: as the rates say.")
     ] = None
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=_MOST_DAYS, help="Days in which jobs arrive. Default: 7; all of a trace."),
+        typer.Option(min=1, max=_MOST_DAYS, help="Days in which jobs arrive. Default: 7; all of a trace or of --last."),
     ] = None
     seed: Annotated[int, typer.Option(help="Random seed of arrivals, lengths, prices and losses.")] = 7
     policy: Annotated[
@@ -71,19 +77,9 @@ def simulate(context: typer.Context, given: SimulateOptions, as_json: AsJson = F
     from broker.app.results.simulations import SimulationReport
 
     terminal = Terminal.of(context)
-    if given.example == (given.workload is not None):
-        raise InvalidInput(
-            "expected a workload file, or --example" if not given.example else "not with --example",
-            where="WORKLOAD.yaml",
-            hint="gpubroker simulate --example shows one",
-        )
-    path, files = given.workload, list(given.policy or [])
-    if path is None:
-        path, policies = simulation.example_files()
-        files = files or [policies]
-        terminal.say(f"workload {path}, policies {', '.join(map(str, files))}")
+    files = list(given.policy or [])
     before = None if given.against is None else _earlier(given.against)
-    workload = simulation.read_workload(path)
+    workload = _workload(terminal, given, files)
     policy = _policies(terminal, files)
     capacity = _numbers("--capacity", given.capacity, int)
     changed = simulation.WhatIf(
@@ -104,6 +100,30 @@ def simulate(context: typer.Context, given: SimulateOptions, as_json: AsJson = F
         terminal.show(*simulate_view.report(terminal.out, report, before))
     if not report.balanced:
         raise typer.Exit(1)
+
+
+def _workload(terminal: Terminal, given: SimulateOptions, files: list[Path]) -> SimulatedWorkload:
+    """The workload that the options name. The example brings its policies: adds them to ``files`` if there are none."""
+    from broker.app.capacity import simulation
+
+    named = [bool(given.workload), given.example, given.last is not None]
+    if sum(named) != 1:
+        raise InvalidInput(
+            "expected one of a workload file, --example and --last",
+            where="WORKLOAD.yaml",
+            hint="gpubroker simulate --example shows one",
+        )
+    if given.last is not None:
+        from broker.app.capacity.past_workload import recorded_workload
+
+        return recorded_workload(terminal.broker(look_after=False), filters.time_span("--last", given.last))
+    path = given.workload
+    if path is None:
+        path, policies = simulation.example_files()
+        if not files:
+            files.append(policies)
+        terminal.say(f"workload {path}, policies {', '.join(map(str, files))}")
+    return simulation.read_workload(path)
 
 
 def _policies(terminal: Terminal, files: list[Path]) -> PolicySet:

@@ -156,9 +156,12 @@ class StoreReading(SpendingReading):
         """One page of the jobs that match, newest first."""
         return pages.page(self._connection, wanted, after=after, limit=limit)
 
-    def submitted_before(self, moment: datetime) -> Iterator[JobView]:
-        """Every job submitted before ``moment`` (UTC), oldest first, streamed."""
+    def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
+        """Every job submitted before ``moment`` and not before ``since`` (UTC; None: no bound), oldest first,
+        streamed."""
         query = select(*quarantine.COLUMNS).where(JOB.c.submitted_at < to_micros(moment))
+        if since is not None:
+            query = query.where(JOB.c.submitted_at >= to_micros(since))
         streamed = self._connection.execute(query.order_by(JOB.c.submitted_at), execution_options=_STREAMED)
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)

@@ -58,7 +58,9 @@ def test_a_defect_of_a_file_or_an_option_is_told_with_its_place(
     good = write("w.yaml", WORKLOAD)
     for options, said in (
         ((), "WORKLOAD.yaml"),
-        ((good, "--example"), "not with --example"),
+        ((good, "--example"), "expected one of"),
+        (("--last", "30d"), "none was submitted"),
+        (("--last", "1m"), "expected an hour or more"),
         ((good, "--demand", "nlp"), "expected NAME=NUMBER"),
         ((good, "--capacity", "A100:1=-1"), "expected NAME=NUMBER"),
         ((good, "--against", good), "is not a report"),
