@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from broker.app.market.market import wants_sandbox
 from broker.app.market.risk import risks
@@ -26,7 +27,7 @@ from broker.whatif.workload_file import ENGINE
 _CHEAPEST = 20
 _SHORTEST = timedelta(hours=1)
 # What does not matter to where a job runs, what it costs and who pays.
-_WITHOUT = {
+_WITHOUT: dict[str, Any] = {
     "run": "true",
     "envs": {},
     "secrets": (),
