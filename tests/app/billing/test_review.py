@@ -107,7 +107,7 @@ def test_of_a_month_that_runs_the_same_days_are_compared(broker: Broker) -> None
     assert found.before.end <= found.after.start
 
 
-@pytest.mark.parametrize("month", ["2099-01", "last-month", "2026-13"])
+@pytest.mark.parametrize("month", ["2099-01", "next-month", "2026-13"])
 def test_what_is_no_month_yet_is_refused(broker: Broker, month: str) -> None:
     with pytest.raises(InvalidInput):
         review(broker, month)
