@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.policy.past_market import PastPlacements
 from broker.app.policy.policies import check
+from broker.app.policy.replayed_courses import ReplayedCourses, counts, spent_within, standing
 from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
 from broker.app.policy.replayed_job import spent as spent_in
 from broker.app.wiring import Broker
@@ -40,8 +41,8 @@ from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Cap
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import budget_uses, in_scope, share_within
-from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns
+from broker.ledger.budgets import budget_uses
+from broker.ledger.entries import Entry, Movement
 from broker.reconciler.admission.admission import strictest, switched_off
 
 if TYPE_CHECKING:
@@ -200,7 +201,6 @@ class _Replay:
     anew: Anew
     in_hand: InHandAt
     diverged: bool = False
-    courses: dict[str, ReplayedJob] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -208,8 +208,8 @@ class _Replay:
         for entry in self.entries:
             recorded[entry.tags.job_id].append(entry)
         # Includes jobs that were admitted before the replayed period.
-        self.courses = {job: ReplayedJob(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
-        self.recorded = dict(self.courses)
+        self.recorded = {job: ReplayedJob(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
+        self.courses = ReplayedCourses(self.recorded)
 
     def judge(self, decision: Decision, inputs: Inputs) -> ReplayedDecision:
         action, first = inputs.action, inputs.action.kind is ActionKind.LAUNCH
@@ -232,7 +232,8 @@ class _Replay:
         late_after = answer is not Answer.DENY and _late(chosen, decision.at)
         pool = chosen.placement.offer.pool if chosen.placement else None
         kind_after = chosen.placement.money if chosen.placement else kind
-        basis = self.courses[key].basis if first and key in self.courses else ReplayBasis.RECORD
+        course = self.courses.get(key)
+        basis = course.basis if first and course is not None else ReplayBasis.RECORD
         found = ReplayedDecision(
             decision, answer, verdicts, kind, cost, after, late, late_after, pool, kind_after, basis
         )
@@ -241,10 +242,9 @@ class _Replay:
 
     def finished(self, found: ReplayedDecision) -> ReplayedDecision:
         """The outcome with the final cost of its job, which is lower if it was stopped later."""
-        key = found.decision.job_id
-        if found.decision.action is not ActionKind.LAUNCH or key not in self.courses or found.answer is Answer.DENY:
+        course = self.courses.get(found.decision.job_id or "")
+        if found.decision.action is not ActionKind.LAUNCH or course is None or found.answer is Answer.DENY:
             return found
-        course = self.courses[key]
         if course.since is None:
             return found
         return replace(found, cost_after=spent_in(course.until(course.since)))
@@ -282,11 +282,11 @@ class _Replay:
         denied, was_denied = answer is Answer.DENY, decision.answer is Answer.DENY
         if denied and not was_denied:
             if decision.action is ActionKind.LAUNCH:
-                self.courses.pop(key, None)
+                self.courses.drop(key)
                 self.gone.add(key)
                 return Money.ZERO
-            if key in self.courses and decision.action is not ActionKind.EXTEND:
-                self.courses[key].since = decision.at
+            if self.courses.get(key) is not None and decision.action is not ActionKind.EXTEND:
+                self.courses.stop(key, decision.at)
                 self.gone.add(key)
         moved = chosen.placement is not None and chosen.placement.offer.pool != decision.pool
         never_ran = key not in self.recorded or not spent_in(self.recorded[key].entries)
@@ -294,10 +294,10 @@ class _Replay:
         newly = was_denied or (decision.answer is Answer.ASK and never_ran and answer is Answer.ALLOW)
         launched = decision.action is ActionKind.LAUNCH and not denied
         if launched and chosen.placement and newly:
-            self.courses[key] = planned(key, chosen, chosen.placement, decision.at)
+            self.courses.put(key, planned(key, chosen, chosen.placement, decision.at))
         elif launched and chosen.placement and moved:
             entries = self.recorded[key].entries if key in self.recorded else ()
-            self.courses[key] = elsewhere(key, entries, was.placement, chosen, chosen.placement, decision.at)
+            self.courses.put(key, elsewhere(key, entries, was.placement, chosen, chosen.placement, decision.at))
         course = self.courses.get(key)
         return spent_in(course.entries) if course and not denied else Money.ZERO
 
@@ -307,10 +307,13 @@ class _Replay:
             return inputs.facts
         now, action = inputs.facts.now, inputs.action
         live = [one for one in inputs.facts.live if one.job_id not in self.gone]
+        self.courses.close(now)
+        self.courses.reopen(key)  # what this decision is about may not be over
+        under_way = list(self.courses.under_way(now))
         if not inputs.live_kept:
-            live = [one for job, course in self.courses.items() if job != key and (one := course.holding(job, now))]
+            live = [one for job, course in under_way if job != key and (one := course.holding(job, now))]
         on_record = {one.job_id for one in live}
-        for job, course in self.courses.items():
+        for job, course in under_way:
             if course.occupies and job not in on_record and course.occupies[0][0] <= now < course.occupies[0][1]:
                 live.append(course.occupies[1])
         window = action.window or (now, now)
@@ -326,42 +329,22 @@ class _Replay:
         """The state of a budget, from the entries of the replayed jobs."""
         spends: list[Entry] = []
         holds: list[Burn] = []
-        for job, course in self.courses.items():
-            if job == key and decision.action is ActionKind.LAUNCH:
+        for job, course in self.courses.under_way(now):
+            if job != key:
+                spent_by, held_by = self.courses.posted(job, budget, now)
+            elif decision.action is ActionKind.LAUNCH:
                 continue
-            mine = [e for e in course.until(now) if e.money in budget.counts and _counts(budget, e.tags)]
-            if job == key:  # without a top-up that this decision caused
-                mine = [e for e in mine if e.movement is not Movement.TOP_UP or e.at < now]
-            spends += [e for e in mine if e.account is Account.SPENT]
-            left = [e for e in mine if e.account is Account.HELD]
-            held = sum((e.amount for e in left), Money.ZERO)
-            stopped = course.since is not None and course.since <= now
-            if held > Money.ZERO and not stopped:
-                holds += held_burns(left).values()
+            else:  # without a top-up that this decision caused
+                mine = [e for e in course.until(now) if counts(budget, e)]
+                spent_by, held_by = standing([e for e in mine if e.movement is not Movement.TOP_UP or e.at < now])
+                held_by = () if course.since is not None and course.since <= now else held_by
+            spends += spent_by
+            holds += held_by
 
         def spent(start: datetime, end: datetime) -> Money:
-            return sum(
-                (
-                    e.amount
-                    if start <= e.covers_from and e.covers_to <= end and e.covers_from < end
-                    else share_within(e.amount, (e.covers_from, e.covers_to), (start, end))
-                    for e in spends
-                ),
-                Money.ZERO,
-            )
+            return sum((spent_within(e, start, end) for e in spends), self.courses.spent(budget, start, end))
 
         return budget_uses(budget, window, now, spent, holds)
-
-
-def _counts(budget: BudgetSpec, tags: Tags) -> bool:
-    return in_scope(
-        budget,
-        user=tags.user,
-        team=tags.team,
-        project=tags.project,
-        workload=tags.workload,
-        environment=tags.environment,
-    )
 
 
 def _late(action: Action, at: datetime) -> bool:
