@@ -41,7 +41,10 @@ def reports(broker: Broker) -> dict[str, Callable[[], object]]:
     """Each report by the command that prints it."""
     start, end = report.named_period(MONTH, NOW)
     return {
-        "spend --by team": lambda: report.spend(broker, "team", since=start, until=end),
+        "spend --by team": lambda: (
+            report.spend(broker, "team", since=start, until=end),
+            report.bought_in_advance(broker, since=start, until=end),
+        ),
         "spend --by team,user,month": lambda: report.spend(broker, "team,user,month"),
         "spend --by provider": lambda: report.spend(broker, "provider"),
         "units": lambda: units.units(broker, MONTH),

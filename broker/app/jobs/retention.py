@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -138,24 +139,29 @@ def delete_due(broker: Broker, within: timedelta) -> DeletedFiles:
     now. One folder that cannot be read or emptied keeps none of the others; after `_AT_MOST_IN_TURN` of them in turn
     the rest is left to the next call. May be repeated. Raises `InvalidInput` for a policy that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
-    done, trouble, in_turn = list[OverdueFiles](), dict[str, str](), 0
-    for view in _due(broker, said, now, within):
-        folder = f"{place}/{view.id}"
+    trouble = dict[str, str]()
+    due = _due(broker, said, now, within)
+    looked = _each([(one.id, partial(_overdue_of, one, f"{place}/{one.id}", said, now)) for one in due], trouble)
+    with broker.store.reading() as look:
+        needed = _needed(look)  # by jobs that came while folders were listed, too
+    late = [one for one in looked if one.count and one.view.id not in needed]
+    done = _each([(one.view.id, partial(_delete, one, f"{place}/{one.view.id}")) for one in late], trouble)
+    return DeletedFiles(tuple(done), trouble)
+
+
+def _each(steps: Iterable[tuple[str, Callable[[], OverdueFiles]]], trouble: dict[str, str]) -> list[OverdueFiles]:
+    """What comes of the step of each job; why some failed is added to ``trouble``."""
+    done, in_turn = list[OverdueFiles](), 0
+    for job, step in steps:
         try:
-            late = _overdue_of(view, folder, said, now)
-            if late.count:
-                with broker.store.reading() as look:
-                    if view.id in _needed(look):
-                        continue
-                _delete(late, folder)
-                done.append(late)
+            done.append(step())
             in_turn = 0
         except (BrokerError, OSError) as error:  # of a folder: what its agent, or somebody else, wrote there
-            trouble[view.id] = str(error)
+            trouble[job] = str(error)
             in_turn += 1
             if in_turn == _AT_MOST_IN_TURN:
                 break
-    return DeletedFiles(tuple(done), trouble)
+    return done
 
 
 def _due(broker: Broker, said: PolicyDefaults, now: datetime, within: timedelta | None) -> list[JobView]:
@@ -185,9 +191,10 @@ def _overdue_of(
     return OverdueFiles(view, files, tuple(one for one in late if one.id not in anyway))
 
 
-def _delete(one: OverdueFiles, folder: str) -> None:
+def _delete(one: OverdueFiles, folder: str) -> OverdueFiles:
     drop(folder, one.checkpoints)
     drop_files(folder, [path for paths in one.files.values() for path in paths])
+    return one
 
 
 def _needed(look: StoreReading) -> set[str]:
