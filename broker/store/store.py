@@ -18,6 +18,7 @@ from broker.core.values.clock import Clock
 from broker.store.engine import leader
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
+from broker.store.engine.memory import without_collection
 from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
@@ -183,7 +184,7 @@ class Store:
         """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
         the store skipped. Times are UTC."""
         told = list(offers)  # a slow generator must not run inside the transaction
-        with self._database.writing() as connection:
+        with self._database.writing() as connection, without_collection():
             return polls.record_poll(connection, provider, started, finished, told, details)
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:

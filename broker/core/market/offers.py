@@ -165,7 +165,7 @@ class Offer:
         term = f"/{self.term_months}m" if self.term_months else ""
         machine = self.machine if self.whole is None else self._of_machine
         place = self.zone or self.region
-        return "/".join((self.provider, place, self.instance_type, machine, self.capacity_type.value)) + term
+        return "/".join((self.provider, place, self.instance_type, machine, str(self.capacity_type))) + term
 
     @property
     def id(self) -> str:

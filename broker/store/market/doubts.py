@@ -24,6 +24,10 @@ def answer_counts(
 ) -> AnswerCounts:
     """The counts of an answer, compared with the provider's current offers. Holdings of the account are not counted:
     they end by themselves."""
+    missing = (row for key, row in known.items() if key not in told and row.ended_at is None)
+    if told and not any(row.money == MoneyKind.CASH.value for row in missing):
+        everything = GroupCount(len(told), len(told))
+        return AnswerCounts(len(told), everything, {}, *_past(connection, provider))
     current = [
         (key in told, row) for key, row in known.items() if row.ended_at is None and row.money == MoneyKind.CASH.value
     ]
@@ -31,14 +35,26 @@ def answer_counts(
     groups: dict[tuple[str, str], GroupCount] = {}
     if of_all.missing:
         had, again_by = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        places = _places(connection, provider)
         for again, row in current:
-            names = ("provider", row.provider), ("region", f"{row.provider} {row.region}"), ("GPU", row.accelerator)
+            whose, region, gpu = places[row.id]
+            names = ("provider", whose), ("region", f"{whose} {region}"), ("GPU", gpu)
             had.update(names)
             if again:
                 again_by.update(names)
         groups = {name: GroupCount(count, again_by[name]) for name, count in had.items() if name[1]}
     churn, was_empty = _past(connection, provider)
     return AnswerCounts(len(told), of_all, groups, churn, was_empty)
+
+
+def _places(connection: Connection, provider: str) -> dict[int, tuple[str, str, str]]:
+    """Provider, region and accelerator of its current offers, by id."""
+    query = (
+        select(OFFER.c.id, POOL.c.provider, POOL.c.region, POOL.c.accelerator)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .where(OFFER.c.polled_by == provider, OFFER.c.ended_at.is_(None))
+    )
+    return {row[0]: (row[1], row[2], row[3]) for row in connection.execute(query)}
 
 
 def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], bool]:

@@ -53,10 +53,10 @@ _MONEY = {kind.value: kind for kind in MoneyKind}
 
 
 def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
-    """The values of `SAID`, with ``micros`` as the price."""
+    """The values of `SAID`, with ``micros`` as the price. ``str`` of an enumeration: its value, without Python code."""
     return (
         micros,
-        offer.availability.value,
+        str(offer.availability),
         offer.unavailable_because,
         offer.score,
         offer.interruption_rate,
@@ -64,9 +64,9 @@ def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
         None if offer.amortised is None else offer.amortised.micros,
         offer.cpus,
         offer.memory_gib,
-        None if offer.interconnect is None else offer.interconnect.value,
+        None if offer.interconnect is None else str(offer.interconnect),
         offer.engine,
-        offer.money.value,
+        str(offer.money),
         offer.reference,
         *_billing_ticks(offer.billing),
         None if offer.max_age is None else offer.max_age // _TICK,

@@ -87,17 +87,16 @@ def record_poll(
     writes = _PollWrites(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
     prices = PriceDoubts(connection, judge, offers, now)
     told: set[tuple[str, str]] = set()
+    touched, date, dated = writes.touched, 0, None
     for offer in offers:
         key = (offer.pool, offer.source)
         if key in told:
             counts["duplicate"] += 1
             continue
         told.add(key)
-        micros = None if offer.price is None else offer.price.micros
-        if micros is not None and not offer.has_valid_price():
-            counts["invalid_price"] += 1
-            micros = None
-        as_of = to_micros(offer.as_of)
+        micros = _price(offer, counts)
+        as_of = date if offer.as_of == dated else to_micros(offer.as_of)
+        date, dated = as_of, offer.as_of  # most offers of a poll share their date
         if as_of > now:
             counts["dated_ahead"] += 1
             as_of = now
@@ -105,6 +104,8 @@ def record_poll(
         before = known.get(key)
         if before is None:
             writes.fresh.append((key[0], offer, as_of, words, prices.about(offer, None)))
+        elif words == before[_SAID] and before[_ENDED] is None and before[_DOUBT] is None:
+            touched.append((before[_ID], as_of))
         else:
             _again(writes, before, offer, as_of, words, prices)
     if complete and judge is not None:
@@ -127,6 +128,16 @@ def record_poll(
     row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
     connection.execute(POLL.insert(), row)
     return _run(SimpleNamespace(**row))
+
+
+def _price(offer: Offer, counts: Counter[str]) -> int | None:
+    """Micro-dollars; None for an unknown price, and for an invalid one, which is counted."""
+    if offer.price is None:
+        return None
+    if offer.price.micros <= 0 and not offer.has_valid_price():
+        counts["invalid_price"] += 1
+        return None
+    return offer.price.micros
 
 
 _LOOK_AT_IT = (
@@ -160,26 +171,24 @@ def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
     connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
 
 
+# Places in a row of `_known`; by number, since a poll has a hundred thousand.
+_ID, _ENDED, _DOUBT, _SAID = 2, 5, 7, slice(-len(SAID), None)
+
+
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, date, last changes, end, place and doubt, then the columns of
-    `SAID`."""
+    """The provider's rows by (pool, source): id, date, last changes, end and doubt, then the columns of `SAID`."""
     c = OFFER.c
     known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at, c.doubt, c.trusted)
-    where = (POOL.c.provider, POOL.c.region, POOL.c.accelerator)
-    columns = (POOL.c.key, c.source, *known, *where, *(c[name] for name in SAID))
+    columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
-    return {(row[0], row[1]): row for row in connection.execute(query).all()}
+    return {row[:2]: row for row in connection.execute(query).all()}
 
 
 def _again(
     writes: _PollWrites, before: Any, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
-    """Collect the writes for a known offer."""
-    known_words = before[-len(SAID) :]
-    ended_at, doubt = before.ended_at, before.doubt
-    if ended_at is None and doubt is None and words == known_words:
-        writes.touched.append((before.id, as_of))
-        return
+    """Collect the writes for a known offer that is not as it was, or in doubt."""
+    known_words, ended_at, doubt = before[_SAID], before.ended_at, before.doubt
     series, changed_at, signalled_at = before.id, before.changed_at, before.signalled_at
     in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value
     trusted = before.trusted if in_doubt else before.micros
