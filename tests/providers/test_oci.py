@@ -243,10 +243,10 @@ ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def answers(what: str) -> JsonAnswers:
+def answers(what: str, shapes: str = "6") -> JsonAnswers:
     """Damage to one of the documents. A product belongs to one shape here, so the others are to stay."""
     document, inside = ROWS[what]
-    market = OciMarket(SHAPES[:6], PRODUCTS[:6])
+    market = OciMarket(SHAPES[: int(shapes)], PRODUCTS[: int(shapes)])
     answer = {"items": [row.model_dump() for row in market.documents[document]]}
     return JsonAnswers(oci, market, document, answer, inside)
 

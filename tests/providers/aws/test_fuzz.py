@@ -21,20 +21,24 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.aws import price_list as reader
 from providers.aws import products
+from providers.aws.machines import accelerated_types
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
 from providers.rows import decimal_text
 from tests.contracts.provider_contract import NOW
-from tests.fakes.aws_files import COLUMNS, FileAnswer, Files, advisor, price_list, serve_files
+from tests.fakes.aws_files import COLUMNS, FileAnswer, Files, advisor, on_demand, price_list, product, serve_files
 from tests.fakes.mutate import (
     AdapterAnswer,
     DamagedBody,
+    JsonAnswers,
     MutationTarget,
     answer_of,
     check_tally,
     damaged_bytes,
     tally_mutants,
 )
+from tests.fakes.server import HttpAnswer, HttpRequest
+from tests.market.hostile import HostileCase
 from tests.providers.aws.conftest import market
 
 Make = Callable[..., Aws]
@@ -119,6 +123,34 @@ def target() -> Iterator[MutationTarget]:
             regions=("us-east-1",), attempts=1, timeout_seconds=5, price_list_url=url, spot_advisor_url=url
         )
         yield list_target(lambda: Aws(clock=ManualClock(NOW), settings=settings), files)
+
+
+def hostile_case() -> HostileCase:
+    """For `tests.market.hostile`: every machine with accelerators in one list, and advice beside it."""
+    names = accelerated_types()
+    rows = [on_demand(product(name, "us-east-1"), f"{number + 10}.5") for number, name in enumerate(names)]
+    rows += [on_demand(product("m7i.large", "us-east-1", Instance_Family="General purpose", GPU=""), "0.1")]
+    good, half = price_list(rows).encode(), price_list(rows[: len(rows) // 2]).encode()
+    hostile = {
+        "empty": price_list([]).encode(),
+        "half": half,
+        "HTML": b"<html><body>Down for maintenance</body></html>",
+        "cut": good[: len(good) * 2 // 3].rpartition(b"\n")[0] + b"\n",
+        "repeated": price_list(rows + rows).encode(),
+        "currency": price_list([{**row, "Currency": "CNY"} for row in rows]).encode(),
+        "set back": good,
+        "far ahead": good,
+    }
+
+    def market_of(request: HttpRequest) -> HttpAnswer:
+        found = advisor({"us-east-1": {"p5.48xlarge": (55, 4)}}) if "advisor" in request.path else b""
+        return HttpAnswer(200 if found else 404, found)
+
+    def made(url: str, clock: ManualClock) -> Aws:
+        settings = AwsSettings(regions=("us-east-1",), attempts=1, price_list_url=url, spot_advisor_url=url)
+        return Aws(clock=clock, settings=settings)
+
+    return HostileCase(JsonAnswers(made, market_of, _PATH, {}, lambda body: body), good, hostile)
 
 
 def check_lists(make: Make, files: Files, number: int) -> None:

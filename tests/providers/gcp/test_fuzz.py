@@ -27,6 +27,7 @@ from tests.fakes.mutate import (
     AdapterAnswer,
     DamagedBody,
     Hijacked,
+    JsonAnswers,
     MutationTarget,
     answer_of,
     check_tally,
@@ -149,6 +150,19 @@ def check(
 ) -> None:
     with served(cloud, path, rows, region_of_row) as found:
         check_tally(tally_mutants(found, mutants=mutants, seed=SEED))
+
+
+def answers() -> JsonAnswers:
+    """The SKUs, for `tests.market.hostile`."""
+
+    def make(url: str, clock: ManualClock) -> Gcp:
+        settings = GcpSettings(
+            compute_url=url, billing_url=url, attempts=1, anonymous=True, project="team-ml", advice=False, quotas=False
+        )
+        return Gcp(clock=clock, settings=settings, login=GcpLogin.find(settings))
+
+    cloud = world()
+    return JsonAnswers(make, cloud, SKUS, answer_at(cloud, SKUS), lambda body: body["skus"])
 
 
 @contextmanager

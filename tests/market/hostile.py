@@ -1,0 +1,216 @@
+"""Gives each adapter a good answer and then a hostile one, and prints what the store made of it.
+
+    python -m tests.market.hostile [--only NAME]
+
+Hostile answers: empty, half of the rows, an HTML page, cut in the middle, every row twice, another currency, and the
+good answer by a clock that was set back or far ahead. Of each it holds: what was known stays current; what the answer
+did not tell again is in doubt, or its poll is a failure; and no job starts on an offer in doubt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import Availability, Offer
+from broker.core.values.clock import ManualClock
+from broker.market.poller import PollRequest, PollResult, PollSession
+from broker.market.suspicion import Suspicion
+from broker.placement.feasibility import PreparedJob, fit
+from broker.store import Store, open_store
+from tests.bench.bench_plan import CONDITIONS
+from tests.contracts.provider_contract import NOW
+from tests.fakes.mutate import Hijacked, JsonAnswers
+from tests.fakes.server import FakeServer, encode
+
+HTML = b"<html><body>Down for maintenance</body></html>"
+
+
+@dataclass(frozen=True)
+class HostileCase:
+    """An adapter, its good answer, and hostile ones by kind; a kind that its answers cannot have is left out."""
+
+    answers: JsonAnswers
+    good: bytes
+    hostile: dict[str, bytes]
+
+
+def _grown(answers: JsonAnswers, again: Callable[[Any, int], Any] | None) -> Any:
+    """The body with each row ten times, under other names, so that half of it is a market."""
+    body = json.loads(encode(answers.body), parse_float=Decimal)
+    rows = answers.rows(body)
+    if again is not None and isinstance(rows, list):
+        rows += [again(copy.deepcopy(row), number) for row in list(rows) for number in range(1, 10)]
+    elif again is not None:
+        rows |= {
+            f"{key}-{number}": again(copy.deepcopy(row), number) for key, row in rows.items() for number in range(9)
+        }
+    return body
+
+
+def _changed(body: Any, rows: Callable[[Any], Any], change: Callable[[Any], Any]) -> bytes:
+    """The body with its rows changed: a list, or the pairs of a mapping."""
+    other = copy.deepcopy(body)
+    found = rows(other)
+    if isinstance(found, dict):
+        kept = dict(change(list(found.items())))
+        found.clear()
+        found.update(kept)
+    else:
+        found[:] = change(list(found))
+    return encode(other)
+
+
+def case(answers: JsonAnswers, again: Callable[[Any, int], Any] | None = None) -> HostileCase:
+    body = _grown(answers, again)
+    good = encode(body)
+    hostile = {
+        "empty": _changed(body, answers.rows, lambda rows: []),
+        "half": _changed(body, answers.rows, lambda rows: rows[: len(rows) // 2]),
+        "HTML": HTML,
+        "cut": good[: len(good) // 2],
+        "repeated": _changed(body, answers.rows, lambda rows: rows + rows),
+    }
+    if b'"USD"' in good:
+        hostile["currency"] = good.replace(b'"USD"', b'"EUR"')
+    return HostileCase(answers, good, {**hostile, "set back": good, "far ahead": good})
+
+
+def _renamed(**changes: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    def again(row: Any, number: int) -> Any:
+        return {**row, **{key: change(row.get(key), number) for key, change in changes.items()}}
+
+    return again
+
+
+def _numbered(value: Any, number: int) -> Any:
+    return value + 1000 * number if isinstance(value, int) else f"{value}-{number}"
+
+
+def _tail_row(row: Any, number: int) -> Any:
+    known = {"id", "name", "slug", "region"} & {key for key, value in row.items() if isinstance(value, str)}
+    return {**row, **{key: f"{row[key]}-{number}" for key in known}}
+
+
+def _lambda_row(row: Any, number: int) -> Any:
+    about = row["instance_type"]
+    return {**row, "instance_type": {**about, "name": f"{about['name']}-{number}"}}
+
+
+# The module of an adapter's tests, the arguments of its `answers`, and how a row is made another.
+CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] = {
+    "azure": ("azure.test_retail", (), _renamed(armRegionName=_numbered)),
+    "gcp": ("gcp.test_fuzz", (), None),
+    "gpuhunt: lium": ("test_gpuhunt_tail", ("lium",), _tail_row),
+    "gpuhunt: seeweb": ("test_gpuhunt_tail", ("seeweb",), _tail_row),
+    "gpuhunt: vultr": ("test_gpuhunt_tail", ("vultr",), _tail_row),
+    "gpuhunt: digitalocean": ("test_gpuhunt_tail", ("digitalocean",), _tail_row),
+    "lambda_cloud": ("test_lambda_cloud", (), _lambda_row),
+    "oci": ("test_oci", ("shapes", "10"), None),
+    "runpod": ("test_runpod", (), None),
+    "vast": ("test_vast", (), _renamed(id=_numbered)),
+    "verda": ("test_verda", (), _renamed(instance_type=_numbered)),
+}
+
+
+def cases() -> Iterator[tuple[str, HostileCase]]:
+    for name, (module, arguments, again) in CASES.items():
+        yield name, case(import_module(f"tests.providers.{module}").answers(*arguments), again)
+    yield "aws: price list", import_module("tests.providers.aws.test_fuzz").hostile_case()
+
+
+@dataclass(frozen=True)
+class HostileOutcome:
+    """What came of one hostile answer. ``faults``: what does not hold."""
+
+    words: str
+    faults: tuple[str, ...]
+
+
+def outcome(of: HostileCase, kind: str, folder: Path) -> HostileOutcome:
+    clock = ManualClock(NOW)
+    store = open_store(f"sqlite:///{folder / f'{kind}.db'}", clock=clock)
+    hijacked = Hijacked(of.answers.market, of.answers.path)
+    try:
+        with FakeServer(hijacked) as server:
+            hijacked.body = of.good
+            first = _poll(of, server.url, store, clock)
+            known = {offer.id: offer for offer in store.offers()}
+            assert known, f"the good answer brings nothing: {first.error}"
+            assert not any(offer.doubt for offer in known.values()), "the good answer is doubted"
+            later = {"set back": timedelta(days=-3), "far ahead": timedelta(days=4000)}.get(kind, timedelta(minutes=10))
+            clock = ManualClock(NOW + later)
+            hijacked.body = of.hostile[kind]
+            result = _poll(of, server.url, store, clock)
+        return _judged(known, store.offers(), result, clock.now())
+    finally:
+        store.close()
+
+
+def _poll(of: HostileCase, url: str, store: Store, clock: ManualClock) -> PollResult:
+    judged = Suspicion()
+    session = PollSession(PollRequest("adapter", lambda: of.answers.make(url, clock), timeout=60, judge=judged), clock)
+    session.listen()
+    return session.record(store)
+
+
+def _judged(known: dict[str, Offer], offers: list[Offer], result: PollResult, now: datetime) -> HostileOutcome:
+    current = {offer.id: offer for offer in offers}
+    doubted = [offer for offer in offers if offer.doubt is not None]
+    faults = [f"{name} is gone" for name in known if name not in current]
+    faults += [f"{o.id} costs {o.price} now" for o in offers if o.id in known and o.price != known[o.id].price]
+    faults += [f"{offer.id} is of the future" for offer in offers if offer.as_of > now]
+    faults += [f"{offer.id} may be launched" for offer in doubted if not _is_refused(offer, now)]
+    again = [o for o in offers if o.id in known and o.doubt is None and o.as_of > known[o.id].as_of]
+    if not result.failed and not doubted and len(again) < len(known) and result.finished > NOW:
+        faults.append(f"{len(known) - len(again)} offers were not told again, and nothing is marked")
+    words = f"{result.status}, {len(doubted)} in doubt" if doubted else f"{result.status}"
+    return HostileOutcome(words, tuple(faults))
+
+
+def _is_refused(offer: Offer, now: datetime) -> bool:
+    """Whether a job that wants exactly this machine is refused it because of the doubt alone."""
+    wanted = MachineRequest(accelerator=offer.accelerator, count=offer.count)
+    job = PreparedJob.of(Job(name="any", run="true", resources=(wanted,)), CONDITIONS, now, {})
+    there = replace(offer, engine="skypilot", as_of=now, availability=Availability.AVAILABLE)
+    return getattr(fit(there, job), "reason", None) is Reason.SUSPECT_OFFER
+
+
+KINDS = ("empty", "half", "HTML", "cut", "repeated", "currency", "set back", "far ahead")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.market.hostile", description=__doc__)
+    parser.add_argument("--only", default="", help="only adapters whose name contains this")
+    asked = parser.parse_args()
+    print(f"{'adapter':24}" + "".join(f"{kind:24}" for kind in KINDS))
+    faults: list[str] = []
+    for name, of in cases():
+        if asked.only not in name:
+            continue
+        cells = []
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in KINDS:
+                found = outcome(of, kind, Path(folder)) if kind in of.hostile else HostileOutcome("-", ())
+                cells.append(found.words if not found.faults else f"{len(found.faults)} FAULTS")
+                faults += [f"{name}, {kind}: {fault}" for fault in found.faults[:3]]
+        print(f"{name:24}" + "".join(f"{cell:24}" for cell in cells), flush=True)
+    print(*faults, sep="\n")
+    print(f"{len(faults)} faults; '-': an answer of this adapter has no currency")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
