@@ -125,9 +125,15 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
 }
 
 
+def answers_of(name: str) -> tuple[JsonAnswers, Callable[[Any, int], Any] | None]:
+    """The arguments of `case`."""
+    module, arguments, again = CASES[name]
+    return import_module(f"tests.providers.{module}").answers(*arguments), again
+
+
 def cases() -> Iterator[tuple[str, HostileCase]]:
-    for name, (module, arguments, again) in CASES.items():
-        yield name, case(import_module(f"tests.providers.{module}").answers(*arguments), again)
+    for name in CASES:
+        yield name, case(*answers_of(name))
     yield "aws: price list", import_module("tests.providers.aws.test_fuzz").hostile_case()
 
 
