@@ -40,6 +40,8 @@ def registries() -> Registries:
             "pricebook",
         ),
         command=this_program(),
+        # Not azure, whose list takes a minute, and not aws, whose lists are hundreds of megabytes.
+        quick_providers=("runpod", "vast", "oci", "gpuhunt"),
         provider_extras=PROVIDER_EXTRAS,
         engine_extras=ENGINE_EXTRAS,
     )

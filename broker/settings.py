@@ -224,6 +224,7 @@ class Settings(BaseSettings):
     ``routes``: what each recipient is told, and when, by its name in ``notify``; without a route: everything at once.
     ``sign_in``: the identity provider at which people sign in to the page; None: they sign in with API tokens.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
+    ``offline``: `offers` and `plan` ask nobody over the network before they first show prices.
     """
 
     model_config = SettingsConfigDict(env_prefix="GPUBROKER_", env_nested_delimiter="__", extra="forbid")
@@ -246,6 +247,7 @@ class Settings(BaseSettings):
     sign_in: SignInSettings | None = None
     charges: ChargeSettings = ChargeSettings()
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
+    offline: bool = False
     settle_every: float = Field(default=60.0, ge=0)
 
     @classmethod

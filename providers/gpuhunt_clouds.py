@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from broker.core.errors import (
     BrokerError,
     GiveUp,
+    HostUnknown,
     LoginMissing,
     Malformed,
     MissingExtra,
@@ -31,7 +32,16 @@ from broker.core.errors import (
 )
 from broker.core.values.clock import Clock
 from providers.gpuhunt_rows import KeptAnswers, Replayed, left_out, row_by_row
-from providers.http import HttpSettings, retry_after, retrying, setting, shown, without_logins
+from providers.http import (
+    NO_NETWORK,
+    HttpSettings,
+    retry_after,
+    retrying,
+    setting,
+    shown,
+    without_address,
+    without_logins,
+)
 
 NAME = "gpuhunt"
 
@@ -261,6 +271,8 @@ def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[s
         return Refused(said, where=where)
     if isinstance(error, requests.JSONDecodeError):
         return Malformed("expected JSON, got something else", where=where)
+    if without_address(error):
+        return HostUnknown(f"no address for {urlsplit(cloud.address).hostname}", where=where, hint=NO_NETWORK)
     if isinstance(error, requests.RequestException | OSError):
         return Unreachable(f"cannot be reached: {text}", where=where, hint=change)
     # What the module made of an answer of another shape: KeyError, TypeError, its own ValueError.

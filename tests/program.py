@@ -27,7 +27,11 @@ T = TypeVar("T")
 def environment(home: Path, **more: str) -> dict[str, str]:
     """A clean environment: this one without settings of whoever runs the tests."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUBROKER_")}
-    own = {"GPUBROKER_HOME": str(home), "GPUBROKER_ENGINES__LOCAL__REGISTER": str(home / "given")}
+    own = {
+        "GPUBROKER_HOME": str(home),
+        "GPUBROKER_ENGINES__LOCAL__REGISTER": str(home / "given"),
+        "GPUBROKER_OFFLINE": "true",
+    }
     return {**inherited, **own, "NO_COLOR": "1", "COLUMNS": "160", **more}
 
 

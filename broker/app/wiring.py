@@ -58,6 +58,7 @@ class Registries:
 
     ``providers`` and ``engines``: name → ``module:attribute``. ``local_providers``: providers that need no network:
     they fill an empty store, are not watched for stale prices, and their rows are not compared with the market.
+    ``quick_providers``: those without a login that answer within seconds, asked before the first prices are shown.
     ``command``: starts this program again, for the background reconciler. ``policy_schema``: the JSON Schema of policy
     files. ``*_extras``: the optional install that a name needs.
     """
@@ -70,6 +71,7 @@ class Registries:
     open_catalogue: OpenCatalogue
     local_providers: tuple[str, ...]
     command: tuple[str, ...]
+    quick_providers: tuple[str, ...] = ()
     provider_extras: Mapping[str, str] = field(default_factory=dict)
     engine_extras: Mapping[str, str] = field(default_factory=dict)
 

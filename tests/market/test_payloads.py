@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.fakes.mutate import encode
+from tests.fakes.server import encode
 from tests.market.payloads import reading
 from tests.providers import test_runpod
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
@@ -35,7 +35,7 @@ class OfferFilter:
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
     ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported, stale or doubted ones.
-    ``doubted``: only offers that are in doubt.
+    ``doubted``: only offers that are in doubt. ``old``: also reference prices past their `LIST_AGE`.
     ``max_price``: USD per GPU-hour.
     """
 
@@ -45,6 +45,7 @@ class OfferFilter:
     available: bool = False
     live: bool = False
     doubted: bool = False
+    old: bool = False
     max_price: Money | None = None
 
     def passes(self, row: ListedOffer) -> bool:
@@ -58,8 +59,29 @@ class OfferFilter:
             and not (self.available and offer.availability is not Availability.AVAILABLE)
             and not (self.live and (row.stale or offer.reference or offer.imported or offer.doubt))
             and not (self.doubted and offer.doubt is None)
+            and (self.old or not is_old(row))
             and (self.max_price is None or (row.per_gpu is not None and row.per_gpu <= self.max_price))
         )
+
+
+# The age from which a reference price is hidden: list prices change a few times a year, spot prices all the time.
+LIST_AGE, LIST_AGE_OF_SPOT = timedelta(days=180), timedelta(days=60)
+
+
+def is_old(row: ListedOffer) -> bool:
+    """Whether it is a reference price that is too old to be shown unasked."""
+    if not row.offer.reference:
+        return False
+    return row.age > (LIST_AGE_OF_SPOT if row.offer.capacity_type is CapacityType.SPOT else LIST_AGE)
+
+
+def hidden_old(offers: Iterable[Offer], now: datetime, wanted: OfferFilter) -> int:
+    """How many rows that `wanted_rows` leaves out only because of their age."""
+    if wanted.old:
+        return 0
+    every = replace(wanted, old=True)
+    listed = (_row(offer, {}, now) for offer in offers if offer.reference)
+    return sum(is_old(row) and every.passes(row) for row in listed)
 
 
 def wanted_rows(

@@ -19,6 +19,7 @@ from broker.app.results.access import (
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest, ServingBacktest
+from broker.app.results.book import BookReport
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
 from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
@@ -169,6 +170,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "policy-test": PolicyTestResult,
     "policy-versions": PolicyVersionList,
     "prices-accept": AcceptedPrices,
+    "prices-book": BookReport,
     "prices-history": PriceHistoryList,
     "prices-history-at": PastOfferList,  # with --at
     "prices-import": ImportedPrices,

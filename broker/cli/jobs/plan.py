@@ -12,6 +12,7 @@ import typer
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, examples
+from broker.cli.prices.first_look import Offline, first_look
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(
@@ -50,6 +51,7 @@ class PlanOptions:
         Rank.COST
     )
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 8
+    offline: Offline = False
 
 
 @gathered
@@ -81,6 +83,7 @@ def plan(
     broker = terminal.broker()
     wanted, *others = given_job.given_jobs(context, job or [], given, broker.clock.now())
     terminal.adopt()
+    first_look(terminal, broker, offline=shown.offline)
     if others:
         from broker.cli.jobs.queue_view import plan_together
 

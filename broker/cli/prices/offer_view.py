@@ -50,6 +50,14 @@ def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: 
     return [*parts, *footer(len(shown), matching, "offers", hidden, found)]
 
 
+def hidden_prices(number: int) -> Text:
+    """How many reference prices are hidden because of their age."""
+    text = (
+        f"{formats.plural(number, 'old reference price')} hidden; --old shows them, `gpubroker prices book` checks them"
+    )
+    return Text(text, style="dim")
+
+
 def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: OfferListing) -> list[RenderableType]:
     """How many rows (``what``: offers or groups) of how many are shown, and the hidden columns."""
     lines = [left_out(hidden)] if hidden else []

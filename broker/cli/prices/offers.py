@@ -10,6 +10,7 @@ import typer
 from broker.cli import filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
+from broker.cli.prices.first_look import Offline, first_look
 from broker.cli.terminal import Terminal
 from broker.core.market.offer_order import OfferOrder
 
@@ -71,17 +72,22 @@ class OffersOptions:
     ] = False
     limit: filters.Limit = None
     every: Annotated[bool, typer.Option("--all", "-a", help="Show all rows.")] = False
+    old: Annotated[bool, typer.Option("--old", help="Also reference prices of more than 180 days ago (spot: 60).")] = (
+        False
+    )
+    offline: Offline = False
 
 
 @gathered
 def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False) -> None:
     """List GPU offers with price, location and availability. One row per offer, cheapest GPU-hour first.
 
-    A fresh install shows this machine and a price book of list prices, marked as reference. Credentials add live
-    prices: see `gpubroker doctor`.
+    The first use asks the providers that need no login and answer within seconds (not with --offline); without a
+    network, it shows this machine and a price book of list prices, marked as reference. List prices of more than 180
+    days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`.
     """
     from broker.app.market.market import listing
-    from broker.app.market.offer_rows import OfferFilter, wanted_rows
+    from broker.app.market.offer_rows import OfferFilter, hidden_old, wanted_rows
     from broker.cli.prices import offer_groups, offer_view
     from broker.core.errors import InvalidInput
     from broker.core.market.offers import CapacityType
@@ -101,12 +107,14 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
         available=given.available,
         live=given.live,
         doubted=given.doubted,
+        old=given.old,
         max_price=None if given.max_price is None else filters.price("--max-price", given.max_price),
     )
     dimensions = () if given.group_by is None else offer_groups.dimensions(given.group_by)
     if given.risk and dimensions:
         raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
     broker, query = terminal.broker(), _query(machines, given.provider or [], given.region or [])
+    first_look(terminal, broker, offline=given.offline)
     found = listing(broker, query)
     rows = wanted_rows(found.offers, found.now, wanted, given.sort)
     shown = None if given.every else given.limit if as_json else given.limit or _ROWS
@@ -136,6 +144,8 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
         terminal.answer(OfferList.of(rows, found, shown))
     else:
         terminal.show(*offer_view.table(terminal.out, rows[:shown], len(rows), found))
+    if not as_json and (hidden := hidden_old(found.offers, found.now, wanted)):
+        terminal.show(offer_view.hidden_prices(hidden))
 
 
 def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:

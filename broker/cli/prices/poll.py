@@ -45,7 +45,7 @@ def poll(
     results: list[PollResult] = []
     interrupted = False
     try:
-        with _progress(terminal, broker, names) as watch:
+        with progress(terminal, broker, names) as watch:
             for result in poll_now(broker, names, watch=watch):
                 results.append(result)
                 if watch is None:
@@ -78,7 +78,7 @@ def poll(
 
 
 @contextmanager
-def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterator[Watch | None]:
+def progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterator[Watch | None]:
     """On a terminal, a progress bar per provider, scaled to its previous number of offers."""
     if not terminal.err.is_terminal:
         yield None

@@ -1,4 +1,5 @@
-"""`gpubroker prices`: poll providers; age, history, import and deletion of prices; watches."""
+"""`gpubroker prices`: poll providers; age, history, import and deletion of prices; the price
+book; watches."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ COMMANDS = {
     "poll": "broker.cli.prices.poll:poll",
     "accept": "broker.cli.prices.accept:accept",
     "status": "broker.cli.prices.status:status",
+    "book": "broker.cli.prices.book:book",
     "prune": "broker.cli.prices.prune:prune",
     "history": "broker.cli.prices.history:history",
     "import": "broker.cli.prices.import_file:import_",

@@ -52,14 +52,14 @@ def test_a_price_in_doubt_has_no_discount_and_gives_none() -> None:
 
 
 def offers_of(gpubroker: Any, *arguments: str) -> list[Any]:
-    done = gpubroker("offers", "--json", *arguments)
+    done = gpubroker("offers", "--old", "--json", *arguments)
     assert done.code == 0
     found: list[Any] = done.json["offers"]
     return found
 
 
 def test_a_fresh_install_shows_a_market(gpubroker: Any) -> None:
-    document = gpubroker("offers", "--json").json
+    document = gpubroker("offers", "--old", "--json").json
     listed = document["offers"]
     assert len(listed) == document["matching"] == document["total"] > 100
     assert set(listed[0]) >= FIELDS
@@ -106,14 +106,14 @@ def test_simulated_offers_only_when_they_are_asked_for(gpubroker: Any) -> None:
     simulated = offers_of(gpubroker, "--provider", "sandbox")
     assert {o["money"] for o in simulated} == {"sandbox"}
     assert all(o["money"] != "sandbox" for o in offers_of(gpubroker))
-    document = gpubroker("offers", "--json").json
+    document = gpubroker("offers", "--old", "--json").json
     assert document["total"] == document["matching"]
     shown = gpubroker("offers", "--provider", "sandbox", "-n", "2")
     assert "simulated" in shown.out
 
 
 def test_the_footer_says_how_much_is_not_shown(gpubroker: Any) -> None:
-    done = gpubroker("offers", "--spot", "-n", "2")
+    done = gpubroker("offers", "--old", "--spot", "-n", "2")
     total = gpubroker("offers", "--json").json["total"]
     matching = len(offers_of(gpubroker, "--spot"))
     assert f"2 of {matching} matching offers shown ({total} known); use --all" in done.out
@@ -235,7 +235,7 @@ def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -
 
 
 def test_risk_is_shown_with_what_it_rests_on(gpubroker: Any) -> None:
-    spot = gpubroker("offers", "--gpu", "H100:8", "--spot", "--risk", "--json")
+    spot = gpubroker("offers", "--old", "--gpu", "H100:8", "--spot", "--risk", "--json")
     risk = spot.json["offers"][0]["risk"]
     assert set(risk) == {
         "interruptions_per_hour", "mean_life", "time_to_return", "by_age", "basis", "prior_per_hour", "own", "family",
@@ -248,3 +248,12 @@ def test_risk_is_shown_with_what_it_rests_on(gpubroker: Any) -> None:
     both = gpubroker("offers", "--risk", "--group-by", "gpu")
     assert both.code == 2
     assert "--group-by" in both.err
+
+
+def test_old_reference_prices_are_hidden_and_counted(gpubroker: Any) -> None:
+    """Those of the price book of June 2024 are old on any day on which this runs."""
+    shown, every = gpubroker("offers", "--all"), gpubroker("offers", "--all", "--old")
+    assert "old reference prices hidden" in shown.out
+    assert "hidden" not in every.out
+    hidden = int(shown.out.split(" old reference prices hidden")[0].split()[-1])
+    assert len(offers_of(gpubroker)) == len(gpubroker("offers", "--json").json["offers"]) + hidden

@@ -1,0 +1,54 @@
+"""The first look at the market, with its progress and its result in a line; on stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.cli.terminal import Terminal
+    from broker.market.poller import PollResult
+
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline",
+        help="Ask no provider first. Without it, the first use asks those that need no login, for a few seconds.",
+    ),
+]
+
+
+def first_look(terminal: Terminal, broker: Broker, *, offline: bool) -> None:
+    """Before prices are shown first, ask the sources that need no login and answer within seconds, and say what came of
+    it. ``offline``: ask nobody."""
+    from broker.app.market.first_look import look, sources_to_ask
+
+    names = () if offline else sources_to_ask(broker)
+    if not names:
+        return
+    from broker.cli.prices.poll import progress
+
+    with progress(terminal, broker, names) as watch:
+        results = list(look(broker, names, watch=watch))
+    if results:
+        terminal.say(_words(results))
+
+
+def _words(results: list[PollResult]) -> str:
+    told = [result for result in results if result.offers_seen]
+    silent = [result.provider for result in results if not result.offers_seen]
+    more = "gpubroker prices poll"
+    if not told:
+        who = ", ".join(silent)
+        return (
+            f"No live prices: {who} cannot be reached (is there a network?). What follows are list prices of their "
+            f"date; `{more}` asks again, --offline asks nobody."
+        )
+    offers = sum(result.offers_seen for result in told)
+    missing = f" No answer from {', '.join(silent)}." if silent else ""
+    return (
+        f"First look at the market: {offers:,} live offers of {', '.join(one.provider for one in told)}.{missing} "
+        f"`{more}` asks all providers; `gpubroker doctor` lists the logins that add more."
+    )
