@@ -88,6 +88,7 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("GPUBROKER_HOME", str(home))
     monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(home / "given"))
     monkeypatch.setenv("GPUBROKER_RECONCILE_EVERY", "0.05")
+    monkeypatch.setenv("GPUBROKER_OFFLINE", "true")
     monkeypatch.setenv("COLUMNS", "500")  # a terminal this wide folds nothing
     monkeypatch.setattr(registry, "PROVIDERS", {name: registry.PROVIDERS[name] for name in OFFLINE})
     monkeypatch.chdir(tmp_path)
