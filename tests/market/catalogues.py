@@ -2,8 +2,8 @@
 
     python -m tests.market.catalogues
 
-SkyPilot's catalogues are downloaded when it runs; installed are the tables by which it makes them. They are read as text,
-nothing of SkyPilot is imported. Every name that is unknown here has its reason below.
+SkyPilot's catalogues are downloaded when it runs; installed are the tables by which it makes them. They are read as
+text, nothing of SkyPilot is imported. Every name that is unknown here has its reason below.
 """
 
 from __future__ import annotations

@@ -56,4 +56,4 @@ def test_azure_machines_of_other_names_are_known(name: str, gpu: str, count: int
 
 
 def test_every_reason_is_one() -> None:
-    assert all(len(reason) > 20 for reason in WITHOUT_A_ROW.values())
+    assert all(len(reason) > 20 for reason in REASONS.values())
