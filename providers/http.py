@@ -142,13 +142,15 @@ class Api:
         if self._client is not None:
             self._client.close()
 
-    def get(self, path: str, *, params: Mapping[str, str] | None = None, token: str | None = None) -> Any:
-        """The JSON that a GET brings. ``token``: sent as a bearer token.
+    def get(
+        self, path: str, *, params: Mapping[str, str] | None = None, token: str | None = None, header: str = ""
+    ) -> Any:
+        """The JSON that a GET brings. ``token``: sent as a bearer token, or as it is in ``header``.
 
         Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`, `Malformed`, or `InvalidInput` for a URL that
         cannot be asked; read-only, so repeating is safe.
         """
-        return self._call("GET", path, params=params, headers=self._bearer(token))
+        return self._call("GET", path, params=params, headers=self._bearer(token, header))
 
     def post(self, path: str, body: object, *, token: str | None = None, secret: str | None = None) -> Any:
         """The JSON that a POST of ``body`` as JSON brings; for reading only. ``secret``: the part of the body that must
@@ -156,11 +158,11 @@ class Api:
         self._secrets |= {secret} if secret else set()
         return self._call("POST", path, json=body, headers=self._bearer(token))
 
-    def _bearer(self, token: str | None) -> Mapping[str, str]:
+    def _bearer(self, token: str | None, header: str = "") -> Mapping[str, str]:
         if token is None:
             return {}
         self._secrets.add(token)
-        return {"Authorization": f"Bearer {token}"}
+        return {header: token} if header else {"Authorization": f"Bearer {token}"}
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
         return retrying(self._settings, self._clock)(self._once, method, path, request)

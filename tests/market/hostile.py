@@ -120,6 +120,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
     "lambda_cloud": ("test_lambda_cloud", (), _lambda_row),
     "oci": ("test_oci", ("shapes", "10"), None),
     "runpod": ("test_runpod", (), None),
+    "shadeform": ("test_shadeform", (), _renamed(cloud_instance_type=_numbered)),
     "vast": ("test_vast", (), _renamed(id=_numbered)),
     "verda": ("test_verda", (), _renamed(instance_type=_numbered)),
 }

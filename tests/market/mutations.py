@@ -38,6 +38,7 @@ ADAPTERS: dict[str, Opens] = {
     "lambda_cloud": _json("test_lambda_cloud"),
     **{f"oci: {what}": _json("test_oci", what) for what in ("shapes", "products", "prices")},
     "runpod": _json("test_runpod"),
+    "shadeform": _json("test_shadeform"),
     "vast": _json("test_vast"),
     "verda": _json("test_verda"),
 }

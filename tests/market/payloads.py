@@ -96,6 +96,7 @@ FORMS = (
     PayloadForm("lambda_cloud", _lambda, _served("test_lambda_cloud")),
     PayloadForm("oci: shapes", _first_has("products", _under("items")), _served("test_oci", "shapes", "10")),
     PayloadForm("runpod", _under("data", "gpuTypes"), _served("test_runpod")),
+    PayloadForm("shadeform", _under("instance_types"), _served("test_shadeform")),
     PayloadForm("vast", _under("offers"), _served("test_vast")),
     PayloadForm("verda", _verda, lambda body: _served("test_verda")(_verda(body))),
     PayloadForm("gpuhunt: lium", _under("nodes"), _served("test_gpuhunt_tail", "lium")),

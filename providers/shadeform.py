@@ -1,0 +1,137 @@
+"""What Shadeform rents of other clouds, on demand: prices, and the regions that have capacity now. Needs an API key.
+
+A row is one machine of one cloud, with its price in whole US cents per hour and its regions; each region becomes an offer
+of ``shadeform`` in the region ``CLOUD.REGION``, because Shadeform sells it, at its own price. Traps: an entry of a region
+may be of spot capacity (``rental_type``), whose price the row does not tell: it is skipped and counted.
+Fields: Shadeform's OpenAPI document (``GET /v1/instances/types``), read in November 2026. No rate limit is published;
+it is one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.errors import Malformed, NoLogin
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+
+_VARIABLE = "SHADEFORM_API_KEY"
+_CENTS = 100
+
+
+class ShadeformSettings(HttpSettings):
+    """``base_url``: the URL above ``/v1/instances/types``. ``api_key``: default: SHADEFORM_API_KEY."""
+
+    base_url: Url = "https://api.shadeform.ai"
+    api_key: SecretStr | None = None
+
+
+class Shadeform:
+    """Every machine that Shadeform lists, in every region of its cloud."""
+
+    name = "shadeform"
+    Settings: ClassVar = ShadeformSettings
+    _source = "shadeform-api"
+
+    def __init__(
+        self, *, clock: Clock, settings: ShadeformSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or ShadeformSettings()
+        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key of Shadeform's"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
+        `Malformed`."""
+        if self._key is None:
+            raise NoLogin("Shadeform's prices need an API key, and none is set", where=self.name, hint=self._how)
+        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
+            answer = api.get("/v1/instances/types", token=self._key, header="X-API-KEY")
+        rows = answer.get("instance_types") if isinstance(answer, dict) else None
+        if not isinstance(rows, list):
+            raise Malformed("no instance_types in the answer", where=self.name)
+        yield from distinct(each(rows, self._read))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        return {
+            "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
+            "logins": {
+                "api_key": {
+                    "found": self._key is not None,
+                    "how": self._how,
+                    "adds": "prices and availability of some twenty smaller clouds, as Shadeform sells them",
+                }
+            },
+        }
+
+    def _read(self, row: Row) -> Found:
+        cloud = name(row.get("cloud"), "cloud")
+        instance_type = name(row.get("cloud_instance_type"), f"{cloud}: cloud_instance_type")
+        what = f"{cloud}: {instance_type}"
+        regions = row.get("availability")
+        if not isinstance(regions, list) or not regions:
+            raise Unfit("malformed_row", f"{what}: availability is {short(regions)}")
+        for region in regions:
+            try:
+                if not isinstance(region, dict):
+                    raise Unfit("malformed_row", f"{what}: a region that is {short(region)}")
+                rented = region.get("rental_type", "on_demand")
+                if rented != "on_demand":
+                    raise Unfit("price_not_told", f"{what}: {short(rented)} in {short(region.get('region'))}")
+                yield self._offer(row, cloud, instance_type, region)
+            except Unfit as error:
+                yield error.skipped
+
+    def _offer(self, row: Row, cloud: str, instance_type: str, region: Row) -> Offer:
+        what = f"{cloud}: {instance_type}"
+        raw = row.get("configuration")
+        if not isinstance(raw, dict):
+            raise Unfit("malformed_row", f"{what}: configuration is {short(raw)}")
+        there = region.get("available")
+        if not isinstance(there, bool):
+            raise Unfit("malformed_row", f"{what}: available is {short(there)}")
+        count = whole(raw.get("num_gpus"), f"{what}: num_gpus")
+        return Offer(
+            provider=self.name,
+            region=f"{cloud}.{name(region.get('region'), f'{what}: region')}",
+            zone=None,
+            instance_type=instance_type,
+            accelerator=_card(raw),
+            count=count,
+            capacity_type=CapacityType.ON_DEMAND,
+            price=price(row.get("hourly_price"), what, per=_CENTS),
+            as_of=self._clock.now(),
+            source=self._source,
+            cpus=figure(raw.get("vcpus")),
+            memory_gib=figure(raw.get("memory_in_gb")),
+            interconnect=_link(raw) if count > 1 else None,
+            availability=Availability.AVAILABLE if there else Availability.UNAVAILABLE,
+            unavailable_because="" if there else "Shadeform has none there",
+            max_age=timedelta(hours=2),
+        )
+
+
+def _card(machine: Row) -> str:
+    """The accelerator, from ``H100`` or ``A100_80G`` and the memory of one card."""
+    said = machine.get("gpu_type")
+    text = said if isinstance(said, str) else ""
+    return accelerator(
+        said, text.replace("_", " "), text.partition("_")[0], memory_gib=figure(machine.get("vram_per_gpu_in_gb"))
+    )
+
+
+def _link(machine: Row) -> Interconnect | None:
+    said = machine.get("interconnect")
+    text = said.lower() if isinstance(said, str) else ""
+    if machine.get("nvlink") is True or "sxm" in text or "nvlink" in text:
+        return Interconnect.NVLINK
+    return Interconnect.PCIE if "pcie" in text else None
