@@ -1,8 +1,8 @@
 """What Shadeform rents of other clouds, on demand: prices, and the regions that have capacity now. Needs an API key.
 
-A row is one machine of one cloud, with its price in whole US cents per hour and its regions; each region becomes an offer
-of ``shadeform`` in the region ``CLOUD.REGION``, because Shadeform sells it, at its own price. Traps: an entry of a region
-may be of spot capacity (``rental_type``), whose price the row does not tell: it is skipped and counted.
+A row is one machine of one cloud, with its price in whole US cents per hour and its regions; each region becomes an
+offer of ``shadeform`` in the region ``CLOUD.REGION``, because Shadeform sells it, at its own price. Traps: an entry of
+a region may be of spot capacity (``rental_type``), whose price the row does not tell: it is skipped and counted.
 Fields: Shadeform's OpenAPI document (``GET /v1/instances/types``), read in November 2026. No rate limit is published;
 it is one call.
 """

@@ -26,7 +26,8 @@ def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risk
     """The risks of the pools that match, from the last three weeks; at most five minutes old, or as of ``at`` (UTC).
 
     For spot capacity, the reported availability and our own attempts count; for other capacity only our own attempts,
-    because a running machine is not taken away when its type is sold out.
+    because a running machine is not taken away when its type is sold out. An attempt that was refused for want of
+    capacity shows that its pool was away, until an attempt there got machines.
     """
     if at is not None:
         return _estimated(broker, query, at)
@@ -52,17 +53,31 @@ def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
             pools[told.offer.pool] = PoolHistory(told.offer, there, away)
     runs: dict[str, list[AvailabilityStretch]] = defaultdict(list)
     of_pool: dict[str, Offer] = {}
-    for ran in broker.store.market.attempts_ran(since):
+    met: dict[str, list[tuple[float, bool | None]]] = defaultdict(list)
+    for ran in broker.store.market.attempts(since):
         if query.accelerators and (ran.offer.accelerator or "cpu") not in query.accelerators:
             continue
         ended = ago(ran.ended) if ran.ended is not None else 0.0
+        of_pool[ran.offer.pool] = ran.offer
+        met[ran.offer.pool].append((ago(ran.since), ran.cause != Cause.NO_CAPACITY))
         if (began := ago(ran.since)) > ended:
-            of_pool[ran.offer.pool] = ran.offer
             runs[ran.offer.pool].append(AvailabilityStretch(began, ended, ran.cause in _LOSSES, ran.nodes))
     for pool, lived in runs.items():
         known = pools.get(pool) or PoolHistory(of_pool[pool])
         pools[pool] = replace(known, there=(*known.there, *lived))
+    for pool, launches in met.items():
+        away = _away(launches)
+        if away:
+            known = pools.get(pool) or PoolHistory(of_pool[pool])
+            pools[pool] = replace(known, away=(*known.away, *away))
     return estimate(pools.values())
+
+
+def _away(launches: list[tuple[float, bool | None]]) -> tuple[AvailabilityStretch, ...]:
+    """How long a pool was away, from what launches there met: hours ago, and whether they got machines. From the first
+    refusal to the next machines; to the last refusal, where none came since."""
+    in_order = sorted(launches, reverse=True)
+    return stretches(in_order, in_order[-1][0])[1]
 
 
 def _hours_before(now: datetime) -> Callable[[int], float]:

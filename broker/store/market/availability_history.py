@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select, union_all
 
+from broker.core.events.outcomes import Cause
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.store.engine.statement_cache import question, values_of
 from broker.store.engine.times import from_micros
@@ -37,8 +38,9 @@ class SourceReport(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """One attempt whose machines came up. Times are microseconds since 1970 UTC; ``ended``: None while it continues;
-    ``cause``: the `broker.core.events.outcomes.Cause` of its end."""
+    """One attempt whose machines came up, or that was refused them for want of capacity (``since`` is its end then).
+    Times are microseconds since 1970 UTC; ``ended``: None while it continues; ``cause``: the
+    `broker.core.events.outcomes.Cause` of its end."""
 
     offer: Offer
     nodes: int
@@ -111,8 +113,9 @@ def _looked_at(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(_LOOKED_AT) if row[1] is not None}
 
 
-def ran(connection: Connection, since: int) -> list[AttemptRecord]:
-    """The attempts of the newest jobs submitted from ``since`` (microseconds) on, in order of job and number."""
+def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
+    """The attempts of the newest jobs submitted from ``since`` (microseconds) on, in order of job and number: those
+    whose machines came up, and those that ended without any for want of capacity."""
     jobs = (
         select(JOB.c.id)
         .where(and_(JOB.c.submitted_at >= since, JOB.c.state != "queued"))
@@ -124,16 +127,24 @@ def ran(connection: Connection, since: int) -> list[AttemptRecord]:
         .where(EVENT.c.job_id.in_(jobs), EVENT.c.kind.in_(_ATTEMPT))
         .order_by(EVENT.c.job_id, EVENT.c.seq)
     )
-    attempts: dict[tuple[str, int], dict[str, Any]] = {}
+    told: dict[tuple[str, int], dict[str, Any]] = {}
     for row in rows:
-        attempts.setdefault((row.job_id, row.attempt), {})[row.kind] = row
-    return [_ran(told) for told in attempts.values() if "machine_up" in told and "launch_requested" in told]
+        told.setdefault((row.job_id, row.attempt), {})[row.kind] = row
+    found = (_attempt(of_one) for of_one in told.values() if "launch_requested" in of_one)
+    return [one for one in found if one is not None]
 
 
-def _ran(told: Mapping[str, Any]) -> AttemptRecord:
+def _attempt(told: Mapping[str, Any]) -> AttemptRecord | None:
+    """None for an attempt that neither ran nor was refused."""
     placement = json.loads(told["launch_requested"].body)["placement"]
     ended, said = told.get("attempt_ended"), placement["offer"]
-    since = told["machine_up"].at
+    cause = "" if ended is None else json.loads(ended.body)["cause"]
+    if "machine_up" in told:
+        since = told["machine_up"].at
+    elif ended is not None and cause == Cause.NO_CAPACITY.value:
+        since = ended.at
+    else:
+        return None
     offer = Offer(
         provider=said["provider"],
         region=said["region"],
@@ -154,5 +165,5 @@ def _ran(told: Mapping[str, Any]) -> AttemptRecord:
         nodes=placement["nodes"],
         since=since,
         ended=None if ended is None else ended.at,
-        cause="" if ended is None else json.loads(ended.body)["cause"],
+        cause=cause,
     )

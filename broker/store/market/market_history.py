@@ -83,10 +83,11 @@ class MarketHistory:
         with self._database.reading() as connection:
             return availability_history.told(connection, query, to_micros(since))
 
-    def attempts_ran(self, since: datetime) -> list[availability_history.AttemptRecord]:
-        """The attempts of the newest jobs submitted from ``since`` on: place, duration and cause of the end."""
+    def attempts(self, since: datetime) -> list[availability_history.AttemptRecord]:
+        """The attempts of the newest jobs submitted from ``since`` on that ran, or that were refused for want of
+        capacity: place, duration and cause of the end."""
         with self._database.reading() as connection:
-            return availability_history.ran(connection, to_micros(since))
+            return availability_history.attempts(connection, to_micros(since))
 
     def poll_runs(
         self, provider: str | None = None, *, since: datetime | None = None, limit: int | None = None

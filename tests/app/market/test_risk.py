@@ -122,6 +122,37 @@ def test_our_own_attempts_count(broker: Broker) -> None:
     assert risk.risks(broker, OfferQuery(accelerators=("L4",))).of(offer()).own.hours == 0
 
 
+def refused(broker: Broker, where: Offer, hours_ago: float, name: str) -> None:
+    at = NOW - timedelta(hours=hours_ago)
+    job = Job(name=name, run="x", resources=(MachineRequest(accelerator="H100", count=8),))
+    placement = Placement(where, 1, Money.usd("10"), Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
+    with broker.store.writing() as tx:
+        submitted = ev.Submitted(job=job, user="ada", deadline=None, max_duration_seconds=1e6, work_seconds=None)
+        asked = ev.LaunchRequested(key=f"{name}-1", engine="cloud", placement=placement)
+        tx.append(name, [(None, submitted), (1, asked), (1, ev.AttemptEnded(cause=Cause.NO_CAPACITY))], at)
+
+
+def test_refusals_show_that_a_pool_stays_away(broker: Broker) -> None:
+    """On demand, too, where nobody reports availability: 40 hours without capacity, then machines again."""
+    there = offer(capacity_type=CapacityType.ON_DEMAND, availability=Availability.UNKNOWN)
+    told(broker, 50, there)
+    before = risk.risks(broker, H100, NOW).away(there)
+    for number, hours in enumerate((45, 30, 10, 5.5)):
+        refused(broker, there, hours, f"r{number}")
+    still = risk.risks(broker, H100, NOW).away(there)
+    assert still > 3 * before
+    ran(broker, there, 5, Cause.COMPLETED)
+    again = risk.risks(broker, H100, NOW).away(there)
+    assert before < again < still, "an absence that ended is shorter than one that may go on"
+
+
+def test_one_refusal_alone_tells_no_length(broker: Broker) -> None:
+    told(broker, 50, offer())
+    before = risk.risks(broker, H100, NOW).away(offer())
+    refused(broker, offer(), 5, "r")
+    assert risk.risks(broker, H100, NOW).away(offer()) == before
+
+
 def test_asked_again_it_is_not_read_again(broker: Broker) -> None:
     first = risk.risks(broker, H100)
     assert risk.risks(broker, H100) is first
