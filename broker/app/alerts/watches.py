@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts import notify
@@ -17,6 +17,8 @@ from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.market.offers import SANDBOX, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice
+from broker.core.values.money import Money
+from broker.market.watch_chart import line, lowest
 from broker.market.watch_state import WatchFinding, keys, look, step
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,59}")
 _LOOK_EVERY = 15.0  # seconds of the wall clock between two checks by a service
+_CHART, _CHARTED = timedelta(days=7), 50  # period of the line in a notice, and offers that it is drawn from
 _TRIES = 5  # to update the state of a watch that other processes update as well
 
 
@@ -112,6 +115,8 @@ def _check(broker: Broker, watch: Watch, state: WatchState) -> Looked:
         now = broker.clock.now()
         seen = _look(broker, watch, now)
         after, notice = step(watch, state, seen, now)
+        if notice is not None and (drawn := _chart(broker, watch, now)):
+            after, notice = step(watch, state, replace(seen, details=(*seen.details, drawn)), now)
         everybody = () if notice is None else recipients(broker.settings, notice)
         targets = watch.targets or everybody
         if broker.store.watches.move(watch, state, after, notice=notice, targets=targets, at=now):
@@ -132,6 +137,25 @@ def _look(broker: Broker, watch: Watch, now: datetime) -> WatchFinding:
         past = broker.store.market.offers_at(now - watch.within, query=watch.query)
         before = _real(watch, [one.offer for one in past])
     return look(watch, offers, before, {}, now)
+
+
+def _chart(broker: Broker, watch: Watch, now: datetime) -> str:
+    """The lowest price of what the watch watches over the last week, as a line; empty without prices."""
+    if watch.trigger is Trigger.STALE:
+        return ""
+    priced = [
+        offer
+        for offer in _real(watch, broker.store.offers(watch.query))
+        if watch.fits(offer) and not offer.reference and offer.doubt is None and offer.has_valid_price()
+    ]
+    cheapest = sorted(priced, key=lambda offer: (offer.price_per_gpu or offer.price or Money.ZERO, offer.id))[:_CHARTED]
+    series = broker.store.market.price_series_of(cheapest, now - _CHART, now)
+    steps = [
+        [(point.at, None if point.price is None else point.price.share(1, offer.count or 1)) for point in points]
+        for offer in cheapest
+        if (points := series.get(offer.id))
+    ]
+    return line(lowest(steps, now - _CHART, now), _CHART)
 
 
 def _real(watch: Watch, offers: Sequence[Offer]) -> list[Offer]:

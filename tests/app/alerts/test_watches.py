@@ -95,6 +95,20 @@ def test_a_drop_is_told_once_through_restarts(
     assert sent[0] == "gpubroker: H100:8 below $2.00 per GPU-hour"
 
 
+def test_a_notice_draws_the_last_week(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
+    watches.add(broker, below())
+    for price in ("32", "24", "12"):
+        poll(broker, offer(price, clock.now()))
+        clock.advance(24 * HOUR)
+    poll(broker, offer("12", clock.now()))
+    (looked,) = watches.check(broker).looked
+    assert looked.notice is not None
+    (drawn,) = [text for text in looked.notice.body.splitlines() if text.startswith("last 7 d: ")]
+    assert drawn.endswith("$1.50 to $4.00 per GPU-hour (lowest offer)")
+    assert "█" in drawn
+    assert "▁" in drawn
+
+
 def test_a_failed_poll_and_old_prices_tell_nothing(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
     watches.add(broker, below())
     poll(broker, offer("15", clock.now()))
