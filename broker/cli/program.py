@@ -69,6 +69,13 @@ THROUGH_SERVER = {
     "jobs": "broker.cli.remote.jobs:app",
     "budget": "broker.cli.remote.money:app",
     "approvals": "broker.cli.remote.approvals:app",
+    "policy": "broker.cli.remote.policy:app",
+    "report": "broker.cli.remote.report:app",
+    "capacity": "broker.cli.remote.capacity:app",
+    "prices": "broker.cli.remote.prices:app",
+    "people": "broker.cli.remote.access:people",
+    "tokens": "broker.cli.remote.access:tokens",
+    "audit": "broker.cli.remote.access:audit",
 }
 OF_THIS_MACHINE = frozenset(
     {
@@ -123,10 +130,13 @@ def _command(through_server: bool) -> Any:
     return typer.main.get_command(_made(COMMANDS | THROUGH_SERVER) if through_server else app)
 
 
-def _of_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
-    """Whether the command acts through a team server: the user is logged in to one, and it is not of this machine."""
+def _of_server(terminal: Terminal, arguments: Sequence[str]) -> str:
+    """The name of the command if it acts through a team server: the user is logged in to one, and it is not of this
+    machine. Otherwise empty."""
     name = next((one for one in arguments if not one.startswith("-")), None)
-    return name is not None and name in COMMANDS and name not in OF_THIS_MACHINE and terminal.server is not None
+    if name is None or name not in COMMANDS or name in OF_THIS_MACHINE or terminal.server is None:
+        return ""
+    return name
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -162,7 +172,7 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
 def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
         terminal.through_server = _of_server(terminal, arguments)
-        code = _command(terminal.through_server).main(
+        code = _command(bool(terminal.through_server)).main(
             args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal
         )
         return code if isinstance(code, int) else 0

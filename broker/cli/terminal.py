@@ -33,24 +33,24 @@ CUT_OFF = 128 + signal.SIGPIPE
 
 
 class NotThroughServer(AskAPerson):
-    """A command that acts for a team and that the server does not offer yet."""
+    """A command that acts for a team and that the server does not offer. ``command``: without ``gpubroker``."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: str) -> None:
         super().__init__(
-            "this command does not work through a team server",
+            f"`gpubroker {command}` does not work through a team server",
             hint="run it where the server runs; or `GPUBROKER_SERVER=off gpubroker …` uses the store of this machine",
         )
 
 
 class Terminal:
     """One run of the program. ``as_json``: stdout gets one JSON document and nothing else. ``actor``: who runs it.
-    ``through_server``: the command acts through the team server of a login, and opens no store."""
+    ``through_server``: the name of a command that acts through a team server and opens no store; or empty."""
 
     def __init__(self, registries: Callable[[], Registries], actor: Actor, *, as_json: bool) -> None:
         self.registries = registries
         self.actor = actor
         self.as_json = as_json
-        self.through_server = False
+        self.through_server = ""
         self._broker: Broker | None = None
 
     @staticmethod
@@ -131,7 +131,7 @@ class Terminal:
         """The broker, created on first use. ``look_after``: also warn of variables that are not settings, and restart a
         background reconciler that stopped with work left."""
         if self.through_server:
-            raise NotThroughServer
+            raise NotThroughServer(self.through_server)
         if self._broker is None:
             from broker.app.wiring import Broker
             from broker.core.actors import ProcessAccount

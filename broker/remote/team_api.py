@@ -90,6 +90,18 @@ class TeamApi:
         if answer.is_error:
             raise self._refusal(answer)
 
+    def content(self, path: str, **parameters: Any) -> Iterator[bytes]:
+        """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller goes on from where it ended."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        try:
+            with self._http.stream("GET", VERSION + path, params=given) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise self._refusal(answer)
+                yield from answer.iter_raw()
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
     def _repeated(self, method: str, path: str, **more: Any) -> Document:
         tries = Retrying(
             retry=retry_if_exception_type(Unreachable),
@@ -112,12 +124,15 @@ class TeamApi:
         try:
             answer = self._http.request(method, path, **more)
         except httpx.TransportError as error:
-            said = f"the server cannot be reached: {error or type(error).__name__}"
-            hint = "check the address and the network; GPUBROKER_SERVER=off uses the store of this machine"
-            raise Unreachable(said, where=self.url, hint=hint) from error
+            raise self._unreachable(error) from error
         if answer.status_code in (502, 503, 504):
             raise Unreachable(f"the server answers {answer.status_code}", where=self.url, hint="try again in a minute")
         return answer
+
+    def _unreachable(self, error: httpx.TransportError) -> Unreachable:
+        said = f"the server cannot be reached: {error or type(error).__name__}"
+        hint = "check the address and the network; GPUBROKER_SERVER=off uses the store of this machine"
+        return Unreachable(said, where=self.url, hint=hint)
 
     def _refusal(self, answer: httpx.Response) -> BrokerError:
         try:

@@ -7,18 +7,33 @@ from dataclasses import dataclass
 
 from fastapi.responses import Response
 
-from broker.app.results.access import CallerIdentity
+from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
+from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.budgets import BudgetList
+from broker.app.results.capacity import CapacityList
+from broker.app.results.capacity_plan import CapacityFindingList
+from broker.app.results.charges import BilledReport
+from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
+from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.app.results.plans import PlanResult
+from broker.app.results.policies import PolicyInForce
+from broker.app.results.policy_preview import PolicyVersionList
+from broker.app.results.price_history import PriceHistoryList
+from broker.app.results.prices import PriceStatus
+from broker.app.results.purchases import PurchaseHistory, PurchaseList
 from broker.app.results.queue import QueueResult
+from broker.app.results.review import ReviewReport
+from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
+from broker.app.results.spend import SpendReport
 from broker.app.results.submission import SubmissionTerms
+from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
-from broker.server import changing, contents, looking, submitting
+from broker.server import changing, contents, governing, kept, looking, reporting, submitting
 from broker.server.pages import JobPage, OfferPage
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
@@ -51,6 +66,35 @@ ROUTES = (
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
+    ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, kept.list_files, JobOutputs),
+    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, kept.file_content, None),
+    ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, kept.list_checkpoints, JobCheckpoints),
+    ApiRoute(
+        "GET", "/jobs/{id}/checkpoints/{checkpoint}", Permission.SEE_OUTPUT, kept.checkpoint_files, CheckpointFiles
+    ),
+    ApiRoute(
+        "GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, kept.checkpoint_content, None
+    ),
+    ApiRoute("GET", "/reports/spend", Permission.SEE_BUDGETS, reporting.spend, SpendReport),
+    ApiRoute("GET", "/reports/units", Permission.SEE_BUDGETS, reporting.units, UnitMetrics),
+    ApiRoute("GET", "/reports/forecasts", Permission.SEE_BUDGETS, reporting.forecasts, ForecastsReport),
+    ApiRoute("GET", "/reports/anomalies", Permission.SEE_BUDGETS, reporting.anomalies, IncidentList),
+    ApiRoute("GET", "/reports/showback", Permission.SEE_ALL_TEAMS, reporting.showback, ShowbackReport),
+    ApiRoute("GET", "/reports/chargeback", Permission.SEE_ALL_TEAMS, reporting.statements, ChargebackList),
+    ApiRoute("GET", "/reports/chargeback/{month}", Permission.SEE_ALL_TEAMS, reporting.statement, ChargebackStatement),
+    ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.review, ReviewReport),
+    ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, reporting.billed, BilledReport),
+    ApiRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, reporting.list_capacity, CapacityList),
+    ApiRoute("GET", "/capacity/use", Permission.SEE_ALL_TEAMS, reporting.capacity_use, CapacityFindingList),
+    ApiRoute("GET", "/purchases", Permission.SEE_BUDGETS, reporting.list_purchases, PurchaseList),
+    ApiRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, reporting.show_purchase, PurchaseHistory),
+    ApiRoute("GET", "/prices/history", Permission.SEE_MARKET, reporting.price_history, PriceHistoryList),
+    ApiRoute("GET", "/prices/status", Permission.SEE_MARKET, reporting.price_status, PriceStatus),
+    ApiRoute("GET", "/policies", Permission.SEE_POLICIES, governing.policy_in_force, PolicyInForce),
+    ApiRoute("GET", "/policies/versions", Permission.SEE_ALL_TEAMS, governing.policy_versions, PolicyVersionList),
+    ApiRoute("GET", "/people", Permission.SEE_PEOPLE, governing.list_people, PeopleList),
+    ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, governing.list_tokens, TokenList),
+    ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, governing.audit_lines, AuditLog),
     ApiRoute("GET", "/submission", Permission.SUBMIT, submitting.submission_terms, SubmissionTerms),
     ApiRoute("POST", "/plans", Permission.SUBMIT, submitting.plan_job, PlanResult),
     ApiRoute("POST", "/jobs", Permission.SUBMIT, submitting.submit_job, JobDetails),

@@ -17,7 +17,10 @@ from tests.server.world import BOTH, EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRAN
 TEAMS = {"mine": "nlp", "foreign": "vision", "nobodys": None}
 LOOKS = [route for route in ROUTES if route.method == "GET"]
 OF_A_JOB = [route for route in LOOKS if "{id}" in route.path]
-OTHERS = [route for route in LOOKS if "{id}" not in route.path]
+OF_ONE = {"sha256": "0" * 64, "kind": "files", "checkpoint": "latest", "month": "2025-01", "purchase": "purchase-0"}
+"""What other addresses name; the things of a job's are not there, nor are purchases."""
+OTHERS = [route for route in LOOKS if "{" not in route.path]
+OF_SOMETHING = [route for route in LOOKS if "{" in route.path and "{id}" not in route.path]
 
 
 def access_of(name: str) -> Access:
@@ -36,7 +39,7 @@ def named(route: ApiRoute) -> str:
 
 def path_of(route: ApiRoute, id: str) -> str:
     """An address of the route: of that job, or of some content."""
-    return route.whole_path.format(id=id, kind="files", sha256="0" * 64)
+    return route.whole_path.format(id=id, **OF_ONE)
 
 
 def test_no_route_lies_outside_of_the_table(seen_world: Company) -> None:
@@ -56,16 +59,19 @@ def test_no_route_lies_outside_of_the_table(seen_world: Company) -> None:
 def test_a_role_ends_at_the_border_of_its_team(seen_world: Company, route: ApiRoute, which: str, who: str) -> None:
     id, access = getattr(seen_world, which), access_of(who)
     assert route.permission is not None
-    answer = seen_world.get(route.path.format(id=id), who)
+    answer = seen_world.get(route.path.format(id=id, **OF_ONE), who)
     if not access.anywhere(route.permission):
         expected = 403
     elif not access.may(Permission.SEE_JOBS, TEAMS[which]):
         expected = 404  # as if it were not there
     else:
         expected = 200 if access.may(route.permission, TEAMS[which]) else 403
+    if expected == 200 and "{" in route.path.replace("{id}", ""):  # a file that nobody wrote
+        assert answer.status_code == 404, answer.text
+        return
     assert answer.status_code == expected, answer.text
     if expected == 404:
-        unknown = seen_world.get(route.path.format(id="unknown"), who)
+        unknown = seen_world.get(route.path.format(id="unknown", **OF_ONE), who)
         told, other = answer.json() | {"request_id": ""}, unknown.json() | {"request_id": ""}
         assert str(told).replace(id, "unknown") == str(other), "nothing tells that it is there"
     if expected != 200:
@@ -77,6 +83,24 @@ def test_a_role_ends_at_the_border_of_its_team(seen_world: Company, route: ApiRo
 def test_lists_are_for_whoever_has_the_permission_somewhere(seen_world: Company, route: ApiRoute, who: str) -> None:
     allowed = route.permission is None or access_of(who).anywhere(route.permission)
     assert seen_world.get(route.path, who).status_code == (200 if allowed else 403)
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("route", OF_SOMETHING, ids=named)
+def test_what_is_not_there_is_not_there_for_whoever_may_look(seen_world: Company, route: ApiRoute, who: str) -> None:
+    assert route.permission is not None
+    found = seen_world.get(route.path.format(**OF_ONE), who)
+    expected = {400, 404, 422} if access_of(who).anywhere(route.permission) else {403}
+    assert found.status_code in expected, found.text
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("route", OTHERS, ids=named)
+def test_lists_name_no_other_team(seen_world: Company, route: ApiRoute, who: str) -> None:
+    if access_of(who).teams(Permission.SEE_JOBS) != frozenset({"nlp"}):
+        return
+    text = seen_world.get(route.path, who).text
+    assert not [name for name in ("vision", "otto", "foreign") if name in text]
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)

@@ -76,7 +76,7 @@ def pending(broker: Broker, user_code: str) -> DeviceLogin | None:
 def offered(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
     """The scopes that the login would get from this person: never more than the person's own session has."""
     wanted = login.scopes & access.scopes
-    return wanted - {TokenScope.APPROVALS} if access.person.service else wanted
+    return wanted - {TokenScope.APPROVALS, TokenScope.POLICIES} if access.person.service else wanted
 
 
 def decide(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:

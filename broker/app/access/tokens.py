@@ -57,8 +57,11 @@ def create(
         owner = known_person(tx, person)
         if owner.disabled_at is not None:
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
-        if owner.service and TokenScope.APPROVALS in scopes:
-            raise InvalidInput(f"{person} is a service account and never approves", hint="leave out --scope approvals")
+        if owner.service and (barred := [one for one in (TokenScope.APPROVALS, TokenScope.POLICIES) if one in scopes]):
+            raise InvalidInput(
+                f"{person} is a service account and never approves or changes policies",
+                hint=f"leave out --scope {barred[0]}",
+            )
         return issued(tx, owner, label, scopes, expires, by=by, now=broker.clock.now())
 
 

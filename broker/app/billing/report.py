@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -145,6 +145,35 @@ def bought_in_advance(
 
     with broker.store.reading() as look:
         return look.bought_in_advance(SpendingPeriod(since, until, broker.clock.now(), sandbox))
+
+
+def spend_of(
+    broker: Broker,
+    by: str,
+    teams: Collection[str] | None,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    sandbox: bool = False,
+) -> list[SpendRow]:
+    """As `spend`, of these teams alone; None: of all, and of no team."""
+    if teams is None:
+        return spend(broker, by, since=since, until=until, sandbox=sandbox)
+    names = by.split(",")
+    whole = by if "team" in names else f"team,{by}"  # a job has one team, so that no job is counted twice
+    place = whole.split(",").index("team")
+    found: dict[tuple[str, ...], SpendRow] = {}
+    for row in spend(broker, whole, since=since, until=until, sandbox=sandbox):
+        if row.values[place] not in teams:
+            continue
+        values = row.values if whole == by else row.values[1:]
+        found[values] = _added(found[values], row) if values in found else replace(row, values=values)
+    return sorted(found.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
+
+
+def _added(one: SpendRow, other: SpendRow) -> SpendRow:
+    sums = {f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(SpendRow) if f.name != "values"}
+    return replace(one, **sums)
 
 
 def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:

@@ -3,7 +3,7 @@ closed months."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from broker.app.billing.report import spend
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
 from broker.finops.change import NOBODY
 from broker.finops.focus.months import BillingMonth
@@ -48,6 +48,23 @@ class Chargeback:
 
     statement: Statement
     since: Sequence[Correction]
+
+
+def sharing_rules(idle: str, shared: str, teams: Iterable[str], fixed: str | None) -> SharingRules:
+    """The rules of these names; ``fixed``: weights, ``nlp=60,web=40``. Raises `UnknownName`, `InvalidInput`."""
+    weights: dict[str, int] = {}
+    for pair in filter(None, (fixed or "").split(",")):
+        team, _, weight = (part.strip() for part in pair.partition("="))
+        if not team or not weight.isdecimal() or team in weights:
+            raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
+        weights[team] = int(weight)
+    return SharingRules(_rule("--idle", idle), _rule("--shared", shared), tuple(dict.fromkeys(teams)), weights)
+
+
+def _rule(option: str, name: str) -> SharingRule:
+    if name not in list(SharingRule):
+        raise UnknownName("rule", name, list(SharingRule), where=option)
+    return SharingRule(name)
 
 
 def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:

@@ -105,7 +105,7 @@ def fetch_outputs(
 ) -> FetchedOutputs:
     """Download results into a folder, under their own paths. Idempotent: complete files are not read again, and partial
     ones are continued. Overwrites files with other content. Raises as `fetch_files`."""
-    return fetch_files(_remote(broker, view, wanted), to, progress)
+    return fetch_files(output_files(broker, view, wanted), to, progress)
 
 
 def fetch_array(
@@ -120,7 +120,7 @@ def fetch_array(
     for task in sorted(tasks, key=_number):
         found = outputs(broker, task)
         chosen = [one for one in found if _matches(one, path)]
-        files += _remote(broker, task, chosen, f"{_number(task)}/")
+        files += output_files(broker, task, chosen, f"{_number(task)}/")
         others += [path_of(one) for one in found if one not in chosen]
     if path is not None and not files:
         raise UnknownName("result", path, list(dict.fromkeys(others)))
@@ -131,7 +131,8 @@ def _number(task: JobView) -> int:
     return task.job.task.index if task.job.task else 0
 
 
-def _remote(broker: Broker, view: JobView, wanted: Sequence[KeptOutput], within: str = "") -> list[RemoteFile]:
+def output_files(broker: Broker, view: JobView, wanted: Sequence[KeptOutput], within: str = "") -> list[RemoteFile]:
+    """These results with their bytes. ``within``: put before their paths."""
     folder = run_folders(broker).of(view.id)
     return [
         RemoteFile(
@@ -146,13 +147,17 @@ def fetch_checkpoint(
 ) -> FetchedOutputs:
     """As `fetch_outputs`, for the files of a checkpoint. If several nodes saved the same path, the first node's
     counts."""
+    return fetch_files(checkpoint_files(broker, view, wanted), to, progress)
+
+
+def checkpoint_files(broker: Broker, view: JobView, wanted: Manifest) -> list[RemoteFile]:
+    """The files of a checkpoint with their bytes, as `fetch_checkpoint` chooses them."""
     folder = run_folders(broker).of(view.id)
     chosen = {file.path: file for file in sorted(wanted.files, key=lambda one: -one.rank)}
-    files = [
+    return [
         RemoteFile(path, file.size, file.sha256, partial(folder.checkpoint_content, wanted, file))
         for path, file in sorted(chosen.items())
     ]
-    return fetch_files(files, to, progress)
 
 
 def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> FetchedOutputs:

@@ -93,6 +93,31 @@ class JobCheckpoints(Result):
         return cls(id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
 
 
+class CheckpointFile(Result):
+    """A file of a checkpoint. ``rank``: of the node that saved it."""
+
+    path: str
+    bytes: int
+    sha256: str
+    rank: int
+
+
+class CheckpointFiles(Result):
+    """A finished checkpoint of a job, and its files; of one path, that of the first node."""
+
+    id: str
+    checkpoint: str
+    name: str
+    step: int | None
+    files: list[CheckpointFile]
+
+    @classmethod
+    def of(cls, view: JobView, one: Manifest) -> Self:
+        chosen = {file.path: file for file in sorted(one.files, key=lambda file: -file.rank)}
+        files = [CheckpointFile.from_parts(file, bytes=file.size) for _, file in sorted(chosen.items())]
+        return cls(id=view.id, checkpoint=one.id, name=one.name, step=one.step, files=files)
+
+
 class SourceEntry(Result):
     """A file, link or folder of a snapshot. ``mode``: permission bits in octal."""
 

@@ -13,7 +13,6 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.showback import CorrectionResult, TeamCostResult
-    from broker.finops.showback import SharingRules
 
 SHOWBACK_EXAMPLES = examples(
     "gpubroker report showback --month 2026-11",
@@ -58,12 +57,12 @@ def showback(
     An amount that nobody can bear stays in a row of its own, as does what no team is tagged with. The rows add up to
     all of it, to the micro-dollar.
     """
-    from broker.app.billing.showback import shown
+    from broker.app.billing.showback import sharing_rules, shown
     from broker.app.results.showback import ShowbackReport
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)
-    found = ShowbackReport.of(shown(terminal.broker(), month, _rules(idle, shared, shared_team, fixed)))
+    found = ShowbackReport.of(shown(terminal.broker(), month, sharing_rules(idle, shared, shared_team or (), fixed)))
     if as_json:
         terminal.answer(found)
         return
@@ -94,13 +93,13 @@ def chargeback(
     charged as a correction with the statement that is frozen next, to the team itself. So all statements together are
     the ledger. The rules are those of `report showback`, and are given when the statement is frozen.
     """
-    from broker.app.billing.showback import charged, statements
+    from broker.app.billing.showback import charged, sharing_rules, statements
     from broker.app.billing.showback import freeze as frozen
     from broker.app.results.showback import ChargebackList, ChargebackStatement
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)
-    broker, rules = terminal.broker(), _rules(idle, shared, shared_team, fixed)
+    broker, rules = terminal.broker(), sharing_rules(idle, shared, shared_team or (), fixed)
     if not freeze and (idle, shared, shared_team, fixed) != ("separate", "separate", None, None):
         raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
     if month is None:
@@ -136,27 +135,6 @@ def _correction(one: CorrectionResult, about: str) -> str:
     from broker.cli.render import formats
 
     return f"correction {about}: {one.team} {formats.money(one.amount)}"
-
-
-def _rules(idle: str, shared: str, teams: Sequence[str] | None, fixed: str | None) -> SharingRules:
-    from broker.finops.showback import SharingRules
-
-    weights: dict[str, int] = {}
-    for pair in filter(None, (fixed or "").split(",")):
-        team, _, weight = (part.strip() for part in pair.partition("="))
-        if not team or not weight.isdecimal() or team in weights:
-            raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
-        weights[team] = int(weight)
-    return SharingRules(_rule("--idle", idle), _rule("--shared", shared), tuple(dict.fromkeys(teams or ())), weights)
-
-
-def _rule(option: str, name: str) -> Any:
-    from broker.core.errors import UnknownName
-    from broker.finops.showback import SharingRule
-
-    if name not in list(SharingRule):
-        raise UnknownName("rule", name, list(SharingRule), where=option)
-    return SharingRule(name)
 
 
 def _table(terminal: Terminal, rows: Sequence[TeamCostResult], total: TeamCostResult) -> list[Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from broker.cli.terminal import Terminal
+import typer
+from typer.core import TyperGroup
+
+from broker.cli.terminal import NotThroughServer, Terminal
 
 if TYPE_CHECKING:
-    import typer
-
     from broker.remote.team_api import TeamApi
 
 
@@ -17,3 +19,23 @@ def through(context: typer.Context) -> tuple[Terminal, TeamApi]:
     terminal = Terminal.of(context)
     assert terminal.server is not None
     return terminal, terminal.server
+
+
+def group_of(local: str) -> type[TyperGroup]:
+    """The class of a group with some of the commands of a local group (``module:attribute``): the others are refused
+    by their names, rather than unknown."""
+
+    class Offered(TyperGroup):
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            found = super().get_command(ctx, cmd_name)
+            if found is None and cmd_name in _names(local):
+                raise NotThroughServer(f"{self.name} {cmd_name}")
+            return found
+
+    return Offered
+
+
+def _names(local: str) -> set[str]:
+    module, _, attribute = local.partition(":")
+    group: typer.Typer = getattr(import_module(module), attribute)
+    return set(typer.main.get_group(group).commands)

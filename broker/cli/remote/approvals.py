@@ -7,9 +7,13 @@ from typing import Annotated
 import typer
 
 from broker.cli.options import AsJson, JobReference, Reason, examples
-from broker.cli.remote import through
+from broker.cli.remote import group_of, through
 
-app = typer.Typer(no_args_is_help=True, help="Approval requests of your teams: list, grant or refuse them.")
+app = typer.Typer(
+    cls=group_of("broker.cli.jobs.approvals:app"),
+    no_args_is_help=True,
+    help="Approval requests of your teams: list, grant or refuse them.",
+)
 
 
 @app.command("list", epilog=examples("gpubroker approvals list", "gpubroker approvals list --mine"))

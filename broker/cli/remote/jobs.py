@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
-from broker.cli.remote import through
+from broker.cli.remote import group_of, kept_files, through
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.remote.team_api import TeamApi
 
-app = typer.Typer(no_args_is_help=True, help="List, follow and control jobs of your teams, through the server.")
+app = typer.Typer(
+    cls=group_of("broker.cli.jobs.jobs:app"),
+    no_args_is_help=True,
+    help="List, follow and control jobs of your teams, through the server.",
+)
 _LOOK_EVERY = 2.0  # seconds
 _LINES = 5_000  # the most that one answer has
 
@@ -169,6 +173,11 @@ def extend(
         terminal.show(f"{after['id']} extended; state: {after['state'].replace('_', ' ')}")
     if after["asked"]:
         raise typer.Exit(6)
+
+
+app.command("files", epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
+app.command("get", epilog=kept_files.GET_EXAMPLES)(kept_files.get)
+app.command("checkpoints", epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
 
 
 def follow(terminal: Terminal, api: TeamApi, id: str, *, output: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOGIN_EXAMPLES = examples("gpubroker login https://gpus.example.org", "gpubroker login gpus.example.org --scope read")
 LOGOUT_EXAMPLES = examples("gpubroker logout")
 WHOAMI_EXAMPLES = examples("gpubroker whoami", "gpubroker whoami --json")
-_SCOPES = ("read", "jobs", "approvals")
+_SCOPES = ("read", "jobs", "approvals", "policies")
 _LONGEST = 60  # characters of a machine's name
 
 
@@ -27,11 +27,11 @@ def login(
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of the team server, as in a browser.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="What commands may do here: read, jobs, approvals. Repeatable. Default: all that you may."),
+        typer.Option(help="What commands may do here: read, jobs, approvals, policies. Repeatable. Default: all."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Log in to a team server: jobs, submit, plan, approvals, budget and offers then act through it, as you.
+    """Log in to a team server: every command about jobs, money, policies and people then acts through it, as you.
 
     Prints a code; enter it at the server's page, where you sign in. The token is saved in a file that only you can
     read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.

@@ -5,9 +5,13 @@ from __future__ import annotations
 import typer
 
 from broker.cli.options import AsJson, examples
-from broker.cli.remote import through
+from broker.cli.remote import group_of, through
 
-app = typer.Typer(no_args_is_help=True, help="Show budgets of your teams: limit, spent, held, left and forecast.")
+app = typer.Typer(
+    cls=group_of("broker.cli.billing.budget:app"),
+    no_args_is_help=True,
+    help="Show budgets of your teams: limit, spent, held, left and forecast.",
+)
 
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))

@@ -17,12 +17,15 @@ class Permission(StrEnum):
     SEE_MARKET = "see_market"
     SEE_JOBS = "see_jobs"  # with their costs and requests for approval
     SEE_OUTPUT = "see_output"  # what a job printed
-    SEE_BUDGETS = "see_budgets"
+    SEE_BUDGETS = "see_budgets"  # and what is spent
+    SEE_ALL_TEAMS = "see_all_teams"  # reports over all, charges of providers, held capacity, policy files
+    SEE_POLICIES = "see_policies"  # the rules in force; in a team, those that may concern it
     SUBMIT = "submit"
     CHANGE_OWN_JOBS = "change_own_jobs"  # cancel and extend
     CHANGE_TEAM_JOBS = "change_team_jobs"
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
+    CHANGE_POLICIES = "change_policies"  # apply, roll back, and see beforehand what that would do
     FREEZE_STATEMENTS = "freeze_statements"  # what teams are charged for a closed month, for good
     ADMINISTER = "administer"  # change people, roles, tokens
 
@@ -33,9 +36,10 @@ class TokenScope(StrEnum):
     READ = "read"
     JOBS = "jobs"
     APPROVALS = "approvals"
+    POLICIES = "policies"
 
 
-_LOOKS = frozenset({Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS})
+_LOOKS = frozenset({Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS, Permission.SEE_POLICIES})
 _VIEWER = _LOOKS | {Permission.SEE_OUTPUT}
 _MEMBER = _VIEWER | {Permission.SUBMIT, Permission.CHANGE_OWN_JOBS}
 _APPROVER = _MEMBER | {Permission.APPROVE}
@@ -49,7 +53,7 @@ OF_TEAM_ROLES: Mapping[TeamRole, frozenset[Permission]] = {
 """The permissions of each team role, in that team."""
 
 OF_ROLES: Mapping[Role, frozenset[Permission]] = {
-    Role.FINOPS: _LOOKS,  # all costs; no output of jobs, no changes
+    Role.FINOPS: _LOOKS | {Permission.SEE_ALL_TEAMS},  # all costs; no output of jobs, no changes
     Role.ADMINISTRATOR: frozenset(Permission),
 }
 """The permissions of each role, in every team and for jobs without a team."""
@@ -59,18 +63,23 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.SEE_JOBS: TokenScope.READ,
     Permission.SEE_OUTPUT: TokenScope.READ,
     Permission.SEE_BUDGETS: TokenScope.READ,
+    Permission.SEE_ALL_TEAMS: TokenScope.READ,
+    Permission.SEE_POLICIES: TokenScope.READ,
     Permission.SUBMIT: TokenScope.JOBS,
     Permission.CHANGE_OWN_JOBS: TokenScope.JOBS,
     Permission.CHANGE_TEAM_JOBS: TokenScope.JOBS,
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
+    Permission.CHANGE_POLICIES: TokenScope.POLICIES,
     # Only on the server itself: a stolen token must not create others, nor charge anybody for good.
     Permission.FREEZE_STATEMENTS: None,
     Permission.ADMINISTER: None,
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
-_NOT_FOR_MACHINES = frozenset({Permission.APPROVE, Permission.FREEZE_STATEMENTS, Permission.ADMINISTER})
+_NOT_FOR_MACHINES = frozenset(
+    {Permission.APPROVE, Permission.CHANGE_POLICIES, Permission.FREEZE_STATEMENTS, Permission.ADMINISTER}
+)
 
 
 def held_everywhere(person: Person, permission: Permission) -> bool:

@@ -59,7 +59,13 @@ def test_a_role_in_a_team_ends_at_its_border(role: TeamRole, permission: Permiss
 def test_finops_sees_all_money_and_changes_nothing() -> None:
     access = entering(Role.FINOPS)
     seen = {permission for permission in Permission if access.may(permission, "vision")}
-    assert seen == {Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS}
+    assert seen == {
+        Permission.SEE_MARKET,
+        Permission.SEE_JOBS,
+        Permission.SEE_BUDGETS,
+        Permission.SEE_POLICIES,
+        Permission.SEE_ALL_TEAMS,
+    }
 
 
 @pytest.mark.parametrize("permission", [p for p in Permission if SCOPES[p] is not None])

@@ -1,0 +1,84 @@
+"""Documents of a team server as tables: which fields are shown, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from broker.cli.remote.view import hourly, usd, when, words
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitted
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentColumn:
+    """A column: its ``value`` of a row. ``rank``: as in `Column`."""
+
+    title: str
+    value: Callable[[Document], str]
+    rank: int = 0
+    align: Literal["left", "right"] = "left"
+    folds: bool = False
+
+
+def text(key: str, title: str = "", rank: int = 0, *, folds: bool = False) -> DocumentColumn:
+    """Words of a field; lists are joined, null is empty."""
+
+    def value(row: Document) -> str:
+        found = row[key]
+        if isinstance(found, list):
+            return ", ".join(map(str, found))
+        return "" if found is None else words(found) if isinstance(found, str) and found.islower() else str(found)
+
+    return DocumentColumn(title or words(key), value, rank, folds=folds)
+
+
+def money(key: str, title: str = "", rank: int = 0) -> DocumentColumn:
+    """An amount (USD); a dash where it is unknown."""
+    return DocumentColumn(title or words(key), lambda row: usd(row[key]), rank, "right")
+
+
+def price(key: str, title: str = "", rank: int = 0) -> DocumentColumn:
+    """An hourly price (USD)."""
+    return DocumentColumn(title or words(key), lambda row: hourly(row[key]), rank, "right")
+
+
+def number(key: str, title: str = "", rank: int = 0, form: str = ",") -> DocumentColumn:
+    """A figure; a dash where it is unknown."""
+
+    def value(row: Document) -> str:
+        return formats.NOTHING if row[key] is None else format(row[key], form)
+
+    return DocumentColumn(title or words(key), value, rank, "right")
+
+
+def share(key: str, title: str = "", rank: int = 0) -> DocumentColumn:
+    """A part of one, in percent."""
+    return number(key, title, rank, ".0%")
+
+
+def time(key: str, title: str = "", rank: int = 0) -> DocumentColumn:
+    """A time (UTC)."""
+    return DocumentColumn(title or words(key), lambda row: formats.moment(when(row[key])), rank)
+
+
+def table(
+    console: Console, columns: Sequence[DocumentColumn], rows: Iterable[Document], none: str, *footer: str
+) -> list[RenderableType]:
+    """One line per row; ``none`` instead if there are none."""
+    cells = [[column.value(row) for column in columns] for row in rows]
+    if not cells:
+        return [none]
+    return fitted(console, [Column(c.title, c.rank, c.align, c.folds) for c in columns], cells, *footer)
+
+
+def facts(columns: Sequence[DocumentColumn], row: Document) -> list[str]:
+    """One line per field of a document."""
+    width = max(len(column.title) for column in columns)
+    return [f"{column.title:<{width}}  {column.value(row)}" for column in columns]

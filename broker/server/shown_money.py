@@ -1,0 +1,164 @@
+"""Reports on money that a caller may see, for the API and the page: of the caller's teams, or of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.app.billing import anomalies, charges, outcomes, review, showback, units
+from broker.app.billing.report import MONTH, months_before, named_period, spend_of
+from broker.app.capacity import capacity, findings
+from broker.app.policy.warned import warned
+from broker.app.results.anomalies import IncidentList
+from broker.app.results.capacity import CapacityList
+from broker.app.results.capacity_plan import CapacityFindingList
+from broker.app.results.charges import BilledReport
+from broker.app.results.forecasts import ForecastsReport
+from broker.app.results.purchases import PurchaseHistory, PurchaseList
+from broker.app.results.review import ReviewReport
+from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
+from broker.app.results.spend import SpendReport
+from broker.app.results.units import UnitMetrics
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.purchases.purchases import Purchase
+from broker.finops.focus.months import BillingMonth
+from broker.finops.showback import SharingRules
+from broker.server.callers import Caller
+
+_BILLED_BY = ("provider", "job", "attempt")
+USE_OF = timedelta(days=90)  # what findings look back over unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPeriod:
+    """Start and end (UTC, half-open; None: no bound), or the ``name`` of a period instead."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    name: str | None = None
+
+    def bounds(self, now: datetime) -> tuple[datetime | None, datetime | None]:
+        """Raises `InvalidInput` for a period that ends before it begins, `UnknownName` for an unknown name."""
+        if self.name is not None:
+            if self.since or self.until:
+                raise InvalidInput("a period has both a start and an end", where="period", hint="give it alone")
+            return named_period(self.name, now)
+        if self.since and self.until and self.since >= self.until:
+            raise InvalidInput("the period ends before it begins", where="until", hint="give a time after `since`")
+        return self.since, self.until
+
+
+def this_month(by: Caller) -> str:
+    """The name of the present month (UTC)."""
+    return BillingMonth.of(by.broker.clock.now()).name
+
+
+def spend_report(by: Caller, dimensions: str, period: ReportPeriod, *, sandbox: bool = False) -> SpendReport:
+    """Spending of the teams that the caller may see, by dimensions separated by commas. Raises `InvalidInput`,
+    `UnknownName`."""
+    now = by.broker.clock.now()
+    named = ",".join(name.strip().replace("-", "_") for name in dimensions.split(","))
+    start, end = period.bounds(now)
+    if MONTH in named.split(",") and start is None:
+        start = months_before(now)
+    teams = by.access.teams(Permission.SEE_BUDGETS)
+    rows = spend_of(by.broker, named, teams, since=start, until=end, sandbox=sandbox)
+    return SpendReport.of(rows, named, start, end, sandbox=sandbox)
+
+
+def unit_metrics(by: Caller, period: str, team: str | None, metric: str | None) -> UnitMetrics:
+    """The cost of a unit of work, of all teams or one. Raises as `one_team`."""
+    return UnitMetrics.of(units.units(by.broker, period, one_team(by, team), metric))
+
+
+def forecasts(by: Caller, period: str, team: str | None) -> ForecastsReport:
+    """Predictions of plans against outcomes, of all teams or one. Raises as `one_team`."""
+    return ForecastsReport.of(outcomes.forecasts(by.broker, period, one_team(by, team)))
+
+
+def incidents(by: Caller, team: str | None = None) -> IncidentList:
+    """Days of the last month on which a team spent more than the weeks before explain."""
+    teams = by.access.teams(Permission.SEE_BUDGETS)
+    if team is not None:
+        by.require(Permission.SEE_BUDGETS, team)
+        teams = frozenset({team})
+    return IncidentList.of(anomalies.spending_anomalies(by.broker, teams))
+
+
+def one_team(by: Caller, team: str | None) -> str | None:
+    """The team that a report is about; None: all, for those who may see all. Raises `RoleMissing`, and `InvalidInput`
+    if the caller may see several teams, but not all, and named none."""
+    teams = by.access.teams(Permission.SEE_BUDGETS)
+    if team is not None:
+        by.require(Permission.SEE_BUDGETS, team)
+        return team
+    if teams is None:
+        return None
+    if len(teams) != 1:
+        raise InvalidInput("the team is missing", where="team", hint=f"one of {', '.join(sorted(teams))}")
+    return next(iter(teams))
+
+
+def showback_report(by: Caller, month: str | None, rules: SharingRules) -> ShowbackReport:
+    """What each team's use of a month cost; None: the present month."""
+    return ShowbackReport.of(showback.shown(by.broker, month or this_month(by), rules))
+
+
+def statements(by: Caller) -> ChargebackList:
+    """All frozen statements."""
+    return ChargebackList.of(showback.statements(by.broker))
+
+
+def statement(by: Caller, month: str) -> ChargebackStatement:
+    """The frozen statement of a month."""
+    return ChargebackStatement.of(showback.charged(by.broker, month))
+
+
+def month_review(by: Caller, month: str | None) -> ReviewReport:
+    """A month against the one before; None: the present month."""
+    return ReviewReport.of(review.review(by.broker, month or this_month(by)))
+
+
+def billed_report(by: Caller, dimension: str, period: ReportPeriod) -> BilledReport:
+    """Quoted, metered and billed cost. ``dimension``: provider, job or attempt."""
+    if dimension not in _BILLED_BY:
+        raise UnknownName("dimension", dimension, _BILLED_BY)
+    start, end = period.bounds(by.broker.clock.now())
+    return BilledReport.of(charges.billed(by.broker, start, end), dimension, start, end)
+
+
+def capacity_list(by: Caller, *, ask: bool = False) -> CapacityList:
+    """Owned and reserved capacity as recorded. ``ask``: providers with a login, too."""
+    return CapacityList.of(capacity.capacity(by.broker, ask=ask))
+
+
+def capacity_use(by: Caller, since: datetime | None = None) -> CapacityFindingList:
+    """What recorded use since then (default: 90 days) says about owning, reserving and renting."""
+    now = by.broker.clock.now()
+    start = now - USE_OF if since is None else since
+    if start >= now:
+        raise InvalidInput("expected a time in the past", where="since")
+    return CapacityFindingList.of(findings.capacity_findings(by.broker, start), warned(by.broker, start))
+
+
+def purchase_list(by: Caller, *, closed: bool = False) -> PurchaseList:
+    """Purchases of capacity of teams that the caller may see. ``closed``: also those that ended or failed."""
+    found = by.broker.store.purchases(closed=closed)
+    return PurchaseList.of([one for one in found if by.access.may(Permission.SEE_BUDGETS, one.team)])
+
+
+def purchase_history(by: Caller, id: str) -> PurchaseHistory:
+    """One purchase and its events. Raises `UnknownName`, also for one that the caller may not see."""
+    found = _purchase(by, id)
+    return PurchaseHistory.of(found, by.broker.store.purchase_events(id))
+
+
+def _purchase(by: Caller, id: str) -> Purchase:
+    try:
+        found = by.broker.store.purchase(id)
+    except UnknownName:
+        raise UnknownName("purchase", id, ()) from None  # the names of others are not told
+    if not by.access.may(Permission.SEE_BUDGETS, found.team):
+        raise UnknownName("purchase", id, ())
+    return found

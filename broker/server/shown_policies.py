@@ -1,0 +1,50 @@
+"""The policies that a caller may see, for the API and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from broker.app.results.policies import Activation, ActivePolicy, PolicyInForce
+from broker.app.results.policy_preview import PolicyVersionList
+from broker.core.access.permissions import Permission
+from broker.core.ports import PolicySet
+from broker.server.callers import Caller
+
+_BUDGET = "budget"
+
+
+def in_force(by: Caller, *, files: bool = False) -> PolicyInForce:
+    """The active policy; null if there is none. Whoever has roles in teams alone sees the rules that name no other
+    team: no budgets over several teams, no files, no note of the change. ``files``: their texts, for the others."""
+    active = by.broker.store.active_policy()
+    if active is None:
+        return PolicyInForce(active=None)
+    policy = by.broker.policy()
+    teams = by.access.teams(Permission.SEE_POLICIES)
+    found = ActivePolicy.of_set(active, policy, files=files and teams is None)
+    if teams is None:
+        return PolicyInForce(active=found)
+    seen = _concerning(policy, teams)
+    rules = [one for one in found.rules if one.name in seen]
+    return PolicyInForce(
+        active=found.model_copy(update={"rules": rules, "capacity_exceptions": [], "note": "", "files": None})
+    )
+
+
+def versions(by: Caller) -> PolicyVersionList:
+    """Every activation, the newest first."""
+    return PolicyVersionList(versions=[Activation.of(one) for one in by.broker.store.policy_history()])
+
+
+def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
+    """The names of the rules that concern nobody but these teams, or everybody. A budget that others spend from is
+    none, as in the list of budgets; nor is a rule whose condition may name another team."""
+    seen: set[str] = set()
+    for rule in policy.rules:
+        scope = getattr(rule, "scope", None)
+        scopes = [scope, *getattr(scope, "excepted", ())]
+        named = {name for one in scopes for name in getattr(one, "team", ())}
+        shared = rule.kind == _BUDGET and not named
+        if not shared and named <= set(teams) and "team" not in policy.when(rule.name):
+            seen.add(rule.name)
+    return seen

@@ -1,0 +1,109 @@
+"""Reading through a team server: the same documents as on the server, of what a person may see."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from broker.agent.outputs import OutputFile
+from broker.app.jobs import kept_files
+from broker.app.jobs.kept_files import RemoteFile
+from broker.core.values.money import Money
+from broker.runfolder.runfolder import KeptOutput
+from tests.cli.documents import check
+from tests.remote.conftest import Laptop
+
+LOOKS = {
+    "policy-show": ("policy", "show"),
+    "policy-versions": ("policy", "versions"),
+    "report-spend": ("report", "spend", "--sandbox", "--by", "team,user"),
+    "report-units": ("report", "units"),
+    "report-forecasts": ("report", "forecasts"),
+    "report-anomalies": ("report", "anomalies"),
+    "report-showback": ("report", "showback", "--idle", "proportional"),
+    "report-chargeback-list": ("report", "chargeback"),
+    "report-review": ("report", "review"),
+    "report-billed": ("report", "billed", "--by", "job", "--since", "7d"),
+    "capacity-list": ("capacity", "list", "--offline"),
+    "capacity-purchases": ("capacity", "purchases", "--all"),
+    "prices-history": ("prices", "history", "--gpu", "L4:1", "--provider", "sandbox"),
+    "prices-status": ("prices", "status"),
+    "people-list": ("people", "list"),
+    "tokens-list": ("tokens", "list", "--person", "mia"),
+    "audit": ("audit", "--limit", "5"),
+    "jobs-files": ("jobs", "files", "mine"),
+    "jobs-checkpoints": ("jobs", "checkpoints", "mine"),
+}
+FOR_ALL_TEAMS = {"policy-versions", "report-showback", "report-chargeback-list", "report-review", "report-billed"}
+OF_THE_HOUSE = {"people-list", "tokens-list", "audit", "capacity-list"}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_every_reading_command_prints_text_and_its_document(laptop: Laptop, name: str) -> None:
+    text, document = laptop(*LOOKS[name], by="adam"), laptop(*LOOKS[name], "--json", by="adam")
+    assert (text.code, document.code) == (0, 0), text.err + document.err
+    assert text.out.strip()
+    check(name, document.json)
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_member_reads_what_concerns_the_team_alone(laptop: Laptop, name: str) -> None:
+    found = laptop(*LOOKS[name], "--json", by="mia")
+    if name in FOR_ALL_TEAMS | OF_THE_HOUSE:
+        assert (found.code, "no role that allows" in found.err + found.out) == (3, True)
+    else:
+        assert found.code == 0, found.err
+        assert "vision" not in found.out
+
+
+def test_a_team_sees_the_rules_that_name_no_other(laptop: Laptop) -> None:
+    def rules(by: str) -> set[str]:
+        return {one["name"] for one in laptop("policy", "show", "--json", by=by).json["active"]["rules"]}
+
+    assert {"nlp", "vision", "both", "all", "big"} <= rules("fay")
+    assert rules("mia") & rules("fay") == {"nlp", "big"} | (rules("fay") - {"nlp", "vision", "both", "all", "big"})
+    assert "team: [vision]" in laptop("policy", "show", "--files", by="fay").out
+    assert "team: [" not in laptop("policy", "show", "--files", by="mia").out
+
+
+def test_spending_by_any_dimension_is_that_of_the_team(laptop: Laptop) -> None:
+    def held(by: str, dimensions: str) -> Money:
+        report = laptop("report", "spend", "--sandbox", "--by", dimensions, "--json", by=by).json
+        return Money.usd(report["total"]["held"])
+
+    everything = held("fay", "team")
+    for dimensions in ("team", "user", "job", "user,team", "workload,month"):
+        assert held("fay", dimensions) == everything
+        assert held("mia", dimensions) == held("mia", "team")
+        assert held("mia", dimensions) + held("otto", dimensions) < everything, "one job has no team"
+
+
+def test_results_are_fetched_verified_and_continued(
+    laptop: Laptop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytes(range(256)) * 8_000
+    sha256, path = hashlib.sha256(data).hexdigest(), "results/model.bin"
+    asked: list[int] = []
+
+    def content(start: int) -> list[bytes]:
+        asked.append(start)
+        return [data[start:]]
+
+    written = OutputFile(path, "o", len(data), sha256, datetime(2026, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(kept_files, "outputs", lambda *_: [KeptOutput(1, 0, written)])
+    monkeypatch.setattr(
+        kept_files, "output_files", lambda *_: [RemoteFile(path, len(data), sha256, lambda at: iter(content(at)))]
+    )
+    place = tmp_path / "here" / path
+    place.parent.mkdir(parents=True)
+    place.with_name(f".model.bin.{sha256[:12]}.part").write_bytes(data[:1_000_000])
+    done = laptop("jobs", "get", "mine", "results/", "--to", str(tmp_path / "here"), "--json", by="mia")
+    assert done.code == 0, done.err
+    check("jobs-get", done.json)
+    assert place.read_bytes() == data
+    assert asked == [1_000_000]
+    refused = laptop("jobs", "get", "mine", "nothing", by="mia")
+    assert (refused.code, "nothing" in refused.err) == (2, True)
