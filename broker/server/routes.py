@@ -19,8 +19,8 @@ from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.app.results.plans import PlanResult
-from broker.app.results.policies import PolicyInForce
-from broker.app.results.policy_preview import PolicyVersionList
+from broker.app.results.policies import AppliedPolicy, PolicyInForce
+from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
 from broker.app.results.purchases import PurchaseHistory, PurchaseList
@@ -33,7 +33,7 @@ from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
-from broker.server import changing, contents, governing, kept, looking, reporting, submitting
+from broker.server import changing, contents, governing, kept, looking, policy_routes, reporting, submitting
 from broker.server.pages import JobPage, OfferPage
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
@@ -102,6 +102,18 @@ ROUTES = (
     ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content, None),
     ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changing.cancel_job, JobDetails),
     ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changing.extend_job, JobDetails),
+    ApiRoute(
+        "POST", "/policies/preview", Permission.CHANGE_POLICIES, policy_routes.preview_policy, PolicyPreviewResult
+    ),
+    ApiRoute(
+        "POST",
+        "/policies/rollback/preview",
+        Permission.CHANGE_POLICIES,
+        policy_routes.preview_rollback,
+        PolicyPreviewResult,
+    ),
+    ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, policy_routes.apply_policy, AppliedPolicy),
+    ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, policy_routes.rollback_policy, AppliedPolicy),
     ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changing.grant_approval, JobDetails),
     ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )

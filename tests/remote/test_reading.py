@@ -14,7 +14,8 @@ from broker.app.jobs.kept_files import RemoteFile
 from broker.core.values.money import Money
 from broker.runfolder.runfolder import KeptOutput
 from tests.cli.documents import check
-from tests.remote.conftest import Laptop
+from tests.remote.conftest import Laptop, TeamService
+from tests.server.world import POLICY
 
 LOOKS = {
     "policy-show": ("policy", "show"),
@@ -107,3 +108,22 @@ def test_results_are_fetched_verified_and_continued(
     assert asked == [1_000_000]
     refused = laptop("jobs", "get", "mine", "nothing", by="mia")
     assert (refused.code, "nothing" in refused.err) == (2, True)
+
+
+def test_a_policy_is_applied_from_a_laptop(laptop: Laptop, service: TeamService, tmp_path: Path) -> None:
+    file = tmp_path / "test.yaml"
+    file.write_text(POLICY.replace("cost: $4", "cost: $3"))
+    seen = laptop("policy", "preview", str(file), by="adam")
+    assert seen.code == 0, seen.err
+    assert "approve_above: {cost: $3" in seen.out
+    check("policy-preview", laptop("policy", "apply", str(file), "--dry-run", "--json", by="adam").json)
+    assert laptop("policy", "apply", str(file), by="adam").code == 2, "no terminal, and no --yes"
+    done = laptop("policy", "apply", str(file), "--yes", "--reason", "cheaper", "--json", by="adam")
+    assert done.code == 0, done.err
+    check("policy-apply", done.json)
+    assert "already active" in laptop("policy", "apply", str(file), "--yes", by="adam").err
+    assert "is active" in laptop("policy", "rollback", "--yes", by="adam").out
+    assert laptop("policy", "apply", str(file), "--yes", by="tara").code == 3
+    active = service.world.broker.store.active_policy()
+    assert active is not None
+    assert active.files == {"test.yaml": POLICY}

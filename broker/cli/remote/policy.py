@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, PolicyFiles, Reason, examples
+from broker.cli.policy.applying import (
+    APPLY_EXAMPLES,
+    PREVIEW_EXAMPLES,
+    ROLLBACK_EXAMPLES,
+    Diff,
+    DryRun,
+    Past,
+    Yes,
+)
 from broker.cli.remote import group_of, through
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.cli.terminal import Terminal
 
 app = typer.Typer(
     cls=group_of("broker.cli.policy.policy:app"),
     no_args_is_help=True,
-    help="Policies of the server: those in force, and their versions.",
+    help="Policies of the server: show, preview, apply and roll back.",
 )
 
 
 @app.callback()
 def policy() -> None:
-    """Policies of the server: those in force, and their versions."""
+    """Policies of the server: show, preview, apply and roll back."""
 
 
 @app.command(epilog=examples("gpubroker policy show", "gpubroker policy show --files", "gpubroker policy show --json"))
@@ -67,3 +82,120 @@ def versions(context: typer.Context, as_json: AsJson = False) -> None:
         text("note", rank=2, folds=True),
     )  # fmt: skip
     terminal.show(*table(terminal.out, columns, found["versions"], "No policy was ever applied."))
+
+
+@app.command(epilog=APPLY_EXAMPLES)
+def apply(
+    context: typer.Context,
+    files: PolicyFiles,
+    reason: Reason = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    past: Past = True,
+    diff: Diff = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make these files the server's active policy. Files that are not named no longer apply.
+
+    First shows the effect; asks for confirmation, or needs --yes without a terminal. Refused if somebody else changed
+    the policy meanwhile.
+    """
+    body = {"files": _texts(files)}
+    _propose(context, "/policies", body, _Asked(reason, yes, dry_run, past, diff, as_json))
+
+
+@app.command(epilog=PREVIEW_EXAMPLES)
+def preview(context: typer.Context, files: PolicyFiles, past: Past = True, as_json: AsJson = False) -> None:
+    """Show what applying these files to the server would do, without applying them."""
+    body = {"files": _texts(files)}
+    _propose(context, "/policies", body, _Asked("", False, True, past, True, as_json))
+
+
+@app.command(epilog=ROLLBACK_EXAMPLES)
+def rollback(
+    context: typer.Context,
+    version: Annotated[
+        int | None, typer.Argument(metavar="[VERSION]", help="Number in `policy versions`. Default: the previous one.")
+    ] = None,
+    reason: Reason = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    past: Past = True,
+    diff: Diff = False,
+    as_json: AsJson = False,
+) -> None:
+    """Activate an earlier version of the server's policy again, as a new version. Shows the effect first."""
+    body = {"version": version}
+    _propose(context, "/policies/rollback", body, _Asked(reason, yes, dry_run, past, diff, as_json))
+
+
+def _texts(files: list[Path]) -> dict[str, str]:
+    from broker.app.policy.policies import read_files
+
+    texts = read_files(files)
+    found = {Path(name).name: text for name, text in texts.items()}
+    if len(found) < len(texts):
+        raise InvalidInput("two of the files have the same name", hint="a server tells policy files by their names")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How a change is asked for, as `policy apply` on the server."""
+
+    reason: str
+    yes: bool
+    dry_run: bool
+    past: bool
+    diff: bool
+    as_json: bool
+
+
+def _propose(context: typer.Context, path: str, body: dict[str, Any], asked: _Asked) -> None:
+    terminal, api = through(context)
+    seen = api.ask(f"{path}/preview", body, past=asked.past)
+    if asked.dry_run and asked.as_json:
+        terminal.answer(seen)
+        return
+    if seen["changed"] and not asked.as_json:
+        _show_effect(terminal, seen, diff=asked.diff)
+    if asked.dry_run or not seen["changed"]:
+        terminal.say("Nothing was changed." if seen["changed"] else "Nothing changes: these files are already active.")
+        if asked.dry_run or not asked.as_json:
+            return
+    elif not asked.yes:
+        if not terminal.asks:
+            raise InvalidInput("no terminal for the confirmation; nothing was changed", hint="add --yes")
+        if not typer.confirm("Apply this?", default=False, err=True):
+            terminal.say("Nothing was changed.")
+            raise typer.Exit(1)
+    done = api.change(path, body | {"reason": asked.reason, "base": seen["active_version"]})
+    if asked.as_json:
+        terminal.answer(done)
+        return
+    terminal.say(*(f"warning: {one}" for one in done["warnings"]))
+    terminal.show(f"Version {done['number']} is active.")
+
+
+def _show_effect(terminal: Terminal, seen: dict[str, Any], *, diff: bool) -> None:
+    from rich.text import Text
+
+    from broker.cli.remote.tables import DocumentColumn, table, text
+
+    if diff:
+        terminal.show(*(Text(line) for line in seen["difference"].splitlines()), "")
+    columns = (
+        text("job_id", "job"), text("user", rank=1), text("team", rank=2), text("effect"),
+        DocumentColumn("rule", lambda row: "; ".join(one["message"] for one in row["rules"]), folds=True),
+    )  # fmt: skip
+    terminal.show(f"If this is applied now, of {seen['looked_at']} open jobs:")
+    terminal.show(*table(terminal.out, columns, seen["jobs"], "no job changes"))
+    for one in seen["budgets"]:
+        was, will = (
+            f"{side['amount']} a {side['period']}" if side else "none" for side in (one["before"], one["after"])
+        )
+        terminal.show(f"budget {one['name']}: {was} → {will}")
+    if seen["past"] is not None:
+        judged = seen["past"]["decisions"]
+        changed = len(judged["differences"])
+        terminal.show(f"Of {judged['decisions']} decisions of the last 30 days, {changed} would have been others.")

@@ -1,0 +1,88 @@
+"""Changes of policies through the API and the page: seen beforehand, then applied once, on record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+
+from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.policy import policies
+from broker.app.policy.preview import LAST_MONTH, preview
+from broker.app.results.policies import AppliedPolicy
+from broker.app.results.policy_preview import PolicyPreviewResult
+from broker.core.errors import InvalidInput
+from broker.server.callers import Caller
+from broker.server.changes import one_line
+from broker.store.records import PolicyVersion
+
+MOST_FILES = 40
+_NAME = 300  # characters
+
+
+def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> PolicyPreviewResult:
+    """What these files (text by name) would do if they were applied now. ``past``: also to the decisions of the last 30
+    days. Raises `InvalidInput`."""
+    _named(files)
+    return PolicyPreviewResult.of(preview(by.broker, files, LAST_MONTH if past else None))
+
+
+def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int | None = None) -> ChangeAnswer:
+    """Make these files the active policy. ``base``: the version that the caller has seen; None: any. Raises
+    `InvalidInput` for invalid files, and if another version is active."""
+    _named(files)
+    broker, note = by.broker, one_line(note)
+    before = broker.store.active_policy()
+    number = before.number if before else 0
+
+    def applied() -> tuple[PolicyVersion, str]:
+        active = broker.store.active_policy()
+        if base is not None and (active.number if active else 0) != base:
+            raise InvalidInput(
+                f"version {active.number if active else 0} is active, not {base}: somebody else changed the policy",
+                where="base",
+                hint="look at the effect again",
+            )
+        return policies.activate(broker, files, note, by=by.actor)
+
+    def told(done: tuple[PolicyVersion, str]) -> ChangeAnswer:
+        version, difference = done
+        document = AppliedPolicy.of(
+            version,
+            changed=version.number != number,
+            difference=difference,
+            warnings=policies.likely_mistakes(broker, broker.policy()),
+            left_out=[],
+        )
+        return ChangeAnswer(200, document.model_dump_json(by_alias=True), f"version {version.number}")
+
+    said = json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
+    asked = ChangeRequest(
+        by.actor.identity,
+        by.token,
+        by.origin,
+        key,
+        sha256(said.encode()).hexdigest(),
+        "policy.apply",
+        "policy",
+        f"version {number}" if before else "no policy",
+    )
+    return once(broker, asked, applied, told)
+
+
+def earlier(by: Caller, number: int | None) -> PolicyVersion:
+    """The version with that number; None: the last one that differs from the active one. Raises `InvalidInput`."""
+    return policies.version_before(by.broker, number)
+
+
+def rollback_note(version: PolicyVersion, reason: str) -> str:
+    """The note on record of going back to a version."""
+    return f"rollback to version {version.number}" + (f": {reason}" if reason else "")
+
+
+def _named(files: Mapping[str, str]) -> None:
+    if not files or len(files) > MOST_FILES:
+        raise InvalidInput(f"expected 1 to {MOST_FILES} files, found {len(files)}", where="files")
+    for name in files:
+        if not name.isprintable() or not 0 < len(name) <= _NAME:  # it is shown, and never opened
+            raise InvalidInput(f"{name!r} is not the name of a file", where="files", hint="such as team.yaml")
