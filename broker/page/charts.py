@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from broker.app.billing.budgets import BudgetLine, Day
+from broker.app.market.price_history import PriceHistory
 from broker.core.values.money import Money
 
 WIDE, HIGH = 600.0, 120.0
@@ -43,3 +44,29 @@ def spend_curve(line: BudgetLine, spent: Sequence[Day]) -> SpendCurve:
 
 def _height(amount: Money, most: Money) -> float:
     return HIGH * (1 - amount.micros / most.micros)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCurve:
+    """Prices over a period, in a picture of `WIDE` by `HIGH`: one step line for each time with a price. ``most``: the
+    price at the upper edge, None without any."""
+
+    lines: tuple[str, ...]
+    most: Money | None
+
+
+def price_curve(history: PriceHistory) -> PriceCurve:
+    """The prices of one series."""
+    start, length = history.start, history.end - history.start
+    most = max((one.price for one in history.stretches if one.price is not None), default=None)
+    lines: list[list[str]] = []
+    ended: datetime | None = None
+    for one in history.stretches:
+        if one.price is None or most is None:
+            continue
+        height = _height(one.price, max(most, Money(1)))
+        if one.start != ended:
+            lines.append([])
+        lines[-1] += [f"{WIDE * ((at - start) / length):.1f},{height:.1f}" for at in (one.start, one.end)]
+        ended = one.end
+    return PriceCurve(tuple(" ".join(points) for points in lines), most)

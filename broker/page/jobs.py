@@ -15,7 +15,7 @@ from broker.core.errors import NotAllowed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.page.drawing import drawn, moment
 from broker.page.visitors import By, Form, request_key
-from broker.server import changes, shown
+from broker.server import changes, kept, shown
 from broker.server.shown import JobFilter
 
 AT = "/jobs"
@@ -69,6 +69,17 @@ def job_output(by: By, id: str, attempt: Annotated[int | None, Query(ge=1)] = No
     found = shown.logs(by.caller, id, attempt=attempt, tail=_MOST_LINES)
     values = {"id": id, "lines": found.lines, "attempt": attempt, "most": _MOST_LINES}
     return drawn("output.html", by, values, title=f"Output of {id}", at=AT)
+
+
+def job_files(by: By, id: str) -> Response:
+    """The results and finished checkpoints of a job."""
+    files, saved = kept.outputs_of(by.caller, id), kept.checkpoints_of(by.caller, id)
+    return drawn("files.html", by, {"files": files, "saved": saved}, title=f"Files of {id}", at=AT)
+
+
+def job_file(by: By, id: str, sha256: str) -> Response:
+    """One result, as a download."""
+    return kept.file_content(by.caller, id, sha256)
 
 
 def cancelling(by: By, id: str) -> Response:

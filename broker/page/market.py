@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Query
 from fastapi.responses import Response
 
+from broker.app.market.risk import risks
+from broker.app.results.offers import OfferResult
+from broker.app.results.price_history import PriceSeries
+from broker.app.results.risk import RiskResult
 from broker.core.errors import UnknownName
 from broker.core.market.offers import CapacityType
+from broker.page.charts import HIGH, WIDE, price_curve
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown
+from broker.server import shown, shown_prices
 from broker.server.shown import MarketFilter
+from broker.server.shown_prices import SeriesQuery
 
 AT = "/offers"
 _ROWS = 50
+_SERIES = 12  # price series on one page
 
 Text = Annotated[str, Query(max_length=200)]
 
@@ -45,15 +53,49 @@ def offer_list(
         "page": found,
         "asked": asked | {"available": available, "live": live},
         "capacity_types": list(CapacityType),
+        "history": [_history_of(one) for one in found.offers],
         "first": f"{AT}?{urlencode(given)}" if cursor is not None else "",
         "more": f"{AT}?{urlencode(given | {'cursor': found.next_cursor})}" if found.next_cursor else "",
     }
     return drawn("offers.html", by, values, title="Offers", at=AT)
 
 
+def price_history(
+    by: By,
+    gpu: Text = "",
+    provider: Text = "",
+    region: Text = "",
+    capacity_type: Text = "",
+    instance_type: Text = "",
+    days: Annotated[int, Query(ge=1, le=366)] = 30,
+) -> Response:
+    """Recorded prices of the offers that match, with their risk of interruption; a table has the same figures."""
+    now = by.caller.broker.clock.now()
+    kinds = tuple(one for one in CapacityType if one == capacity_type)
+    wanted = SeriesQuery(_names(gpu), _names(provider), _names(region), kinds, _names(instance_type))
+    found = shown_prices.series(by.caller, wanted, now - timedelta(days=days), now, _SERIES)
+    risk = risks(by.caller.broker, wanted.query())
+    values = {
+        "found": found,
+        "series": [
+            (PriceSeries.of(one), price_curve(one), RiskResult.of(risk.of(one.offer))) for one in found.histories
+        ],
+        "days": days,
+        "wide": WIDE,
+        "high": HIGH,
+    }
+    return drawn("prices.html", by, values, title="Price history", at=AT)
+
+
 def queue(by: By) -> Response:
     """The waiting jobs in queue order."""
     return drawn("queue.html", by, {"queue": shown.queue(by.caller)}, title="Queue", at="/queue")
+
+
+def _history_of(one: OfferResult) -> str:
+    gpu = f"{one.accelerator}:{one.count}" if one.accelerator else "cpu"
+    place = {"gpu": gpu, "provider": one.provider, "region": one.region, "capacity_type": one.capacity_type.value}
+    return f"/prices?{urlencode(place | {'instance_type': one.instance_type})}"
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -24,7 +24,10 @@ MENU = (
     MenuEntry("/queue", "Queue", Permission.SEE_JOBS),
     MenuEntry("/approvals", "Approvals", Permission.SEE_JOBS),
     MenuEntry("/budgets", "Budgets", Permission.SEE_BUDGETS),
+    MenuEntry("/reports", "Reports", Permission.SEE_BUDGETS),
+    MenuEntry("/policies", "Policies", Permission.SEE_POLICIES),
     MenuEntry("/offers", "Offers", Permission.SEE_MARKET),
+    MenuEntry("/capacity", "Capacity", Permission.SEE_ALL_TEAMS),
     MenuEntry("/people", "People", Permission.SEE_PEOPLE),
     MenuEntry("/health", "Health", Permission.SEE_MARKET),
 )

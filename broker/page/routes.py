@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import approvals, device, house, jobs, market, money
+from broker.page import approvals, capacity, device, house, jobs, market, money, policies, reports
 from broker.page.overview import overview
 
 
@@ -37,6 +37,18 @@ PAGES = (
     PageRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, approvals.refuse),
     PageRoute("GET", "/budgets", Permission.SEE_BUDGETS, money.budget_list),
     PageRoute("GET", "/budgets/{id}", Permission.SEE_BUDGETS, money.budget),
+    PageRoute("GET", "/reports", Permission.SEE_BUDGETS, reports.spending),
+    PageRoute("GET", "/reports/month", Permission.SEE_ALL_TEAMS, reports.month),
+    PageRoute("GET", "/policies", Permission.SEE_POLICIES, policies.policy_list),
+    PageRoute("GET", "/policies/versions/{number}", Permission.SEE_ALL_TEAMS, policies.policy_version),
+    PageRoute("GET", "/policies/change", Permission.CHANGE_POLICIES, policies.changing),
+    PageRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, policies.previewing),
+    PageRoute("POST", "/policies/apply", Permission.CHANGE_POLICIES, policies.applying),
+    PageRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, capacity.capacity_list),
+    PageRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, capacity.purchase),
+    PageRoute("GET", "/prices", Permission.SEE_MARKET, market.price_history),
+    PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
+    PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, jobs.job_file),
     PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
     PageRoute("GET", "/me", None, house.me),
     PageRoute("GET", "/device", None, device.asking),

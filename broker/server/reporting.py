@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from fastapi import Depends, Query
 from fastapi.responses import Response
@@ -11,12 +11,14 @@ from pydantic import AwareDatetime
 
 from broker.app.billing.showback import sharing_rules
 from broker.app.market.polling import is_scheduled, statuses
+from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
 from broker.core.market.offers import CapacityType
 from broker.finops.showback import SharingRules
 from broker.server import shown_money, shown_prices
 from broker.server.looking import By, answer
 from broker.server.shown_money import ReportPeriod
+from broker.server.shown_prices import SeriesQuery
 
 Team = Annotated[str | None, Query(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Query(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
@@ -131,15 +133,6 @@ def show_purchase(by: By, purchase: str) -> Response:
     return answer(shown_money.purchase_history(by, purchase))
 
 
-class SeriesQuery(NamedTuple):
-    """Which price series."""
-
-    gpus: tuple[str, ...]
-    providers: tuple[str, ...]
-    regions: tuple[str, ...]
-    capacity_types: tuple[CapacityType, ...]
-
-
 def _series(
     gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None,
     provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None,
@@ -158,7 +151,8 @@ def price_history(
 ) -> Response:
     """How prices changed (default: in 30 days): one series per pool and source, cheapest first."""
     end = until or by.broker.clock.now()
-    return answer(shown_prices.history(by, wanted, since or end - timedelta(days=30), end, limit))
+    found = shown_prices.series(by, wanted, since or end - timedelta(days=30), end, limit)
+    return answer(PriceHistoryList.of(found))
 
 
 def price_status(by: By) -> Response:

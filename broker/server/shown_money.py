@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.billing import anomalies, charges, outcomes, review, showback, units
@@ -54,16 +55,27 @@ def this_month(by: Caller) -> str:
     return BillingMonth.of(by.broker.clock.now()).name
 
 
-def spend_report(by: Caller, dimensions: str, period: ReportPeriod, *, sandbox: bool = False) -> SpendReport:
-    """Spending of the teams that the caller may see, by dimensions separated by commas. Raises `InvalidInput`,
-    `UnknownName`."""
+def spend_report(
+    by: Caller,
+    dimensions: str,
+    period: ReportPeriod,
+    *,
+    sandbox: bool = False,
+    only: Mapping[str, str] | None = None,
+) -> SpendReport:
+    """Spending of the teams that the caller may see, by dimensions separated by commas. ``only``: of these values of
+    other dimensions. Raises `InvalidInput`, `UnknownName`."""
     now = by.broker.clock.now()
-    named = ",".join(name.strip().replace("-", "_") for name in dimensions.split(","))
+    named = ",".join([*(only or {}), *(name.strip().replace("-", "_") for name in dimensions.split(","))])
     start, end = period.bounds(now)
     if MONTH in named.split(",") and start is None:
         start = months_before(now)
     teams = by.access.teams(Permission.SEE_BUDGETS)
     rows = spend_of(by.broker, named, teams, since=start, until=end, sandbox=sandbox)
+    if only:
+        wanted, more = tuple(only.values()), len(only)
+        rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
+        named = ",".join(named.split(",")[more:])
     return SpendReport.of(rows, named, start, end, sandbox=sandbox)
 
 

@@ -25,7 +25,9 @@ OF_A_JOB = [
     for route in LOOKS
     if route.path.startswith("/jobs/{id}") and route.permission is not Permission.CHANGE_OWN_JOBS
 ]
-OTHERS = [route for route in LOOKS if "{id}" not in route.path]
+OTHERS = [route for route in LOOKS if "{" not in route.path]
+OF_ONE = {"sha256": "0" * 64, "number": 1, "purchase": "purchase-0"}
+"""What other pages name: of a job's files and of purchases there are none."""
 # Names that stand in somebody's page alone: of the other team, its person, its job and its budget.
 OF_VISION = ("vision", "otto", "foreign")
 
@@ -51,16 +53,20 @@ def test_the_menu_is_made_of_pages() -> None:
 def test_a_role_ends_at_the_border_of_its_team(seen_site: Site, route: PageRoute, which: str, who: str) -> None:
     id, access = getattr(seen_site.world, which), access_of(who)
     assert route.permission is not None
-    answer = seen_site.of(who).get(route.path.format(id=id))
+    answer = seen_site.of(who).get(route.path.format(id=id, **OF_ONE))
     if not access.anywhere(route.permission):
         expected = 403
     elif not access.may(Permission.SEE_JOBS, TEAMS[which]):
         expected = 404  # as if it were not there
     else:
         expected = 200 if access.may(route.permission, TEAMS[which]) else 403
+    if expected == 200 and "{sha256}" in route.path:
+        expected = 404
+        assert answer.status_code == expected
+        return
     assert answer.status_code == expected
     if expected == 404:
-        unknown = seen_site.of(who).get(route.path.format(id="unknown"))
+        unknown = seen_site.of(who).get(route.path.format(id="unknown", **OF_ONE))
         told = [one.text.replace(one.headers["x-request-id"], "").replace(id, "unknown") for one in (answer, unknown)]
         assert without_times(told[0]) == without_times(told[1]), "nothing tells that it is there"
 
@@ -98,9 +104,18 @@ def test_lists_are_for_whoever_has_the_permission_somewhere(seen_site: Site, rou
         assert not [name for name in OF_VISION if name in answer.text]
 
 
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_versions_and_purchases_are_for_those_who_see_them(seen_site: Site, who: str) -> None:
+    access, browser = access_of(who), seen_site.of(who)
+    version = 200 if access.anywhere(Permission.SEE_ALL_TEAMS) else 403
+    assert browser.get("/policies/versions/1").status_code == version
+    purchase = 404 if access.anywhere(Permission.SEE_BUDGETS) else 403
+    assert browser.get("/purchases/purchase-0").status_code == purchase
+
+
 @pytest.mark.parametrize("route", PAGES, ids=named)
 def test_no_page_is_shown_without_a_session(seen_site: Site, route: PageRoute) -> None:
-    path = route.path.format(id=seen_site.world.mine)
+    path = route.path.format(id=seen_site.world.mine, **OF_ONE)
     answer = seen_site.browser().client.request(route.method, path, headers=FROM_HERE, follow_redirects=False)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith(SIGN_IN)

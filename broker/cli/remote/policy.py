@@ -101,14 +101,14 @@ def apply(
     the policy meanwhile.
     """
     body = {"files": _texts(files)}
-    _propose(context, "/policies", body, _Asked(reason, yes, dry_run, past, diff, as_json))
+    _propose(context, "/policies", body, _PolicyRequest(reason, yes, dry_run, past, diff, as_json))
 
 
 @app.command(epilog=PREVIEW_EXAMPLES)
 def preview(context: typer.Context, files: PolicyFiles, past: Past = True, as_json: AsJson = False) -> None:
     """Show what applying these files to the server would do, without applying them."""
     body = {"files": _texts(files)}
-    _propose(context, "/policies", body, _Asked("", False, True, past, True, as_json))
+    _propose(context, "/policies", body, _PolicyRequest("", False, True, past, True, as_json))
 
 
 @app.command(epilog=ROLLBACK_EXAMPLES)
@@ -126,7 +126,7 @@ def rollback(
 ) -> None:
     """Activate an earlier version of the server's policy again, as a new version. Shows the effect first."""
     body = {"version": version}
-    _propose(context, "/policies/rollback", body, _Asked(reason, yes, dry_run, past, diff, as_json))
+    _propose(context, "/policies/rollback", body, _PolicyRequest(reason, yes, dry_run, past, diff, as_json))
 
 
 def _texts(files: list[Path]) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _texts(files: list[Path]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PolicyRequest:
     """How a change is asked for, as `policy apply` on the server."""
 
     reason: str
@@ -151,7 +151,7 @@ class _Asked:
     as_json: bool
 
 
-def _propose(context: typer.Context, path: str, body: dict[str, Any], asked: _Asked) -> None:
+def _propose(context: typer.Context, path: str, body: dict[str, Any], asked: _PolicyRequest) -> None:
     terminal, api = through(context)
     seen = api.ask(f"{path}/preview", body, past=asked.past)
     if asked.dry_run and asked.as_json:

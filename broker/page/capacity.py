@@ -1,0 +1,32 @@
+"""Owned machines, reservations, commitments and purchases, with what recorded use says about them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from fastapi.responses import Response
+
+from broker.page.drawing import drawn
+from broker.page.visitors import By
+from broker.server import shown_money
+
+AT = "/capacity"
+
+
+def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
+    """Held capacity, its use in the last 90 days, and purchases. ``ask``: providers report theirs, which takes
+    seconds."""
+    values = {
+        "held": shown_money.capacity_list(by.caller, ask=ask),
+        "use": shown_money.capacity_use(by.caller),
+        "purchases": shown_money.purchase_list(by.caller, closed=True).purchases,
+        "asked": ask,
+    }
+    return drawn("capacity.html", by, values, title="Capacity", at=AT)
+
+
+def purchase(by: By, purchase: str) -> Response:
+    """One purchase: what, at which price, who approved it, and what happened."""
+    found = shown_money.purchase_history(by.caller, purchase)
+    return drawn("purchase.html", by, {"found": found, "one": found.purchase}, title=f"Purchase {purchase}", at=AT)

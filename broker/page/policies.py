@@ -1,0 +1,100 @@
+"""Policies: the rules in force with their places, their versions, and a change seen before it is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Path
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.policy import policies
+from broker.app.results.policies import Activation
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.page.drawing import drawn
+from broker.page.visitors import By, Form, request_key
+from broker.server import policy_changes, shown_policies
+
+AT = "/policies"
+_MOST = 20  # files in a form
+Number = Annotated[int, Path(ge=1)]
+
+
+def policy_list(by: By) -> Response:
+    """The rules in force, who is asked, and where each is written; for those who see all teams files and versions."""
+    found = shown_policies.in_force(by.caller, files=True).active
+    values = {
+        "active": found,
+        "versions": shown_policies.versions(by.caller).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
+        "changes": by.may(Permission.CHANGE_POLICIES),
+    }
+    return drawn("policies.html", by, values, title="Policies", at=AT)
+
+
+def policy_version(by: By, number: Number) -> Response:
+    """One version: what it changed, and its files."""
+    history = list(by.caller.broker.store.policy_history())
+    version = policies.version_before(by.caller.broker, number)
+    before = next((one.files for one in history if one.number == number - 1), {})
+    values = {
+        "version": Activation.of(version),
+        "files": dict(version.files),
+        "difference": policies.difference(before, version.files),
+        "active": history[0].number == number,
+        "changes": by.may(Permission.CHANGE_POLICIES),
+    }
+    return drawn("policy_version.html", by, values, title=f"Policy version {number}", at=AT)
+
+
+def changing(by: By, version: int | None = None) -> Response:
+    """The form with the texts of a version (default: the active one), to be edited."""
+    broker = by.caller.broker
+    active = broker.store.active_policy()
+    shown = policies.version_before(broker, version) if version is not None else active
+    note = policy_changes.rollback_note(shown, "") if version is not None and shown else ""
+    return _form(by, dict(shown.files) if shown else {"policy.yaml": ""}, note, active.number if active else 0)
+
+
+def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: InvalidInput | None = None) -> Response:
+    values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": _MOST}
+    status = 422 if problem else 200
+    return drawn("policy_change.html", by, values, title="Change the policy", at=AT, status=status)
+
+
+def previewing(by: By, form: Form) -> Response:
+    """What the texts of the form would do; and the form that applies them. Changes nothing."""
+    files, reason, base = _files(form), form.get("reason", "").strip(), _base(form)
+    try:
+        seen = policy_changes.seen_before(by.caller, files)
+    except InvalidInput as problem:  # the texts are kept, so that nothing has to be written again
+        return _form(by, files, reason, base, problem)
+    values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}
+    return drawn("policy_preview.html", by, values, title="What the change would do", at=AT)
+
+
+def applying(by: By, form: Form) -> Response:
+    """Apply the texts that were previewed, unless another version is active meanwhile."""
+    reason = form.get("reason", "").strip()
+    policy_changes.apply(by.caller, _files(form), reason, request_key(form), _base(form))
+    return RedirectResponse(AT, 303)
+
+
+def _files(form: Mapping[str, str]) -> dict[str, str]:
+    """The files of the form that have a name. Browsers send line breaks as CR LF."""
+    found: dict[str, str] = {}
+    for place in range(_MOST):
+        name, text = form.get(f"name{place}", "").strip(), form.get(f"text{place}", "")
+        if not name:
+            continue
+        if name in found:
+            raise InvalidInput(f"two files are called {name}", where="files")
+        found[name] = text.replace("\r\n", "\n")
+    return found
+
+
+def _base(form: Mapping[str, str]) -> int:
+    base = form.get("base", "")
+    if not base.isdecimal() or len(base) > 9:
+        raise InvalidInput("the form does not say which version it is about", hint="open the page again")
+    return int(base)

@@ -1,0 +1,88 @@
+"""Reports: spending by dimensions, down to the jobs whose ledgers have the entries; a month for all teams."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Query
+from fastapi.responses import Response
+
+from broker.app.billing.report import DIMENSIONS, PERIODS
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.finops.showback import SharingRule, SharingRules
+from broker.page.drawing import drawn
+from broker.page.visitors import By
+from broker.server import shown_money
+from broker.server.shown_money import ReportPeriod
+
+AT = "/reports"
+_JOB = "job"
+Text = Annotated[str, Query(max_length=200)]
+Month = Annotated[str, Query(max_length=7)]
+
+
+def spending(
+    by: By,
+    dimensions: Annotated[str, Query(alias="by", max_length=200)] = "team",
+    then: Text = "",
+    period: Text = "month",
+    only: Annotated[list[str] | None, Query(max_length=8)] = None,
+    simulated: Annotated[bool, Query()] = False,
+) -> Response:
+    """Spending in a period, by one or two dimensions, with a bar for each amount. A row opens its jobs, and a job its
+    ledger entries. ``only``: ``dimension:value``."""
+    named = ",".join(filter(None, (dimensions, then)))
+    kept = _kept(only or [])
+    found = shown_money.spend_report(by.caller, named, ReportPeriod(name=period), sandbox=simulated, only=kept)
+    names = found.by.split(",")
+    fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
+    opened = []
+    for row in found.rows:
+        of_row = kept | dict(zip(names, row.values, strict=True))
+        if _JOB in of_row:
+            opened.append(f"/jobs/{of_row[_JOB]}/ledger")
+        else:
+            asked = [("by", _JOB), *fixed.items(), *(("only", f"{name}:{value}") for name, value in of_row.items())]
+            opened.append(f"{AT}?{urlencode(asked)}")
+    amounts = [row.sandbox if simulated else row.cash + row.amortised for row in found.rows]
+    values = {
+        "found": found,
+        "names": names,
+        "rows": list(zip(found.rows, amounts, opened, strict=True)),
+        "most": max(amounts, default=None),
+        "asked": {"by": names[0], "then": names[1] if len(names) > 1 else "", "period": period, "simulated": simulated},
+        "only": kept,
+        "whole": f"{AT}?{urlencode(fixed)}",
+        "dimensions": DIMENSIONS,
+        "periods": PERIODS,
+        "all_teams": by.may(Permission.SEE_ALL_TEAMS),
+        "incidents": shown_money.incidents(by.caller).incidents,
+    }
+    return drawn("reports.html", by, values, title="Reports", at=AT)
+
+
+def _kept(only: list[str]) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for one in only:
+        name, colon, value = one.partition(":")
+        if not colon or name in kept:
+            raise InvalidInput(f"expected DIMENSION:VALUE, each dimension once, found {one!r}", where="only")
+        kept[name] = value
+    return kept
+
+
+def month(by: By, month: Month = "") -> Response:
+    """A month for all teams: what changed and why, showback, unit costs, and billed against metered."""
+    name = month or shown_money.this_month(by.caller)
+    rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
+    values = {
+        "month": name,
+        "review": shown_money.month_review(by.caller, name),
+        "showback": shown_money.showback_report(by.caller, name, rules),
+        "units": shown_money.unit_metrics(by.caller, name, None, None),
+        "billed": shown_money.billed_report(by.caller, "provider", ReportPeriod(name=name)),
+        "statements": shown_money.statements(by.caller).statements,
+    }
+    return drawn("report_month.html", by, values, title=f"Report of {name}", at=AT)

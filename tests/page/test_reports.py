@@ -1,0 +1,45 @@
+"""Reports on the page: the API's figures, down to the jobs and their ledgers."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+from tests.page.browsing import Site
+
+
+def test_a_row_opens_its_jobs_and_a_job_its_ledger(seen_site: Site) -> None:
+    browser, world = seen_site.of("fay"), seen_site.world
+    page = browser.get("/reports?by=team&then=user&simulated=true").text
+    (jobs_of_mia,) = {
+        unescape(one) for one in re.findall(r'href="(/reports\?by=job[^"]+)"', page) if "nlp" in one and "mia" in one
+    }
+    opened = browser.get(jobs_of_mia).text
+    assert f"/jobs/{world.mine}/ledger" in opened
+    assert f"/jobs/{world.foreign}/ledger" not in opened
+    assert f"/jobs/{world.nobodys}/ledger" not in opened
+    assert browser.get(f"/jobs/{world.mine}/ledger").status_code == 200
+
+
+def test_figures_are_those_of_the_api(seen_site: Site) -> None:
+    for who in ("fay", "mia"):
+        report = seen_site.world.get("/reports/spend", who, sandbox=True, period="month").json()
+        page = seen_site.of(who).get("/reports?simulated=true").text
+        held = sum(float(row["held"]) for row in report["rows"])
+        assert f"${held:,.2f}" in page
+        for row in report["rows"]:
+            assert f">{row['group']}</a>" in page
+
+
+def test_a_filter_must_name_a_dimension(seen_site: Site) -> None:
+    for only, status in (("nlp", 422), ("team:a&only=team:b", 422), ("colour:red", 404)):
+        assert seen_site.of("fay").get(f"/reports?by=job&only={only}").status_code == status
+
+
+def test_prices_are_drawn_and_tabled(seen_site: Site) -> None:
+    offers = seen_site.of("mia").get("/offers?provider=sandbox&gpu=L4").text
+    history = unescape(re.findall(r'href="(/prices\?[^"]+)"', offers)[0])
+    page = seen_site.of("mia").get(history)
+    assert page.status_code == 200
+    assert "<polyline" in page.text
+    assert "losses of this pool seen" in page.text
