@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.billing import anomalies, charges, outcomes, review, showback, units
-from broker.app.billing.report import MONTH, months_before, named_period, spend_of
+from broker.app.billing.report import MONTH, bought_in_advance, months_before, named_period, spend_of
 from broker.app.capacity import capacity, findings
 from broker.app.policy.warned import warned
 from broker.app.results.anomalies import IncidentList
@@ -72,11 +72,14 @@ def spend_report(
         start = months_before(now)
     teams = by.access.teams(Permission.SEE_BUDGETS)
     rows = spend_of(by.broker, named, teams, since=start, until=end, sandbox=sandbox)
+    ahead = None
+    if teams is None and not only:
+        ahead = bought_in_advance(by.broker, since=start, until=end, sandbox=sandbox)
     if only:
         wanted, more = tuple(only.values()), len(only)
         rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
         named = ",".join(named.split(",")[more:])
-    return SpendReport.of(rows, named, start, end, sandbox=sandbox)
+    return SpendReport.of(rows, named, start, end, sandbox=sandbox, bought_in_advance=ahead)
 
 
 def unit_metrics(by: Caller, period: str, team: str | None, metric: str | None) -> UnitMetrics:
