@@ -96,13 +96,15 @@ class ServeSettings(BaseModel):
     """``listen``: the address, HOST:PORT, at which `gpubroker serve` answers ``/healthz`` and ``/metrics``, or ``off``.
     ``token``: the bearer token that every request must carry; required if others can reach the address.
     ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of the service,
-    which can read its database and its providers' credentials."""
+    which can read its database and its providers' credentials. ``requests_per_minute``: of one token, without
+    uploads of files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: str = "127.0.0.1:9464"
     token: SecretStr | None = None
     jobs_here: bool = False
+    requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
 
 
 class QuietHours(BaseModel):

@@ -58,7 +58,8 @@ class PriceCurve:
 def price_curve(history: PriceHistory) -> PriceCurve:
     """The prices of one series."""
     start, length = history.start, history.end - history.start
-    most = max((one.price for one in history.stretches if one.price is not None), default=None)
+    highest = max((one.price for one in history.stretches if one.price is not None), default=None)
+    most = None if highest is None else highest.share(11, 10)  # a line at the upper edge would not be seen
     lines: list[list[str]] = []
     ended: datetime | None = None
     for one in history.stretches:

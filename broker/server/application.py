@@ -19,6 +19,7 @@ from broker.server import device_flow, problems
 from broker.server.callers import gate
 from broker.server.paths import CONTENTS
 from broker.server.problems import HttpProblem
+from broker.server.request_rate import RequestRate
 from broker.server.routes import OPENAPI, ROUTES, UPLOADS
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
@@ -51,6 +52,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
         redirect_slashes=False,
     )
     problems.install(app)
+    rate = RequestRate(broker.settings.serve.requests_per_minute)
     problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
     described = Depends(HTTPBearer(scheme_name="token", description="An API token: gpb_…", auto_error=False))
     for route in ROUTES:
@@ -60,7 +62,12 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
             methods=[route.method],
             name=route.endpoint.__name__,
             operation_id=route.endpoint.__name__,
-            dependencies=[Depends(gate(broker, wrong, route.permission)), Depends(_known_parameters), described],
+            dependencies=[
+                # A job may have ten thousand files; uploads are limited by their size.
+                Depends(gate(broker, wrong, route.permission, None if route.path.startswith(UPLOADS) else rate)),
+                Depends(_known_parameters),
+                described,
+            ],
             response_model=route.answers,
             response_class=JSONResponse,  # what it is described as; endpoints make their own
             responses={"4XX": problem, "5XX": problem},

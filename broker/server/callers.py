@@ -16,6 +16,7 @@ from broker.core.access.permissions import SCOPES, Access, Permission
 from broker.core.actors import Actor, EntryPoint
 from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
 from broker.core.events.views import JobView
+from broker.server.request_rate import RequestRate
 from broker.server.wrong_tokens import WrongTokens
 
 log = logging.getLogger(__name__)
@@ -104,12 +105,17 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
     )
 
 
-def gate(broker: Broker, wrong: WrongTokens, permission: Permission | None) -> Callable[[Request], None]:
+def gate(
+    broker: Broker, wrong: WrongTokens, permission: Permission | None, rate: RequestRate | None = None
+) -> Callable[[Request], None]:
     """The check before a route: a valid token, and a role and scope with ``permission`` in some team (None: any valid
-    token). The endpoint checks the team concerned. Raises `SignInNeeded`, `TooManyWrongTokens`, `RoleMissing`."""
+    token). The endpoint checks the team concerned. ``rate``: how many requests a token may make; None: any number.
+    Raises `SignInNeeded`, `TooManyWrongTokens`, `TooManyRequests`, `RoleMissing`."""
 
     def check(request: Request) -> None:
         request.state.caller = caller = _entered(broker, wrong, request)
+        if rate is not None:
+            rate.take(caller.token)
         if permission is not None and not caller.access.anywhere(permission):
             raise refused(caller.access, permission, "")
 

@@ -29,6 +29,7 @@ from broker.core.errors import (
     UnreadableJob,
 )
 from broker.server.callers import RoleMissing, SignInNeeded, TooManyWrongTokens
+from broker.server.request_rate import TooManyRequests
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ _STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
     (UnreadableJob, HTTPStatus.CONFLICT),
     (ChangeUnderWay, HTTPStatus.CONFLICT),
     (TooManyWrongTokens, HTTPStatus.TOO_MANY_REQUESTS),
+    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
     (MissingExtra, HTTPStatus.NOT_IMPLEMENTED),
     (StoreProblem, HTTPStatus.SERVICE_UNAVAILABLE),
     (RetryLater, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -117,7 +119,7 @@ def install(app: FastAPI) -> None:
 def _of_broker(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrokerError)
     log_refusal(request, error)
-    after = error.after if isinstance(error, TooManyWrongTokens) else None
+    after = error.after if isinstance(error, TooManyWrongTokens | TooManyRequests) else None
     return response_of(problem_of(error, request.state.request_id), after)
 
 

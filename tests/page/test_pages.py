@@ -17,7 +17,10 @@ from broker.page.routes import PAGES
 from tests.page.browsing import FormFields, Site
 from tests.server.world import JOB
 
-LOOKS = [route.path.replace("/budgets/{id}", "/budgets/nlp") for route in PAGES if route.method == "GET"]
+NAMED = {"/budgets/{id}": "/budgets/nlp", "{number}": "1", "{purchase}": "purchase-0", "{sha256}": "0" * 64}
+LOOKS = [route.path for route in PAGES if route.method == "GET"]
+for unnamed, called in NAMED.items():
+    LOOKS = [path.replace(unnamed, called) for path in LOOKS]
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
