@@ -39,7 +39,7 @@ class ReservingAccount:
         account = self
 
         class AskedSession:
-            def client(self, service: str, region_name: str) -> AskedSession:
+            def client(self, service: str, region_name: str, config: object) -> AskedSession:
                 assert (service, region_name) == ("ec2", "us-east-1")
                 return self
 
