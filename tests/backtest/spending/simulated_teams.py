@@ -58,15 +58,24 @@ FAMILIES: dict[str, Family] = {
 
 
 def _jobs(chance: random.Random, begin: Callable[[int], float], *, hours: float, gpus: Sequence[int]) -> list[float]:
-    """USD a day of jobs whose time is log-normal with that median."""
+    """USD a day of all jobs together."""
     days = [0.0] * DAYS
-    for day in range(-14, DAYS):
+    for costs in job_costs(chance, begin, hours=hours, gpus=gpus):
+        for number, usd in costs.items():
+            days[number] += usd
+    return days
+
+
+def job_costs(
+    chance: random.Random, begin: Callable[[int], float], *, hours: float, gpus: Sequence[int], days: int = DAYS
+) -> Iterator[dict[int, float]]:
+    """USD a day of each job. Their time is log-normal with that median; so many begin on a day."""
+    for day in range(-14, days):
         for _ in range(_poisson(chance, begin(day))):
             at, left = day * 24 + chance.uniform(8, 20), hours * chance.lognormvariate(0, 0.9)
             usd, ends = chance.choice(gpus) * _USD, at + min(left, 14 * 24)
-            for number in range(max(int(at // 24), 0), min(int(ends // 24) + 1, DAYS)):
-                days[number] += usd * max(min(ends, number * 24 + 24) - max(at, number * 24), 0)
-    return days
+            numbers = range(max(int(at // 24), 0), min(int(ends // 24) + 1, days))
+            yield {number: usd * max(min(ends, number * 24 + 24) - max(at, number * 24), 0) for number in numbers}
 
 
 def _poisson(chance: random.Random, mean: float) -> int:
