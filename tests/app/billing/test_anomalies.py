@@ -5,25 +5,38 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 from pydantic import SecretStr
 
 from broker.app.billing import anomalies
 from broker.app.billing.anomalies import spending_anomalies
+from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import UnusualSpending
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer
+from broker.finops.change import NOBODY
 from broker.ledger.entries import Entry, Tags
+from broker.reconciler.controllers.enforcement import Enforcement
 from tests.actors import ANN, BOB, ROOT, with_clock
+from tests.controllers import Asking
 from tests.focus_ledger import DAY, RUN, spent
 
 START = datetime(2026, 9, 1, tzinfo=UTC)
+UNUSUAL = """\
+version: 1
+policy: t
+budgets: [{name: pretend, amount: $100, period: quarter, counts: [sandbox]}]
+guardrails: [{name: odd, unusual_spending: {above: $50, answer_within: 1h}}]
+"""
 USUAL, LOOP = replace(RUN, job_id="usual"), replace(RUN, job_id="loop", user="bob")
 
 
@@ -129,6 +142,39 @@ def test_what_rules_are_told_of_the_jobs_that_cause_it(steady: Broker, clock: Ma
     anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, by=BOB)
     clock.advance(timedelta(minutes=1))
     assert unusual(clock.now()) == {}, "what was planned stops nobody"
+
+
+@pytest.mark.parametrize("said", [None, AnomalyAnswer.NO])
+def test_a_running_job_is_stopped_unless_somebody_explains_it_within_the_hour(
+    broker: Broker, said: AnomalyAnswer | None
+) -> None:
+    now = broker.clock.now()
+    midnight = datetime.combine(now.date(), time(), UTC)
+    broker.store.activate_policy({"test.yaml": UNUSUAL}, by="test")
+    text = "name: loop\nrun: 'true'\nmax_cost: $5\nconstraints: {providers: [sandbox]}\n"
+    view = submit(broker, parse_job(text, file="job.yaml", now=now), by=ANN)
+    with broker.store.writing() as tx:
+        view = tx.append(view.id, [(1, ev.Launched(handle="x"))], now)
+        for day in range(-40, 1):
+            tags = replace(USUAL if day < 0 else replace(LOOP, job_id=view.id), team=None)
+            start = midnight + day * DAY
+            tx.post(spent(day, "100" if day < 0 else "250", start, start + timedelta(hours=1), now, tags=tags))
+
+    def judge(at: datetime) -> bool:
+        with broker.store.reading() as look:
+            money = look.balance(view.id)
+        gate = Enforcement(broker.store, broker.policy, lambda: at, unusual=anomalies.UnusualJobs(broker))
+        return Asking(gate, lambda: at)(view, money)
+
+    assert not judge(now), "people are asked first"
+    assert not judge(now + timedelta(minutes=59))
+    if said is not None:
+        anomalies.answer(broker, NOBODY, midnight.date(), said, by=ROOT)
+    assert judge(now + timedelta(minutes=61)) == (said is None)
+    with broker.store.reading() as look:
+        stopped = look.job(view.id)
+    assert stopped is not None
+    assert (stopped.attempts[0].stop_requested is Cause.STOPPED_BY_POLICY) == (said is None)
 
 
 @pytest.mark.parametrize("seed", range(10))
