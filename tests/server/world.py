@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fastapi import FastAPI
@@ -97,15 +99,15 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+def broker_over(store: str, folder: Path) -> Broker:
+    serve = ServeSettings(jobs_here=True)  # the sandbox runs its jobs on this machine
+    settings = Settings(home=folder, store=store, runs=(folder / "runs").as_uri(), serve=serve)
+    return Broker(settings, registries(), EVERYBODYS)
+
+
 def new_broker(folder: Path) -> Broker:
     """A broker with everybody on record and the policy in force."""
-    settings = Settings(
-        home=folder,
-        store=empty_store(folder / "store.db"),
-        runs=(folder / "runs").as_uri(),
-        serve=ServeSettings(jobs_here=True),  # the sandbox runs its jobs on this machine
-    )
-    broker = Broker(settings, registries(), EVERYBODYS)
+    broker = broker_over(empty_store(folder / "store.db"), folder)
     people.add(broker, "adam", by=ROOT, administrator=True)
     for name in EVERYBODY:
         if name != "adam":
@@ -127,17 +129,26 @@ def submitted(broker: Broker, name: str, user: str, team: str | None, most: str 
     return submit.submit(broker, job, by=Actor(user)).id
 
 
+@cache
+def _filled() -> tuple[bytes, dict[str, str]]:
+    """A store with everybody and the jobs in it, and their ids. Made once a process of tests."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        broker = new_broker(folder)
+        ids = {
+            "mine": submitted(broker, "mine", "mia", "nlp"),
+            "asking": submitted(broker, "asking", "mia", "nlp", most="6h"),
+            "foreign": submitted(broker, "foreign", STRANGER, "vision"),
+            "nobodys": submitted(broker, "nobodys", "mia", None),
+        }
+        broker.close()
+        return (folder / "store.db").read_bytes(), ids
+
+
 def new_world(folder: Path) -> Company:
-    broker = new_broker(folder)
-    wrong = WrongTokens()
+    content, ids = _filled()
+    (folder / "store.db").write_bytes(content)
+    broker, wrong = broker_over(f"sqlite:///{folder / 'store.db'}", folder), WrongTokens()
+    broker.store.set_setting("runs", broker.settings.runs_url)  # no job has a run folder yet
     app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), wrong, Transport())
-    return Company(
-        broker,
-        app,
-        TestClient(Envelope(app), raise_server_exceptions=False),
-        wrong,
-        mine=submitted(broker, "mine", "mia", "nlp"),
-        asking=submitted(broker, "asking", "mia", "nlp", most="6h"),
-        foreign=submitted(broker, "foreign", STRANGER, "vision"),
-        nobodys=submitted(broker, "nobodys", "mia", None),
-    )
+    return Company(broker, app, TestClient(Envelope(app), raise_server_exceptions=False), wrong, **ids)

@@ -86,20 +86,14 @@ def test_a_program_has_the_folder_variables_and_cpus_of_the_job_and_its_exit_sta
     assert "COLOUR" not in shown
 
 
-def test_what_follows_the_dashes_is_for_the_program(gpubroker: Any, running: Running) -> None:
+def test_the_words_signals_and_shell_of_a_program(gpubroker: Any, running: Running) -> None:
     done = gpubroker("exec", "bert", "--", "echo", "--json", "--help")
-    assert (done.code, done.out) == (0, "--json --help\n")
-
-
-def test_a_signal_is_told_as_shells_tell_it_and_a_missing_program_is_refused(gpubroker: Any, running: Running) -> None:
-    assert gpubroker("exec", "bert", "--", "sh", "-c", "kill -9 $$").code == 137
+    assert (done.code, done.out) == (0, "--json --help\n"), "what follows the dashes is for the program"
+    assert gpubroker("exec", "bert", "--", "sh", "-c", "kill -9 $$").code == 137, "as shells tell it"
     refused = gpubroker("exec", "bert", "--", "no-such-program")
     assert refused.code == 127
     assert "no-such-program cannot be started" in refused.err
-
-
-def test_attach_opens_the_shell_of_the_submitter(gpubroker: Any, running: Running) -> None:
-    assert gpubroker("jobs", "attach", "bert").out == "a shell in here\n"
+    assert gpubroker("jobs", "attach", "bert").out == "a shell in here\n", "the submitter's shell"
 
 
 def test_a_program_ends_with_the_attempt(gpubroker: Any, running: Running) -> None:
