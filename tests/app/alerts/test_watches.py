@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +21,15 @@ from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from tests.actors import with_clock
+from tests.empty_store import empty_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return empty_store(tmp_path / "store.db")
 
 
 def offer(price: str, at: datetime, **changed: Any) -> Offer:

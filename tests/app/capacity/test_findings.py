@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,15 @@ from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.reconciler.admission.records import launch_request
 from tests.actors import with_clock
 from tests.contracts.rule_contract import job, placement
+from tests.empty_store import empty_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 START = NOW - timedelta(days=14)
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return empty_store(tmp_path / "store.db")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,15 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store.records import AvailabilityPoint, PricePoint
 from tests.actors import with_clock
+from tests.empty_store import empty_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return empty_store(tmp_path / "store.db")
 
 
 def offer(price: str | None = "16", hours_ago: float = 0, **changed: Any) -> Offer:
