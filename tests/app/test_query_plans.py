@@ -104,7 +104,7 @@ def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         home = tmp_path / str(len(made))
         home.mkdir()
         sqlite = request.param == "sqlite"
-        url = empty_store(home / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
+        url = empty_store(home / "store.db") if sqlite else str(request.getfixturevalue("new_postgres_store")())
         broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
         made.append(broker)
         clock = ManualClock(NOW)

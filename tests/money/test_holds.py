@@ -41,7 +41,7 @@ DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     new: Callable[[], str] | None = None
     if request.param == "postgresql":
-        new = request.getfixturevalue("new_postgres")
+        new = request.getfixturevalue("new_postgres_store")
     opened = open_store(new() if new else empty_store(tmp_path / "store.db"), clock=SystemClock())
     yield opened
     opened.close()

@@ -138,7 +138,7 @@ def cloud(_cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return empty_store(tmp_path / "store.db")
-    return str(request.getfixturevalue("new_postgres")())
+    return str(request.getfixturevalue("new_postgres_store")())
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ class CostlyStage(Stage):
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     """An empty store, on either database."""
     sqlite = request.param == "sqlite"
-    url = empty_store(tmp_path / "store.db") if sqlite else request.getfixturevalue("new_postgres")()
+    url = empty_store(tmp_path / "store.db") if sqlite else request.getfixturevalue("new_postgres_store")()
     opened = open_store(url, clock=clock)
     yield opened
     opened.close()

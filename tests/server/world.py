@@ -130,17 +130,17 @@ def submitted(broker: Broker, name: str, user: str, team: str | None, most: str 
 
 
 @cache
-def _filled() -> tuple[bytes, dict[str, str]]:
-    """A store with everybody and the jobs in it, and their ids. Made once a process of tests."""
+def _filled() -> tuple[bytes, tuple[str, str, str, str]]:
+    """A store with everybody and the jobs in it, and their ids, as in `Company`. Made once a process of tests."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         broker = new_broker(folder)
-        ids = {
-            "mine": submitted(broker, "mine", "mia", "nlp"),
-            "asking": submitted(broker, "asking", "mia", "nlp", most="6h"),
-            "foreign": submitted(broker, "foreign", STRANGER, "vision"),
-            "nobodys": submitted(broker, "nobodys", "mia", None),
-        }
+        ids = (
+            submitted(broker, "mine", "mia", "nlp"),
+            submitted(broker, "asking", "mia", "nlp", most="6h"),
+            submitted(broker, "foreign", STRANGER, "vision"),
+            submitted(broker, "nobodys", "mia", None),
+        )
         broker.close()
         return (folder / "store.db").read_bytes(), ids
 
@@ -151,4 +151,4 @@ def new_world(folder: Path) -> Company:
     broker, wrong = broker_over(f"sqlite:///{folder / 'store.db'}", folder), WrongTokens()
     broker.store.set_setting("runs", broker.settings.runs_url)  # no job has a run folder yet
     app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), wrong, Transport())
-    return Company(broker, app, TestClient(Envelope(app), raise_server_exceptions=False), wrong, **ids)
+    return Company(broker, app, TestClient(Envelope(app), raise_server_exceptions=False), wrong, *ids)

@@ -14,10 +14,10 @@ from tests.empty_store import empty_store
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database that does not hold a store yet."""
+    """The URL of a database that does not hold a store yet, unless the test asks for a ``store``."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
-    return str(request.getfixturevalue("new_postgres")())
+    return str(request.getfixturevalue("new_postgres_store" if "store" in request.fixturenames else "new_postgres")())
 
 
 @pytest.fixture

@@ -117,6 +117,6 @@ def test_racing_renewals_never_exceed_the_budget(
 
 @pytest.mark.system
 @pytest.mark.parametrize("spare", ["0.5", "1.5", "2.5", "9"])
-def test_racing_renewals_on_postgresql(new_postgres: Callable[[], str], clock: ManualClock, spare: str) -> None:
-    url = new_postgres()
+def test_racing_renewals_on_postgresql(new_postgres_store: Callable[[], str], clock: ManualClock, spare: str) -> None:
+    url = new_postgres_store()
     check(lambda: open_store(url, clock=clock), clock, 4, HELD * 4 + Money.usd(spare))

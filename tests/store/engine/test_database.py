@@ -74,6 +74,7 @@ def test_a_store_that_may_only_be_read(tmp_path: Path, clock: ManualClock) -> No
 
 def test_a_store_that_stays_locked(url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "_BEGIN_WRITING", database._BEGIN_WRITING.replace("15000ms", "50ms"))
     one, other = open_store(url, clock=clock), open_store(url, clock=clock)
     with one.writing(), pytest.raises(StoreProblem, match="another process"):
         other.set_setting("a", "b")
