@@ -83,11 +83,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What mostly waits comes first, so that no worker waits alone at the end. The order is the same in each worker."""
+    """What mostly waits comes first, and in the full run before it the groups that one worker runs alone, so that no
+    worker waits alone at the end. The order is the same in each worker."""
 
-    def place(item: pytest.Item) -> tuple[bool, str]:
+    def place(item: pytest.Item) -> tuple[bool, bool, str]:
+        alone = FULL and item.get_closest_marker("xdist_group")
         waits = item.nodeid.startswith(_BY_THE_WALL) and not item.get_closest_marker("system")
-        return not waits, item.nodeid.partition("::")[0]
+        return not alone, not waits, item.nodeid.partition("::")[0]
 
     items.sort(key=place)
 

@@ -25,7 +25,7 @@ from tests.contracts.engine_contract import Bench, EngineContract, eventually, l
 from tests.slurm_cluster import SlurmCluster, own_cluster
 
 _NUMBERS = count(1)  # one cluster for all tests: no key twice
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]  # one cluster at a time: each has many daemons
 
 
 @pytest.fixture(scope="module")

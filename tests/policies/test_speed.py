@@ -1,10 +1,12 @@
-"""Judging is quick enough to be done for every placement of every plan. CPU time, best of several."""
+"""Judging is quick enough to be done for every placement of every plan. Counted are calls of functions, as many on any
+machine, however busy; on an idle one a thousand take about 0.2 ms. The limits are twice what is needed today."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from time import process_time
+from types import FrameType
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import BudgetUse, Facts
@@ -37,16 +39,24 @@ def policy_set(files: int, rules: int, when: str = "") -> ActivePolicies:
     return load({f"{file}.yaml": text(file) for file in range(files)})
 
 
-def seconds(work: Callable[[], object]) -> float:
-    def once() -> float:
-        start = process_time()
+def calls(work: Callable[[], object]) -> int:
+    """How many functions the work calls, once what is kept between two times is kept."""
+    made = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    work()
+    sys.setprofile(count)
+    try:
         work()
-        return process_time() - start
+    finally:
+        sys.setprofile(None)
+    return made
 
-    return min(once() for _ in range(5))
 
-
-def test_one_submission_under_200_rules_takes_less_than_5_ms() -> None:
+def test_one_submission_under_200_rules_takes_few_steps() -> None:
     policies = policy_set(20, 200)
     act = action(hold={MoneyKind.CASH: Money.usd(100)})
     (period,) = periods_touching("month", "UTC", (NOW, NOW))
@@ -54,21 +64,21 @@ def test_one_submission_under_200_rules_takes_less_than_5_ms() -> None:
     facts = Facts(NOW, tuple(live(8, job_id=f"j-{n}") for n in range(200)), uses)
     assert len(policies.rules) == 200
 
-    assert seconds(lambda: policies.judge(act, facts)) < 0.005
+    assert calls(lambda: policies.judge(act, facts)) < 6_000
 
 
-def test_one_submission_under_200_rules_with_conditions_takes_less_than_5_ms() -> None:
+def test_one_submission_under_200_rules_with_conditions_takes_few_steps() -> None:
     policies = policy_set(20, 200, "job.workload == 'training' && offer.price > 1.0 && hour_in('Europe/Berlin') < 25")
     act = action(hold={MoneyKind.CASH: Money.usd(100)})
     facts = Facts(NOW, tuple(live(8, job_id=f"j-{n}") for n in range(200)))
     assert {v.code for v in policies.judge(act, facts)} >= {"within_limit", "allowed"}
 
-    assert seconds(lambda: policies.judge(act, facts)) < 0.005
+    assert calls(lambda: policies.judge(act, facts)) < 7_000
 
 
-def test_500_placements_under_20_rules_take_less_than_50_ms() -> None:
+def test_500_placements_under_20_rules_take_few_steps() -> None:
     policies = policy_set(2, 20)
     facts = Facts(NOW, tuple(live(8, job_id=f"j-{n}") for n in range(200)))
     actions = [replace(action(), placement=placement(f"{20 + n / 1000:.3f}", region=f"us-{n % 9}")) for n in range(500)]
 
-    assert seconds(lambda: [policies.judge(act, facts) for act in actions]) < 0.050
+    assert calls(lambda: [policies.judge(act, facts) for act in actions]) < 130_000
