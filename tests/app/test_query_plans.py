@@ -65,7 +65,7 @@ GROWS = frozenset(
 # Each of these indexes has only the rows of what is not over.
 OPEN_ONLY = frozenset({"job_unclosed", "ledger_balance_open", "notice_waiting", "standing_use_open"})
 # The rows of this index all answer the question, newest first: with a limit, only so many are read.
-NEWEST_FIRST = frozenset({"attempt_event_approval", "job_top"})
+NEWEST_FIRST = frozenset({"attempt_event_approval", "job_top", "ledger_entry_long"})
 # A report adds up what a period has. The more of a table that is, the rather PostgreSQL reads all of it.
 AS_LONG_AS_BILLS = {"report billed of two hours"}  # what was charged in the two months before is read, too
 REPORTS = {"report spend of an hour": {"movement_sum"}}

@@ -1,0 +1,185 @@
+"""Every query of the store, one by one: none reads a table that grows with history from end to end.
+
+`test_query_plans` shows that of the use cases. Here is each method of the store that reads and that none of them calls,
+and the reason for each that may read everything. A method that is in neither table fails the test: a new query must be
+shown, or excused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from broker.core.market.offers import OfferQuery
+from broker.core.ports import BudgetSpec
+from broker.finops.focus.months import BillingMonth
+from broker.store import Store
+from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.pages import WantedJobs
+from broker.store.jobs.reading import StoreReading
+from broker.store.ledger.spending import SpendingPeriod
+from broker.store.market.market_history import MarketHistory
+from tests.app.test_query_plans import (
+    NOW,
+    STREAMED,
+    USE_CASES,
+    QuerySite,
+    new_site,
+    recorded,
+    scans_on_postgresql,
+    scans_on_sqlite,
+)
+from tests.past import offer
+
+__all__ = ["new_site"]  # the fixture of the other module
+HOUR = timedelta(hours=1)
+SINCE = NOW - HOUR
+BUDGET = BudgetSpec("team", "quarter", "UTC", frozenset({"cash"}), teams=("team-1",))
+
+
+def look(ask: Callable[[StoreReading, str], object]) -> Callable[[QuerySite], None]:
+    """Ask a question about the first job that runs, and read the whole answer."""
+
+    def use(site: QuerySite) -> None:
+        with site.broker.store.reading() as reading:
+            found = ask(reading, site.running[0])
+            if inspect.isgenerator(found):
+                list(found)
+
+    return use
+
+
+def market(ask: Callable[[MarketHistory], object]) -> Callable[[QuerySite], None]:
+    return lambda site: ask(site.broker.store.market) and None
+
+
+QUERIES: dict[str, Callable[[QuerySite], None]] = {
+    "SpendingReading.anomaly_answers": look(lambda r, _: r.anomaly_answers()),
+    "SpendingReading.billed_in": look(lambda r, _: r.billed_in(BillingMonth.of(NOW - timedelta(days=99)))),
+    "SpendingReading.bought_in_advance": look(lambda r, _: r.bought_in_advance(SpendingPeriod(SINCE, NOW, NOW))),
+    "SpendingReading.first_machine_time": look(lambda r, _: r.first_machine_time()),
+    "SpendingReading.held_as_of": look(lambda r, _: r.held_as_of(SINCE)),
+    "SpendingReading.jobs_spent_on_own": look(lambda r, _: r.jobs_spent_on_own("team-1", SINCE, NOW)),
+    "SpendingReading.last_reports": look(lambda r, job: r.last_reports([job])),
+    "SpendingReading.machine_hours": look(lambda r, job: r.machine_hours([job])),
+    "SpendingReading.plans_and_ends": look(lambda r, job: r.plans_and_ends([job])),
+    "SpendingReading.spent_by_jobs": look(lambda r, job: r.spent_by_jobs([job], SINCE, NOW)),
+    "SpendingReading.statement": look(lambda r, _: r.statement("2026-01")),
+    "SpendingReading.statements": look(lambda r, _: r.statements()),
+    "SpendingReading.succeeded_jobs": look(lambda r, _: r.succeeded_jobs("team-1", SINCE, NOW, 10)),
+    "StoreReading.balance": look(lambda r, job: r.balance(job)),
+    "StoreReading.count_offers": look(lambda r, _: r.count_offers()),
+    "StoreReading.in_hand": look(lambda r, _: r.in_hand(NOW)),
+    "StoreReading.job_page": look(lambda r, _: r.job_page(WantedJobs(team="team-3"), after=None, limit=20)),
+    "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),
+    "StoreReading.last_judged": look(lambda r, job: r.last_judged(job, 1)),
+    "StoreReading.names_in_market": look(lambda r, _: (r.names_in_market("provider"), r.names_in_market("region"))),
+    "StoreReading.open_tasks": look(lambda r, job: r.open_tasks(job)),
+    "StoreReading.posted": look(lambda r, job: r.posted(job, 1)),
+    "StoreReading.price_series": look(lambda r, _: r.price_series(offer(NOW), SINCE, NOW)),
+    "StoreReading.purchase": look(lambda r, _: r.purchase("nothing")),
+    "StoreReading.reported": look(lambda r, job: r.reported([job], "loss")),
+    "StoreReading.spent_on_own": look(lambda r, _: r.spent_on_own(BUDGET, SINCE, NOW)),
+    "StoreReading.spent_until": look(lambda r, _: r.spent_until(BUDGET)),
+    "StoreReading.standing_share": look(lambda r, job: r.standing_share(1, job)),
+    "StoreReading.task_counts": look(lambda r, job: r.task_counts(job)),
+    "StoreReading.task_money": look(lambda r, job: (r.task_money(job), r.task_money(job, closed=False))),
+    "StoreReading.tasks_of": look(lambda r, job: r.tasks_of(job)),
+    "StoreReading.tasks_succeeded": look(lambda r, job: r.tasks_succeeded(job)),
+    "StoreReading.work_on_held": look(lambda r, _: r.work_on_held(SINCE)),
+    "MarketHistory.availability_series": market(lambda m: m.availability_series(offer(NOW), SINCE, NOW)),
+    "MarketHistory.freshness": market(lambda m: m.freshness(NOW)),
+    "MarketHistory.offers_at": market(lambda m: m.offers_at(SINCE, SINCE)),
+    "MarketHistory.poll_runs": market(lambda m: m.poll_runs("cloud", limit=10)),
+    "MarketHistory.price_series": market(lambda m: m.price_series(offer(NOW), SINCE, NOW)),
+    "MarketHistory.price_series_of": market(lambda m: m.price_series_of([offer(NOW)], SINCE, NOW)),
+    "MarketHistory.series": market(lambda m: m.series()),
+    "MarketHistory.signal_series": market(lambda m: m.signal_series(offer(NOW), SINCE, NOW)),
+    "Store.active_policy": lambda site: site.broker.store.active_policy() and None,
+    "Store.policy_history": lambda site: site.broker.store.policy_history() and None,
+    "Store.holdings": lambda site: site.broker.store.holdings() and None,
+    "Store.purchases": lambda site: site.broker.store.purchases() and None,
+    "Store.offers": lambda site: site.broker.store.offers() and None,
+    "Store.count_offers": lambda site: site.broker.store.count_offers() and None,
+    "Store.rejected_in_sql": lambda site: site.broker.store.rejected_in_sql(OfferQuery(accelerators=("L4",))) and None,
+}
+# Each of these is asked for by a person, and is about everything.
+ABOUT_EVERYTHING = {
+    "Store.prove": "compares every projection with its events and entries",
+    "Store.rebuild": "makes every projection anew",
+    "StoreWriting.rebuild": "makes every projection anew",
+    "StoreWriting.renew": "the projections of given jobs, of which it reads all events",
+    "Store.copy_to": "copies the store",
+    "Store.put_back": "puts a copy back",
+    "StoreReading.all_entries": "the whole ledger, for exports and proofs",
+    "StoreReading.kept_sums": "the stored sums, for proofs",
+    "MarketHistory.prune": "deletes what is old, and counts it",
+}
+# No questions to tables that grow.
+NO_QUERIES = frozenset(
+    {
+        *("Store.accept_doubts", "Store.activate_policy", "Store.add_holding", "Store.check_writable", "Store.close"),
+        *("Store.is_led", "Store.keep_quotes", "Store.lead", "Store.rehearsal", "Store.remove_holding"),
+        *("Store.set_setting", "Store.quote", "Store.purchase", "Store.purchase_events"),
+        *("StoreWriting.add_holding", "StoreWriting.add_statement", "StoreWriting.answer_anomaly"),
+        *("StoreWriting.append_purchase", "StoreWriting.give_standing", "StoreWriting.remove_holding"),
+        *("StoreWriting.revoke_standing", "StoreWriting.use_standing"),
+    }
+)
+PARTS = (StoreReading, StoreWriting, MarketHistory, Store)
+
+
+def methods() -> Iterator[tuple[type, str]]:
+    """Every public method of the store, where it is defined."""
+    for part in PARTS:
+        for owner in part.__mro__:
+            if owner.__module__.startswith("broker."):
+                names = [name for name, value in vars(owner).items() if inspect.isfunction(value)]
+                yield from ((owner, name) for name in names if not name.startswith("_"))
+
+
+def test_every_method_is_shown_or_excused(
+    new_site: Callable[[int], QuerySite], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.params["new_site"] != "sqlite":
+        pytest.skip("which methods there are does not depend on the database")
+    site = new_site(600)
+    called: set[str] = set()
+
+    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*given: Any, **more: Any) -> Any:
+            called.add(name)
+            return method(*given, **more)
+
+        return call
+
+    known = set()
+    for owner, name in set(methods()):
+        known.add(f"{owner.__name__}.{name}")
+        monkeypatch.setattr(owner, name, watched(f"{owner.__name__}.{name}", vars(owner)[name]))
+    for use_case in {**USE_CASES, **STREAMED}.values():
+        use_case(site)
+    told = called | QUERIES.keys() | ABOUT_EVERYTHING.keys() | NO_QUERIES
+    assert known - told == set()
+    assert (QUERIES.keys() | ABOUT_EVERYTHING.keys() | NO_QUERIES) - known == set()
+
+
+def test_no_query_reads_a_table_that_grows_from_end_to_end(
+    new_site: Callable[[int], QuerySite], request: pytest.FixtureRequest
+) -> None:
+    site = new_site(20_000 if request.node.callspec.params["new_site"] == "postgresql" else 600)
+    scans = scans_on_sqlite if site.database.is_sqlite else scans_on_postgresql
+    told: dict[str, str] = {}
+    for name, query in QUERIES.items():
+        statements = recorded(site, query)
+        with site.database.reading() as connection:
+            for statement, values in statements:
+                if bad := set(scans(connection, statement, values)):
+                    told[f"{name}: {statement}"] = str(bad)
+    assert not told, "\n".join(f"{what}: {why}" for what, why in told.items())
