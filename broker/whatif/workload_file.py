@@ -25,13 +25,13 @@ Reads only the file of a trace, relative to the workload file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path as FilePath
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
 from broker.core.documents import Document, Path, read_document
 from broker.core.errors import InvalidInput, Problem, UnknownName
@@ -49,6 +49,7 @@ from broker.whatif.workload import ArrivalPattern, JobClass, PricePath, RunLengt
 KIND = "workload file"
 # A Monday, so that working days mean the same in each run.
 _START = datetime(2026, 1, 5, tzinfo=UTC)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")
 _HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
 ENGINE = "simulated"
 SOURCE = "workload"
@@ -106,6 +107,21 @@ Machine = Annotated[tuple[str, int], PlainValidator(_machine)]
 Capacity = Annotated[CapacityType, PlainValidator(_capacity)]
 Share = Annotated[float, PlainValidator(_share)]
 Positive = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
+
+
+T = TypeVar("T", bound=Sized)
+
+
+def _some(items: T) -> T:
+    if not items:
+        raise ValueError("is empty; name at least one")
+    return items
+
+
+def _class_name(value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(f"expected a name of letters, digits, dots, dashes and underscores; got {value!r}")
+    return value
 
 
 class PoolSection(WorkloadPart):
@@ -216,7 +232,7 @@ class ClassSection(WorkloadPart):
     """One class of jobs. ``estimate``: what the broker is told of their length; default: the mean; ``unknown``:
     nothing."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}$")]
+    name: Annotated[str, PlainValidator(_class_name)]
     arrivals: Annotated[ArrivalSection, BeforeValidator(_per_day)] = Field(description="expected jobs per day")
     duration: Annotated[LengthSection, BeforeValidator(_length)] = Field(description="expected a time, such as 2h")
     estimate: PositiveDuration | None = None
@@ -228,7 +244,7 @@ class TeamSection(WorkloadPart):
     """``user``: who submits; default: the first member of the team in the policy files."""
 
     user: str | None = None
-    jobs: Annotated[tuple[ClassSection, ...], Field(min_length=1)]
+    jobs: Annotated[tuple[ClassSection, ...], AfterValidator(_some)]
 
 
 def _accelerator(value: object) -> str:
@@ -255,8 +271,8 @@ class WorkloadFile(WorkloadPart):
 
     workload: str = "workload"
     start: Annotated[datetime, PlainValidator(_day)] = _START
-    market: Annotated[tuple[PoolSection, ...], Field(min_length=1)]
-    teams: Annotated[dict[str, TeamSection], Field(min_length=1)] | None = None
+    market: Annotated[tuple[PoolSection, ...], AfterValidator(_some)]
+    teams: Annotated[dict[str, TeamSection], AfterValidator(_some)] | None = None
     trace: TraceSection | None = None
 
     @model_validator(mode="after")

@@ -42,7 +42,10 @@ SINCE = NOW - HOUR
 BUDGET = BudgetSpec("team", "quarter", "UTC", frozenset({"cash"}), teams=("team-1",))
 
 
-def look(ask: Callable[[StoreReading, str], object]) -> Callable[[QuerySite], None]:
+Query = Callable[[QuerySite], object]
+
+
+def look(ask: Callable[[StoreReading, str], object]) -> Query:
     """Ask a question about the first job that runs, and read the whole answer."""
 
     def use(site: QuerySite) -> None:
@@ -54,11 +57,11 @@ def look(ask: Callable[[StoreReading, str], object]) -> Callable[[QuerySite], No
     return use
 
 
-def market(ask: Callable[[MarketHistory], object]) -> Callable[[QuerySite], None]:
-    return lambda site: ask(site.broker.store.market) and None
+def market(ask: Callable[[MarketHistory], object]) -> Query:
+    return lambda site: ask(site.broker.store.market)
 
 
-QUERIES: dict[str, Callable[[QuerySite], None]] = {
+QUERIES: dict[str, Query] = {
     "SpendingReading.anomaly_answers": look(lambda r, _: r.anomaly_answers()),
     "SpendingReading.billed_in": look(lambda r, _: r.billed_in(BillingMonth.of(NOW - timedelta(days=99)))),
     "SpendingReading.bought_in_advance": look(lambda r, _: r.bought_in_advance(SpendingPeriod(SINCE, NOW, NOW))),
@@ -100,13 +103,13 @@ QUERIES: dict[str, Callable[[QuerySite], None]] = {
     "MarketHistory.price_series_of": market(lambda m: m.price_series_of([offer(NOW)], SINCE, NOW)),
     "MarketHistory.series": market(lambda m: m.series()),
     "MarketHistory.signal_series": market(lambda m: m.signal_series(offer(NOW), SINCE, NOW)),
-    "Store.active_policy": lambda site: site.broker.store.active_policy() and None,
-    "Store.policy_history": lambda site: site.broker.store.policy_history() and None,
-    "Store.holdings": lambda site: site.broker.store.holdings() and None,
-    "Store.purchases": lambda site: site.broker.store.purchases() and None,
-    "Store.offers": lambda site: site.broker.store.offers() and None,
-    "Store.count_offers": lambda site: site.broker.store.count_offers() and None,
-    "Store.rejected_in_sql": lambda site: site.broker.store.rejected_in_sql(OfferQuery(accelerators=("L4",))) and None,
+    "Store.active_policy": lambda site: site.broker.store.active_policy(),
+    "Store.policy_history": lambda site: site.broker.store.policy_history(),
+    "Store.holdings": lambda site: site.broker.store.holdings(),
+    "Store.purchases": lambda site: site.broker.store.purchases(),
+    "Store.offers": lambda site: site.broker.store.offers(),
+    "Store.count_offers": lambda site: site.broker.store.count_offers(),
+    "Store.rejected_in_sql": lambda site: site.broker.store.rejected_in_sql(OfferQuery(accelerators=("L4",))),
 }
 # Each of these is asked for by a person, and is about everything.
 ABOUT_EVERYTHING = {

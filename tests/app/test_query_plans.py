@@ -323,7 +323,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(inner)
 
 
-def recorded(site: QuerySite, use_case: Callable[[QuerySite], None]) -> list[tuple[str, Any]]:
+def recorded(site: QuerySite, use_case: Callable[[QuerySite], object]) -> list[tuple[str, Any]]:
     """The statements that a use case sends, each once."""
     asked = SentStatements()
     listen(site.database.engine, "before_cursor_execute", asked.note)
