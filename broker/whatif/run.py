@@ -20,7 +20,7 @@ from typing import Any
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.placements import Placement
-from broker.core.policy.policy import Answer, LiveAttempt, Verdict
+from broker.core.policy.policy import Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
@@ -32,6 +32,7 @@ from broker.whatif.attempt import AttemptEnd, SimulatedAttempt, SimulatedJob, co
 from broker.whatif.decisions import ClassDecision, ClassDecisions
 from broker.whatif.figures import TeamTally
 from broker.whatif.ledger import VirtualLedger
+from broker.whatif.live import CountedAttempts
 from broker.whatif.market import PoolInUse, SimulatedMarket
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
 
@@ -92,7 +93,6 @@ class _Simulation:
     aside: int = 0
     events: list[tuple[int, int, int, Any]] = field(default_factory=list)
     tie: Iterator[int] = field(default_factory=count)
-    alike: dict[object, tuple[SimulatedAttempt, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.start = self.workload.start
@@ -102,10 +102,7 @@ class _Simulation:
         self.by_capacity = {pool.offer.capacity: pool for pool in self.market.pools.values()}
         self.decisions = ClassDecisions(self.market, self.policy, self.classes)
         self.ledger = VirtualLedger()
-        kinds = {rule.kind for rule in self.policy.rules}
-        self.counts_live = self.policy.counts_live
-        self.counts_jobs = "max_concurrent_jobs" in kinds
-        self.live_is_current = True
+        self.live = CountedAttempts(self.policy)
 
     # The loop.
 
@@ -195,35 +192,8 @@ class _Simulation:
         self.ledger.note(f"{self.now} {job_id} refused: {why}")
 
     def _facts(self, place_of: int, now: datetime) -> FactsFor:
-        if self.counts_live and not self.live_is_current:
-            self.ledger.live = tuple(self._live_attempt(first, number) for first, number in self.alike.values())
-            self.live_is_current = True
+        self.ledger.live = self.live.attempts
         return self.ledger.facts(self.decisions.budgets[place_of], now)
-
-    def _count_alike(self, attempt: SimulatedAttempt, sign: int) -> None:
-        """Keep the running attempts as the rules count them: identical ones as one, unless a rule counts jobs."""
-        if not self.counts_live:
-            return
-        placement = attempt.placement
-        offer = placement.offer
-        by_class = attempt.job.place, offer.provider, offer.zone or offer.region, offer.capacity_type, placement.nodes
-        key = attempt.job.id if self.counts_jobs else by_class
-        first, number = self.alike.get(key, (attempt, 0))
-        if number + sign:
-            self.alike[key] = first, number + sign
-        else:
-            del self.alike[key]
-        self.live_is_current = False
-
-    def _live_attempt(self, first: SimulatedAttempt, number: int) -> LiveAttempt:
-        one, offer = self.classes[first.job.place], first.placement.offer
-        return LiveAttempt(
-            job_id=first.job.id, user=one.user, team=one.team, project=one.job.project,
-            workload=one.job.workload.value, environment=one.job.environment,
-            gpus=first.placement.gpus * number, accelerator=offer.accelerator, provider=offer.provider,
-            money=offer.money, pool=offer.pool, nodes=first.placement.nodes * number,
-            capacity_type=offer.capacity_type,
-        )  # fmt: skip
 
     # The queue.
 
@@ -336,7 +306,7 @@ class _Simulation:
         pool.take(job.id, placement.nodes, self.decisions.expected_end(placement, self.now, left))
         self.running[job.id] = attempt
         self.running_by_team[one.team] += 1
-        self._count_alike(attempt, 1)
+        self.live.count(attempt, one, 1)
         self.ledger.note(f"{self.now} {job.id} starts {placement.offer.id}")
         self._push(attempt.ends, _END, attempt)
 
@@ -349,7 +319,7 @@ class _Simulation:
             self.pause = _ROUND
         del self.running[job.id]
         self.running_by_team[one.team] -= 1
-        self._count_alike(attempt, -1)
+        self.live.count(attempt, one, -1)
         self._bill(attempt, pool)
         team.useful_gpu_seconds += attempt.saved * one.gpus
         job.left -= attempt.saved
