@@ -29,7 +29,7 @@ class AttemptEnd(StrEnum):
     CUT_OFF = "end of the simulation"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SimulatedJob:
     """A job on its way. Seconds from the start of the workload. ``left``: seconds of work on its first machine;
     ``billed``: seconds billed so far; ``first_start``: -1 before it."""

@@ -100,7 +100,7 @@ class ClassDecisions:
 
 
 def _why_nothing(plan: Plan) -> str:
-    """The first reason in the order of the planner's counts: the policies' objection if there is one."""
+    """The policies' objection if there is one, else the rarest reason: most offers are of another kind altogether."""
     denied = [one.objection for one in plan.rejections if one.objection is not None]
     if denied:
         return f"{denied[0].name or denied[0].rule}: {denied[0].code}"

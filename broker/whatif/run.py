@@ -46,6 +46,7 @@ _MANY = 200
 _AT_ONCE = 64  # jobs of a class in one round
 _EFFORT = 4  # placements tried for each job of a round, beside the first orders
 _ASIDE = 900  # seconds for which a job is left out that the gate did not let start
+_LEAST_AFTER = 30 * DAY  # what runs or waits so long after the last arrival is cut off
 _TELL_EVERY = 5_000
 _END, _MARKET, _QUEUE, _BACK = range(4)
 
@@ -97,8 +98,9 @@ class _Simulation:
     def __post_init__(self) -> None:
         self.start = self.workload.start
         self.horizon = self.size.days * DAY
+        self.cut_off_at = self.horizon + max(self.horizon, _LEAST_AFTER)
         self.classes: tuple[JobClass, ...] = self.workload.classes
-        self.market = SimulatedMarket.of(self.workload.pools, self.start, self.size.seed, 2 * self.horizon)
+        self.market = SimulatedMarket.of(self.workload.pools, self.start, self.size.seed, self.cut_off_at)
         self.by_capacity = {pool.offer.capacity: pool for pool in self.market.pools.values()}
         self.decisions = ClassDecisions(self.market, self.policy, self.classes)
         self.ledger = VirtualLedger()
@@ -123,9 +125,9 @@ class _Simulation:
                 if self.told is not None and seen % _TELL_EVERY == 0:
                     self.told(seen, total, "simulating")
                 continue
-            self.now, _, kind, what = heapq.heappop(self.events)
-            if self.now > 2 * self.horizon:
+            if self.events[0][0] > self.cut_off_at:
                 break
+            self.now, _, kind, what = heapq.heappop(self.events)
             if kind == _END:
                 self._ended(what)
             elif kind == _QUEUE:
@@ -367,7 +369,7 @@ class _Simulation:
 
     def _cut_off(self) -> None:
         """Settle and close what is left when the simulation ends."""
-        self.now = min(self.now, 2 * self.horizon)
+        self.now = self.cut_off_at if self.running or self.number_waiting or self.aside else self.now
         for attempt in list(self.running.values()):
             self._ended(replace(attempt, ends=max(self.now, attempt.started + 1), end=AttemptEnd.CUT_OFF, saved=0.0))
         left = [job for line in self.waiting.values() for job in line]

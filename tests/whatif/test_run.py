@@ -77,6 +77,20 @@ def test_a_job_is_stopped_at_its_longest_time_and_by_its_money() -> None:
     assert found.spent[MoneyKind.CASH] <= Money.usd(2) * 48
 
 
+def test_what_runs_and_waits_for_too_long_is_cut_off_and_settled() -> None:
+    job = {"resources": {"accelerators": "A100:1"}, "max_duration": "90d"}
+    found = play([OWNED], jobs_of(arrivals=6, duration="60d", job=job), days=1)
+    assert found.teams["nlp"].unfinished == 6
+    assert found.teams["nlp"].started == 4
+    assert found.seconds == 31 * DAY
+    assert found.teams["nlp"].spent[MoneyKind.AMORTISED] > Money.usd(4 * 2 * 24 * 30)
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_the_reason() -> None:
+    job = {"resources": {"accelerators": "A100:1"}, "num_nodes": 9}
+    assert play([OWNED], jobs_of(job=job)).teams["nlp"].refused == {"no capacity: too_few_machines": 48}
+
+
 def test_rules_that_count_running_jobs_are_obeyed() -> None:
     policy = (
         "version: 1\npolicy: few\nbudgets: [{name: all, amount: '$10,000,000', period: month}]\n"
