@@ -220,8 +220,12 @@ class _Requests:
         import requests
 
         call = f"{method} {url} {more.get('params')}"
-        if self.kept.replaying and call in self.kept.bodies:
-            return Replayed(self.kept.bodies[call])
+        if self.kept.replaying:
+            if call in self.kept.bodies:
+                return Replayed(self.kept.bodies[call])
+            if call in self.kept.asked:  # without an answer: it would be asked again for every row
+                raise requests.ConnectionError("not answered before")
+        self.kept.asked.add(call)
         more |= {"allow_redirects": False}
         more.pop("timeout", None)  # what gpuhunt has written down
         if self._settings.ca_bundle is not None:

@@ -17,10 +17,11 @@ _DEEPEST = 6
 
 @dataclass(slots=True)
 class KeptAnswers:
-    """JSON that was answered, by call; ``replaying``: calls are answered from it; only what the module had
-    not come to before it failed is asked."""
+    """JSON that was answered, by call; ``asked``: calls that were made, answered or not; ``replaying``: calls are
+    answered from what is kept; only what the module had not come to before it failed is asked."""
 
     bodies: dict[str, Any] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
     replaying: bool = False
 
 

@@ -43,6 +43,8 @@ NO_NETWORK = "is the network up? `gpubroker doctor --verbose` lists every addres
 _MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
 _LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
+# Headers by which servers say how long to wait; Azure's price list has one of its own.
+_WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
 _SHOWN_OF_A_REFUSAL = 200  # characters
 _LOGIN_IN_URL = re.compile(r"://[^/\s\"']*@")
 _QUERY_IN_URL = re.compile(r"(/[^\s\"'?]*)\?[^\s\"')]+")
@@ -224,7 +226,9 @@ class Api:
     def _refusal(self, answer: httpx.Response, body: bytes, where: str) -> BrokerError:
         status = answer.status_code
         said = f"HTTP {status} {answer.reason_phrase}".strip()
-        after = retry_after(answer.headers.get("Retry-After"), self._clock.now())
+        now = self._clock.now()
+        waits = [wait for name in _WAITS if (wait := retry_after(answer.headers.get(name), now)) is not None]
+        after = max(waits, default=None)
         if status == 429 or (status == 503 and after is not None):
             return Throttled(f"{said}: rate limit exceeded", after=after, where=where, hint="poll less often")
         if status >= 500 or status == 408:

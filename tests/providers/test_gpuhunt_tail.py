@@ -178,6 +178,7 @@ def test_a_part_that_a_cloud_did_not_tell_is_an_error_though_gpuhunt_shrugs(
     found, error = until_error(gpuhunt(server.url, ManualClock(NOW), "hotaisle", attempts=1))
     assert {o.accelerator for o in found if isinstance(o, Offer)} == {"MI300X"}
     assert isinstance(error, Unreachable)
+    assert len(server.requests) == 2, "to look for rows that are left out, nobody is asked again"
 
 
 def test_a_login_that_is_refused_names_the_variable_and_not_the_key(market: LongTail, server: FakeServer) -> None:

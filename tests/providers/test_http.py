@@ -90,6 +90,14 @@ def test_retry_after_may_be_a_date(clock: ManualClock) -> None:
     assert clock.slept[1] < 5
 
 
+def test_azures_own_header_for_the_wait_is_respected(clock: ManualClock) -> None:
+    says = {"x-ms-ratelimit-retailprices-retry-after": "19", "Retry-After": "3"}
+    answers = iter([HttpAnswer(429, b"", says)])
+    with FakeServer(lambda request: next(answers, market(request))) as server:
+        ask(server.url, clock)
+    assert clock.slept == [19.0]
+
+
 def test_who_asks_for_an_hour_is_left_alone_until_the_next_poll(server: FakeServer, clock: ManualClock) -> None:
     server.order(Fault.THROTTLED_FOR_LONG)
     with pytest.raises(Throttled) as caught:

@@ -83,7 +83,7 @@ def plan(
     broker = terminal.broker()
     wanted, *others = given_job.given_jobs(context, job or [], given, broker.clock.now())
     terminal.adopt()
-    first_look(terminal, broker, offline=shown.offline)
+    first_look(terminal, broker, offline=shown.offline, providers=wanted.constraints.providers)
     if others:
         from broker.cli.jobs.queue_view import plan_together
 

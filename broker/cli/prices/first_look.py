@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,12 +21,14 @@ Offline = Annotated[
 ]
 
 
-def first_look(terminal: Terminal, broker: Broker, *, offline: bool) -> None:
+def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
     """Before prices are shown first, ask the sources that need no login and answer within seconds, and say what came of
-    it. ``offline``: ask nobody."""
+    it. ``offline``: ask nobody. ``providers``: those whose prices are wanted; nobody is asked for local ones alone."""
     from broker.app.market.first_look import look, sources_to_ask
+    from broker.core.market.offers import SANDBOX
 
-    names = () if offline else sources_to_ask(broker)
+    local = bool(providers) and {*providers} <= {*broker.registries.local_providers, SANDBOX}
+    names = () if offline or local else sources_to_ask(broker)
     if not names:
         return
     from broker.cli.prices.poll import progress

@@ -114,7 +114,7 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     if given.risk and dimensions:
         raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
     broker, query = terminal.broker(), _query(machines, given.provider or [], given.region or [])
-    first_look(terminal, broker, offline=given.offline)
+    first_look(terminal, broker, offline=given.offline, providers=given.provider or ())
     found = listing(broker, query)
     rows = wanted_rows(found.offers, found.now, wanted, given.sort)
     shown = None if given.every else given.limit if as_json else given.limit or _ROWS
