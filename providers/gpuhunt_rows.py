@@ -75,10 +75,11 @@ def left_out(kept: KeptAnswers, get: Callable[[], list[Any]], heard: list[str], 
 
     ``names``: the keys of the lists of rows; an answer that is a list is one, too. ``heard``: where warnings arrive.
     """
-    lines: list[str] = []
+    lists = list(_named(list(kept.bodies.values()), names))
+    lines = [] if lists or not names else [f"no list called {' or '.join(names)} in the answer"]
     kept.replaying = True
     try:
-        for rows in _named(list(kept.bodies.values()), names):
+        for rows in lists:
             every = list(rows)
             try:
                 rows[:] = []

@@ -213,7 +213,7 @@ def _clouds(row: Row, lacking: Collection[str]) -> Iterator[_Cloud]:
     bids = _bids(row)
     for region, max_key in (("secure", "maxGpuCountSecureCloud"), ("community", "maxGpuCountCommunityCloud")):
         on_demand, spot = row.get(f"{region}Price"), row.get(f"{region}SpotPrice")
-        spot = None if region in lacking else spot
+        spot = None if {region, f"{region}.minimumBidPrice"} & {*lacking} else spot
         terms = [row.get(key) for key in _TERMS] if region == "secure" else []
         priced = any(value is not None for value in (on_demand, spot, bids.get(region), *terms))
         if row.get(f"{region}Cloud") is False or not priced:

@@ -27,6 +27,7 @@ _PER_PAGE = 500  # the most there is
 _WITHOUT = "c2|c2d|c3|c3d|c4|c4a|c4d|c4n|e2|f1|g1|h3|h4d|m1|m2|m3|m4|m4n|n2|n2d|n4|n4a|n4d|t2a|t2d|x4|z3"
 _NOT_THOSE = f'name ne "({_WITHOUT})-.*"'
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+")
+_ACCELERATOR = re.compile(r"(?:nvidia|amd|ct|tpu|v)[a-z0-9-]+")
 _FRACTION = re.compile(r"\b1/\d+\b")
 _GONE = ("OBSOLETE", "DELETED")
 _TPU = ("ct", "tpu")
@@ -177,8 +178,8 @@ def _limits(row: Any) -> Mapping[int, tuple[int, int]]:
     if row.deprecated.state in _GONE:
         return {}
     most = row.maximum_cards_per_instance
-    if not row.name:
-        raise Unfit("malformed_row", f"{last(row.zone)}: an accelerator type without a name")
-    if not most and attachable(row.name):
+    if not _ACCELERATOR.fullmatch(row.name):
+        raise Unfit("malformed_row", f"{last(row.zone)}: an accelerator type called {short(row.name)}")
+    if most < 1 and attachable(row.name):
         raise Unfit("incomplete_row", f"{last(row.zone)}: {row.name}: how many a machine may have is not told")
     return {count: limit for count, limit in attachable(row.name).items() if count <= most}

@@ -320,7 +320,7 @@ FAIR = {
     # which number on is rented as a whole.
     "lium": r"gpu_count\.(deleted|= )|disk_free_gb\.= ",
     "vultr": r"locations\.\d+\.deleted|deploy_ondemand\.= False",
-    "jarvislabs": r"num_gpus\.(deleted|= )",
+    "jarvislabs": r"(num_gpus|num_free_devices)\.(deleted|= )",
     "seeweb": r"available_regions\.\d+\.deleted",
     "digitalocean": r"regions\.\d+\.deleted",
 }
