@@ -21,6 +21,15 @@ def test_steady_spending_goes_on() -> None:
     assert found.high - found.low < 0.15 * 250, "what never varied has a narrow interval"
 
 
+def test_the_days_ahead_are_those_of_their_week() -> None:
+    week = [110.0] * 5 + [75.0] * 2
+    working, weekend = expect(week * 8, 5), expect([*(week * 8), *week[:5]], 2)
+    assert working is not None
+    assert weekend is not None
+    assert working.amount == pytest.approx(550, rel=0.03)
+    assert weekend.amount == pytest.approx(150, rel=0.05)
+
+
 def test_too_few_days_say_nothing() -> None:
     assert expect([25.0] * (LEAST_DAYS - 1), 10) is None
 
