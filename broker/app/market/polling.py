@@ -54,6 +54,8 @@ def ask_for(broker: Broker, name: str) -> PollRequest:
     """How that provider is asked. A provider that cannot be made (a missing extra, a bad setting) says so when it is
     asked, so that it fails alone."""
     how = poll_settings(broker, name)
+    # What this machine, its files and the user's own clusters say is final; the market of others is judged.
+    local = name == SANDBOX or name in broker.registries.local_providers
     make: Callable[[], Provider]
     try:
         provider = broker.provider(name)
@@ -61,8 +63,7 @@ def ask_for(broker: Broker, name: str) -> PollRequest:
         make = _raiser(error)
     else:
         make = lambda: provider  # noqa: E731  # the other branch of one choice
-    # What this machine and its files say is final; the market of others is not believed blindly.
-    local = name == SANDBOX or name in broker.registries.local_providers
+        local = local or getattr(provider, "refresh_before_deciding", False)
     judge = None if local else Suspicion()
     return PollRequest(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age, judge=judge)
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from broker.app.alerts import suspect_polls
 from broker.app.market.market import market_for
-from broker.app.market.polling import accept_prices, interval_of, poll_now, statuses
+from broker.app.market.polling import accept_prices, ask_for, interval_of, poll_now, statuses
 from broker.app.wiring import Broker
 from broker.core.errors import NoLogin, StoreProblem, UnknownName
 from broker.core.job.file import parse_job
@@ -142,3 +142,11 @@ def test_no_job_starts_on_an_offer_of_a_suspect_poll(clouds: Broker, monkeypatch
     assert rejections(clouds) == {Reason.SUSPECT_OFFER: 1}
     accept_prices(clouds, "cloud", by=OLGA)
     assert rejections(clouds) == {}
+
+
+def test_an_empty_answer_of_the_users_own_clusters_is_believed(clouds: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OldPriceCloud, "refresh_before_deciding", True, raising=False)
+    assert ask_for(clouds, "cloud").judge is None
+    monkeypatch.setattr(OldPriceCloud, "refresh_before_deciding", False)
+    clouds.forget_provider("cloud")
+    assert ask_for(clouds, "cloud").judge is not None

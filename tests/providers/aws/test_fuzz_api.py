@@ -58,7 +58,7 @@ def damaged_spot(body: bytes, chance: random.Random) -> DamagedBody:
         raw, what = body[: found.start(2)] + odd + body[found.end(2) :], f"{found[1].decode()} = {odd!r:.40}"
     try:
         ET.fromstring(raw)
-    except ET.ParseError:
+    except (ET.ParseError, LookupError, ValueError):  # LookupError: an encoding that nobody knows
         return DamagedBody(raw, None, "", readable=False)
     return DamagedBody(raw, row, f"row {row}: {what}" if what else _changed_elements(body, raw))
 
