@@ -53,6 +53,8 @@ def _product(row: object, regions: tuple[str, ...], now: datetime) -> Iterator[A
     attributes = {
         key(name): value for name, value in _mapping(product, "attributes", found).items() if isinstance(value, str)
     }
+    if not attributes.get("instancetype"):
+        raise Unfit("incomplete_row", f"no instanceType: {short(row)}")
     region = attributes.get("regioncode", "")
     if (region and region not in regions) or not is_plain(attributes):
         return  # the API tells of every region; only some are asked for

@@ -28,6 +28,7 @@ _WITHOUT = "c2|c2d|c3|c3d|c4|c4a|c4d|c4n|e2|f1|g1|h3|h4d|m1|m2|m3|m4|m4n|n2|n2d|
 _NOT_THOSE = f'name ne "({_WITHOUT})-.*"'
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+")
 _ACCELERATOR = re.compile(r"(?:nvidia|amd|ct|tpu|v)[a-z0-9-]+")
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
 _FRACTION = re.compile(r"\b1/\d+\b")
 _GONE = ("OBSOLETE", "DELETED")
 _TPU = ("ct", "tpu")
@@ -113,8 +114,8 @@ def _rows(
 def _shape(zone: str, row: Any) -> GcpMachine | None:
     """A machine type; an N1 still without accelerators (``count`` 0). None for types that cannot have any."""
     called = row.name
-    if not called:
-        raise Unfit("malformed_row", f"{zone}: a machine type without a name")
+    if not _NAME.fullmatch(called):
+        raise Unfit("malformed_row", f"{zone}: a machine type called {short(called)}")
     if row.deprecated.state in _GONE:
         return None
     if called.startswith(_TPU):

@@ -133,6 +133,9 @@ class Hijacked:
         return self.market(request)
 
 
+_PRICED = r"(?i)price|bid|cost|rate|cents|dph|fee|value|units|nanos|amount|unit|row \d+: (= |$)"
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterAnswer:
     """What an adapter made of an answer. ``error``: what it gave up with."""
@@ -153,7 +156,7 @@ class MutationTarget:
     groups: Mapping[Any, frozenset[Offer]]
     group: Callable[[int], Any] = lambda row: row
     fair: str = r"$^"
-    prices: str = r"(?i)price|bid|cost|rate|cents|dph|fee|value|units|nanos|amount|unit|row \d+: (= |$)"
+    prices: str = _PRICED
 
 
 @dataclass(slots=True)
@@ -250,6 +253,7 @@ class JsonAnswers:
     body: Any
     rows: Callable[[Any], Any]
     fair: str = r"$^"
+    prices: str = _PRICED
 
     @contextmanager
     def target(self) -> Iterator[MutationTarget]:
@@ -264,7 +268,9 @@ class JsonAnswers:
                 return answer_of(self.make(server.url, ManualClock(NOW)).offers(OfferQuery()))
 
             alone = dict(enumerate(map(frozenset, _offers_by_row(provider, hijacked, body, self.rows))))
-            yield MutationTarget(lambda chance: mutate(body, self.rows, chance), ask, alone, fair=self.fair)
+            yield MutationTarget(
+                lambda chance: mutate(body, self.rows, chance), ask, alone, fair=self.fair, prices=self.prices
+            )
 
 
 def check_mutants(answers: JsonAnswers, *, mutants: int, seed: int = 20261121) -> None:

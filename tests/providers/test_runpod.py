@@ -303,6 +303,8 @@ def answers() -> JsonAnswers:
         answer_of(H100, RTX4090, *more),
         lambda body: body["data"]["gpuTypes"],
         fair=r"(secure|community)Cloud\.= False|Price\.= None|maxGpuCount\w*\.= [01]$|(secure|community)\.= None",
+        # Where RunPod tells of no lowest price, its list price of spot counts.
+        prices=r"(?i)price|bid|row \d+: (= |$)|(secure|community)\.= None",
     )
 
 

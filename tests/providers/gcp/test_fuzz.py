@@ -142,7 +142,8 @@ _FAIR = (
     r"description\.= |usageType\.= |serviceRegions\.|category\.(resource|service)"
     r"|(machineTypes|acceleratorTypes)\.\d+\.deleted|items\.zones/[\w-]+\.deleted|nextPageToken"
 )
-_PRICES = r"pricing|description|usageType|serviceRegions|category|row \d+: (= |$)"
+# A price is the sum of a machine's parts, so their numbers are part of it.
+_PRICES = r"guestCpus|memoryMb|pricing|description|usageType|serviceRegions|category|row \d+: (= |$)"
 
 
 def check(
