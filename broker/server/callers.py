@@ -129,10 +129,15 @@ def caller_of(request: Request) -> Caller:
 
 
 def _entered(broker: Broker, wrong: WrongTokens, request: Request) -> Caller:
-    said = request.headers.get("authorization", "")
-    text = said[len(_BEARER) :].strip() if said[: len(_BEARER)].lower() == _BEARER else ""
+    text = bearer_of(request)
     entrant = admitted(wrong, request, text, lambda: enter(broker, text))
     return Caller(broker, entrant.access, entrant.token.id, address_of(request), request.state.request_id)
+
+
+def bearer_of(request: Request) -> str:
+    """The token that the request carries, or empty."""
+    said = request.headers.get("authorization", "")
+    return said[len(_BEARER) :].strip() if said[: len(_BEARER)].lower() == _BEARER else ""
 
 
 def address_of(request: Request) -> str:

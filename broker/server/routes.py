@@ -33,7 +33,7 @@ from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
-from broker.server import changing, contents, governing, kept, looking, policy_routes, reporting, submitting
+from broker.server import changing, contents, governing, kept, looking, policy_routes, reporting, streaming, submitting
 from broker.server.pages import JobPage, OfferPage
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
@@ -66,6 +66,7 @@ ROUTES = (
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
+    ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None),
     ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, kept.list_files, JobOutputs),
     ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, kept.file_content, None),
     ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, kept.list_checkpoints, JobCheckpoints),

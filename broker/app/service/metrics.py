@@ -199,3 +199,24 @@ class Numbers:
         unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read.")
         unreadable.add_metric([], left_out)
         yield from (jobs, machines, attempts, unreadable, age, offers)
+        yield from self._of_money(gauge)
+
+    def _of_money(self, gauge: Callable[..., Any]) -> Iterator[Metric]:
+        from broker.app.billing.budgets import budgets
+
+        label = ["budget"]
+        limit = gauge("gpubroker_budget_limit_usd", "Limit of a budget in its present period.", labels=label)
+        spent = gauge("gpubroker_budget_spent_usd", "Spent of it in this period.", labels=label)
+        held = gauge("gpubroker_budget_held_usd", "Held of it for jobs.", labels=label)
+        left = gauge("gpubroker_budget_left_usd", "Left of it; negative if it is exceeded.", labels=label)
+        expected = gauge("gpubroker_budget_expected_usd", "Expected at the end of the period.", labels=label)
+        for line in budgets(self._broker):
+            for one, amount in (
+                (limit, line.limit),
+                (spent, line.use.spent),
+                (held, line.use.held),
+                (left, line.left),
+                (expected, line.forecast.expected),
+            ):
+                one.add_metric([line.spec.id], float(amount.dollars))
+        yield from (limit, spent, held, left, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, suppress
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
+from broker.cli.service import demo_page
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from broker.app.jobs.preview import Preview
     from broker.core.events.views import JobView
 
-EXAMPLES = examples("gpubroker demo", "gpubroker demo --seed 3", "gpubroker demo --json")
+EXAMPLES = examples("gpubroker demo", "gpubroker demo --page", "gpubroker demo --seed 3", "gpubroker demo --json")
 
 
 def demo(
@@ -27,6 +29,9 @@ def demo(
         int | None,
         typer.Option(min=0, help="Seed of the market: decides when and where capacity is taken away."),
     ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Show it on the page as well, while it runs and then until Ctrl-C.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run one job on a simulated market in under a minute: prices, plan, policy, launch, interruption, resume, bill.
@@ -41,20 +46,29 @@ def demo(
     story = Demo(
         terminal.settings().home, terminal.registries(), terminal.actor, DEFAULT_SEED if seed is None else seed
     )
-    try:
-        _market(terminal, story)
-        _run(terminal, story, _plan(terminal, story))
-    except KeyboardInterrupt:
-        story.give_up()
-        terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
-        raise typer.Exit(130) from None
-    summary = story.summary()
-    if as_json:
-        from broker.app.results.service import DemoReport
+    opened: demo_page.DemoPage | None = None
+    with ExitStack() as until_the_end:
+        try:
+            _market(terminal, story)
+            if page:
+                opened = until_the_end.enter_context(demo_page.demo_page(story.broker, terminal.actor))
+                terminal.say("", f"On the page: {opened.url}/jobs", f"  sign in with  {opened.token}")
+            _run(terminal, story, _plan(terminal, story))
+        except KeyboardInterrupt:
+            story.give_up()
+            terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
+            raise typer.Exit(130) from None
+        summary = story.summary()
+        if as_json:
+            from broker.app.results.service import DemoReport
 
-        terminal.answer(DemoReport.of(summary))
-    else:
-        _bill(terminal, story, summary)
+            terminal.answer(DemoReport.of(summary))
+        else:
+            _bill(terminal, story, summary, tells_page=opened is None)
+        if opened is not None:
+            terminal.say("", f"{opened.url}/jobs/{summary.job_id} stays open until Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                demo_page.wait_for_the_end()
     if summary.job_state is not JobState.SUCCEEDED:
         raise typer.Exit(7)
 
@@ -125,7 +139,7 @@ def _status(story: Demo, view: JobView) -> Text:
     return shown
 
 
-def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
+def _bill(terminal: Terminal, story: Demo, summary: Summary, *, tells_page: bool) -> None:
     from broker.app.jobs import jobs
     from broker.app.results.program_name import program
     from broker.cli.jobs.job_view import attempt_table
@@ -152,21 +166,18 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
             style="dim",
         ),
     )
-    _page(terminal, story)
+    if tells_page and demo_page.available():
+        _page(terminal, story)
 
 
 def _page(terminal: Terminal, story: Demo) -> None:
-    """Print how to open the page, if its extra is installed."""
-    from importlib.util import find_spec
-
+    """Print how to open the page."""
     from broker.app.results.program_name import program
 
-    if not all(find_spec(name) for name in ("fastapi", "jinja2", "uvicorn")):
-        return
     me, home = quote(terminal.actor.identity), f"export GPUBROKER_HOME={quote(str(story.home))}"
     terminal.show(
         Text(
-            f"On the page: {home}\n"
+            f"On the page while it runs: {program()} demo --page\nAfterwards: {home}\n"
             f"  {program()} people add {me} --administrator && {program()} tokens create {me}\n"
             f"  {program()} serve    # then open http://127.0.0.1:9464/ and sign in with the token",
             style="dim",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -96,3 +98,18 @@ def test_addresses_of_this_machine_alone() -> None:
 def test_a_port_in_use_is_said(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:
     with pytest.raises(InvalidInput, match="cannot listen"):
         MetricsPage(broker, pulses, f"127.0.0.1:{page.port}", None)
+
+
+def test_money_is_told_and_the_dashboard_reads_what_there_is(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:
+    freshen(broker)
+    pulses.looked("jobs", 0.5)
+    policy = "version: 1\npolicy: p\nbudgets:\n  - {name: all, amount: $100, period: month, counts: [sandbox]}\n"
+    broker.store.activate_policy({"p.yaml": policy}, by="ada")
+    found = numbers(page)
+    told = [found[f"gpubroker_budget_{name}_usd", "all"] for name in ("limit", "spent", "held", "left", "expected")]
+    assert told == [100, 0, 0, 100, 0]
+    dashboard = (Path(__file__).parents[3] / "examples" / "service" / "grafana.json").read_text("utf-8")
+    read = set(re.findall(r"gpubroker_[a-z_]+", dashboard))
+    served = page.answer("/metrics", "")[2].decode()
+    described = set(re.findall(r"^# TYPE (\S+)", served, re.MULTILINE))
+    assert {name for name in read if name not in described and name.removesuffix("_total") not in described} == set()

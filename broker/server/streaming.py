@@ -1,0 +1,161 @@
+"""Server-sent events of a job: its events and its output, as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated
+
+from fastapi import Header, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from broker.app.access.tokens import enter
+from broker.app.jobs import details
+from broker.app.jobs.logs import FollowedOutput
+from broker.app.wiring import Broker
+from broker.core.access.permissions import Permission
+from broker.core.errors import BrokerError, RetryLater
+from broker.core.events.views import JobView
+from broker.server.callers import Caller, bearer_of
+from broker.server.looking import By
+from broker.server.request_rate import TooManyRequests
+
+_LOOK_EVERY, _COMMENT_EVERY = 1.0, 15.0  # seconds of the wall clock
+_LONGEST = 600  # seconds; then the client connects again
+_MOST_LINES = 1_000  # of output between two looks at the job
+_MOST_OF_A_TOKEN, _MOST_IN_ALL = 5, 60  # streams at once, of this process
+
+
+@dataclass
+class OpenStreams:
+    """The streams that are open, by token. Thread-safe."""
+
+    _open: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def one(self, token: str) -> Iterator[None]:
+        """Count one stream while it is open. Raises `TooManyRequests`."""
+        with self._lock:
+            if self._open[token] >= _MOST_OF_A_TOKEN or self._open.total() >= _MOST_IN_ALL:
+                raise TooManyRequests(_COMMENT_EVERY, _MOST_OF_A_TOKEN)
+            self._open[token] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[token] -= 1
+
+
+_STREAMS = OpenStreams()
+
+
+@dataclass
+class JobStream:
+    """What a client has been sent: events up to ``seq``, and ``lines`` of output. ``output``: whether it wants any."""
+
+    broker: Broker
+    id: str
+    seq: int
+    lines: int
+    output: bool
+    skipped: int = 0
+    followed: FollowedOutput = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.followed = FollowedOutput(self.broker)
+
+    def news(self, view: JobView) -> Iterator[str]:
+        """The messages about what happened since the last look."""
+        if view.seq > self.seq:
+            for event in details.history(self.broker, view).events:
+                seq = event["seq"]
+                if isinstance(seq, int) and seq > self.seq:
+                    self.seq = seq
+                    yield self._message("event", event)
+        if self.output:
+            try:
+                for line in islice(self.followed.new(view, None), _MOST_LINES):
+                    if self.skipped < self.lines:
+                        self.skipped += 1
+                        continue
+                    self.lines = self.skipped = self.lines + 1
+                    yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
+            except RetryLater:
+                pass  # the run store is away; the next look reads on
+
+    def _message(self, kind: str, data: object) -> str:
+        return f"event: {kind}\nid: {self.seq}.{self.lines}\ndata: {json.dumps(data)}\n\n"
+
+
+async def stream_job(
+    request: Request,
+    by: By,
+    id: str,
+    output: Annotated[bool, Query(description="Also the output of the job's command.")] = False,
+    seconds: Annotated[int, Query(ge=0, le=_LONGEST, description="Then the stream ends; 0: what is there now.")] = 300,
+    last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
+) -> Response:
+    """Events of a job as they happen (`text/event-stream`): `event` has an event as in the job's document, `output` a
+    line, `end` says that nothing more will come: the job is closed, the time is up, or the token is no longer accepted.
+    `Last-Event-ID` continues a stream that was cut off."""
+    permission = Permission.SEE_OUTPUT if output else Permission.SEE_JOBS
+    await run_in_threadpool(by.job, id, permission)
+    seq, lines = _place(last)
+    stream = JobStream(by.broker, id, seq, lines, output)
+    headers = {"X-Accel-Buffering": "no"}
+    sent = _sent(request, by, stream, permission, time.monotonic() + seconds)
+    return StreamingResponse(sent, headers=headers, media_type="text/event-stream")
+
+
+async def _sent(
+    request: Request, by: Caller, stream: JobStream, permission: Permission, until: float
+) -> AsyncIterator[str]:
+    try:
+        with _STREAMS.one(by.token):
+            quiet_since = time.monotonic()
+            while True:
+                messages, over = await run_in_threadpool(_look, by.broker, stream, permission, bearer_of(request))
+                for message in messages:
+                    yield message
+                now = time.monotonic()
+                if over or now >= until:
+                    yield f'event: end\ndata: {{"because": "{over or "time"}"}}\n\n'
+                    return
+                if messages:
+                    quiet_since = now
+                elif now - quiet_since >= _COMMENT_EVERY:
+                    quiet_since = now
+                    yield ": still here\n\n"
+                await asyncio.sleep(min(_LOOK_EVERY, until - now))
+    except TooManyRequests as error:
+        yield f'event: end\nretry: {int((error.after or 0) * 1000)}\ndata: {{"because": "too many streams"}}\n\n'
+
+
+def _look(broker: Broker, stream: JobStream, permission: Permission, token: str) -> tuple[list[str], str]:
+    """The new messages, and why the stream is over; empty: it is not. The token is looked at each time, so that one
+    that was revoked, or whose owner lost the role, hears no more."""
+    entrant = enter(broker, token)
+    with broker.store.reading() as look:
+        try:
+            view = look.job(stream.id)
+        except BrokerError:
+            view = None
+    if entrant is None or view is None or not entrant.access.may(permission, view.job.team):
+        return [], "access"
+    messages = list(stream.news(view))
+    return messages, "closed" if view.closed and len(messages) < _MOST_LINES else ""
+
+
+def _place(last: str | None) -> tuple[int, int]:
+    """Events and lines that the client has; nothing for an id that is none of ours."""
+    seq, _, lines = (last or "").partition(".")
+    return (int(seq), int(lines)) if seq.isdecimal() and lines.isdecimal() else (0, 0)

@@ -1,0 +1,87 @@
+"""A job's events and output as they happen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.app.access import tokens
+from broker.app.jobs import jobs
+from broker.app.jobs.logs import FollowedOutput, LogLine
+from broker.core.actors import Actor
+from broker.server import streaming
+from tests.actors import ROOT
+from tests.server.world import Company, bearer
+
+
+def messages(text: str) -> list[tuple[str, str, Any]]:
+    """Kind, id and data of every message."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
+    return found
+
+
+def test_a_stream_has_the_events_of_the_document_and_goes_on_where_it_was(world: Company) -> None:
+    whole = world.get(f"/jobs/{world.asking}", "mia").json()["events"]
+    answer = world.get(f"/jobs/{world.asking}/stream", "mia", seconds=0)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *sent, end = messages(answer.text)
+    assert [data for _, _, data in sent] == whole
+    assert end == ("end", "", {"because": "time"})
+    jobs.cancel(world.broker, jobs.find(world.broker, world.asking), by=Actor("mia"))
+    headers = bearer(world.usual("mia")) | {"Last-Event-ID": sent[-1][1]}
+    more = world.client.get(f"/api/v1/jobs/{world.asking}/stream?seconds=0", headers=headers)
+    new = [data for kind, _, data in messages(more.text) if kind == "event"]
+    assert new == world.get(f"/jobs/{world.asking}", "mia").json()["events"][len(whole) :]
+    assert new
+
+
+def test_output_is_sent_once(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    def new(self: FollowedOutput, view: object, only: object) -> Iterator[LogLine]:
+        return iter([LogLine(1, None, "first"), LogLine(1, None, 'second: \u2028 "x"')])
+
+    monkeypatch.setattr(FollowedOutput, "new", new)
+    *_, one, other, _ = messages(world.get(f"/jobs/{world.mine}/stream", "mia", seconds=0, output=True).text)
+    assert (one[2]["line"], other[2]["line"]) == ("first", 'second: \u2028 "x"')
+    headers = bearer(world.usual("mia")) | {"Last-Event-ID": one[1]}
+    rest = world.client.get(f"/api/v1/jobs/{world.mine}/stream?seconds=0&output=true", headers=headers)
+    assert [data["line"] for kind, _, data in messages(rest.text) if kind == "output"] == [other[2]["line"]]
+
+
+def test_whoever_may_not_see_output_gets_none(seen_world: Company) -> None:
+    assert seen_world.get(f"/jobs/{seen_world.mine}/stream", "fay", seconds=0).status_code == 200
+    assert seen_world.get(f"/jobs/{seen_world.mine}/stream", "fay", seconds=0, output=True).status_code == 403
+
+
+def test_a_token_revoked_meanwhile_hears_no_more(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = world.token("mia")
+    looked = streaming._look
+
+    def look(*arguments: Any) -> Any:
+        found = looked(*arguments)
+        tokens.revoke(world.broker, token.split("_")[1], by=ROOT)
+        return found
+
+    monkeypatch.setattr(streaming, "_look", look)
+    monkeypatch.setattr(streaming, "_LOOK_EVERY", 0.0)
+    answer = world.client.get(f"/api/v1/jobs/{world.mine}/stream?seconds=60", headers=bearer(token))
+    assert messages(answer.text)[-1] == ("end", "", {"because": "access"})
+
+
+def test_a_token_has_few_streams_at_once(seen_world: Company) -> None:
+    open_ = streaming.OpenStreams()
+    held = [open_.one("ann") for _ in range(5)]
+    for one in held:
+        one.__enter__()
+    with pytest.raises(streaming.TooManyRequests), open_.one("ann"):
+        pass
+    with open_.one("bob"):
+        pass
+    held[0].__exit__(None, None, None)
+    with open_.one("ann"):
+        pass
