@@ -102,6 +102,7 @@ ROUTES = (
     ApiRoute("HEAD", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.has_content, None),
     ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content, None),
     ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changing.cancel_job, JobDetails),
+    ApiRoute("POST", "/jobs/{id}/retry", Permission.CHANGE_OWN_JOBS, submitting.retry_job, JobDetails),
     ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changing.extend_job, JobDetails),
     ApiRoute(
         "POST", "/policies/preview", Permission.CHANGE_POLICIES, policy_routes.preview_policy, PolicyPreviewResult

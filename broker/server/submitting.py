@@ -14,7 +14,8 @@ from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.preview import preview
-from broker.app.jobs.received import received, with_files, with_sealed
+from broker.app.jobs.received import as_from_network, received, with_files, with_sealed
+from broker.app.jobs.resume import retried
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_of
 from broker.app.jobs.submit import submit
@@ -26,7 +27,7 @@ from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot
 from broker.server.callers import Caller
-from broker.server.changes import job_in_words
+from broker.server.changes import changeable, job_in_words
 from broker.server.changing import Key, told
 from broker.server.looking import By, answer
 
@@ -58,6 +59,15 @@ class SubmitBody(PlanBody):
     sealed: SealedBody | None = None
 
 
+class RetryBody(BaseModel):
+    """``from_start``: from the beginning, not from a checkpoint; ``sealed``: the secrets, given again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    from_start: bool = False
+    sealed: SealedBody | None = None
+
+
 def submission_terms(by: By) -> Response:
     """What a submission needs to know: the folder for uploads, the largest size, and the key for secrets."""
     broker = by.broker
@@ -85,7 +95,24 @@ def submit_job(by: By, key: Key, body: SubmitBody) -> Response:
         approvers.tell(by.broker, view)
         return view
 
-    return told(_once(by, key, job, body, submitted))
+    return told(_once(by, key, "jobs.submit", job.name, body, submitted))
+
+
+def retry_job(by: By, id: str, key: Key, body: RetryBody) -> Response:
+    """Run an ended job again with the files that it was submitted with, as a new job, from its newest checkpoint if it
+    has one. Status 202: it needs an approval first."""
+    view = changeable(by, id)
+    by.require(Permission.SUBMIT, view.job.team)
+
+    def submitted() -> JobView:
+        job = retried(by.broker, view, by=by.actor, from_start=body.from_start)
+        box = None if body.sealed is None else SealedBox(**body.sealed.model_dump())
+        again = as_from_network(by.broker, with_sealed(by.broker, job, box, by=by.actor))
+        new = submit(by.broker, again, by=by.actor)
+        approvers.tell(by.broker, new)
+        return new
+
+    return told(_once(by, key, "jobs.retry", view.id, body, submitted))
 
 
 def _permitted(by: Caller, job: Job) -> Job:
@@ -99,15 +126,18 @@ def _permitted(by: Caller, job: Job) -> Job:
     return job
 
 
-def _once(by: Caller, key: str, job: Job, body: SubmitBody, change: Callable[[], JobView]) -> ChangeAnswer:
+def _once(
+    by: Caller, key: str, action: str, subject: str, body: BaseModel, change: Callable[[], JobView]
+) -> ChangeAnswer:
+    said = f"{action} {subject} {body.model_dump_json()}"
     asked = ChangeRequest(
         by.actor.identity,
         by.token,
         by.origin,
         key,
-        sha256(f"jobs.submit {body.model_dump_json()}".encode()).hexdigest(),
-        "jobs.submit",
-        job.name,
+        sha256(said.encode()).hexdigest(),
+        action,
+        subject,
     )
 
     def told_of(view: JobView) -> ChangeAnswer:

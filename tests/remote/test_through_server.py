@@ -117,6 +117,20 @@ def test_a_job_is_cancelled_and_extended_by_name(service: TeamService, laptop: L
     assert jobs.find(service.world.broker, service.world.mine).cancel_requested
 
 
+def test_a_refused_job_is_run_again_by_name(service: TeamService, laptop: Laptop, project: Path) -> None:
+    (project / "long.yaml").write_text(JOB.format(name="long", team="team: nlp", most="6h"))
+    sent = laptop("submit", str(project / "long.yaml"), "--yes", "--detach", "--json", by="mia").json["id"]
+    early = laptop("jobs", "retry", sent, "--yes", by="mia")
+    assert (early.code, "has not ended" in early.err) == (3, True)
+    assert laptop("approvals", "refuse", sent, by="apple").code == 0
+    assert laptop("jobs", "retry", sent, by="mia").code == 2, "no terminal, and no --yes"
+    again = laptop("jobs", "retry", sent, "--yes", "--json", by="mia")
+    assert again.code == 6, again.err
+    assert again.json["name"] == "long"
+    assert again.json["id"] != sent
+    assert laptop("approvals", "refuse", again.json["id"], by="apple").code == 0
+
+
 def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: Laptop) -> None:
     for arguments in (("policy", "backtest"), ("report", "focus"), ("people", "add"), ("dev",), ("notices", "list")):
         refused = laptop(*arguments, by="mia")

@@ -13,6 +13,7 @@ from broker.app.jobs import jobs
 from broker.app.jobs.logs import FollowedOutput, LogLine
 from broker.core.actors import Actor
 from broker.server import streaming
+from broker.server.request_rate import TooManyRequests
 from tests.actors import ROOT
 from tests.server.world import Company, bearer
 
@@ -78,7 +79,7 @@ def test_a_token_has_few_streams_at_once(seen_world: Company) -> None:
     held = [open_.one("ann") for _ in range(5)]
     for one in held:
         one.__enter__()
-    with pytest.raises(streaming.TooManyRequests), open_.one("ann"):
+    with pytest.raises(TooManyRequests), open_.one("ann"):
         pass
     with open_.one("bob"):
         pass

@@ -202,3 +202,27 @@ def test_secrets_are_sealed_elsewhere_and_open_here(world: Company) -> None:
     assert "seal" in submit(world, job_file=needs, sealed=body).json()["detail"], "a box opens for one job"
     assert "another key" in submit(world, job_file=needs, sealed=body | {"key": "0" * 16}).json()["detail"]
     assert submit(world, job_file=needs, sealed=body | {"id": "../../x"}).status_code == 422
+
+
+def test_an_ended_job_is_run_again_once_with_its_files(world: Company) -> None:
+    sent = submit(world, job_file=WITH_FILES, snapshot=uploaded(world)).json()["id"]
+    early = ask(world, f"/jobs/{sent}/retry", "mia")
+    assert (early.status_code, "has not ended" in early.text) == (403, True)
+    assert ask(world, f"/approvals/{world.asking}/refuse", "apple").status_code == 200
+    key = str(uuid4())
+    again, replayed = (ask(world, f"/jobs/{world.asking}/retry", "mia", {"from_start": True}, key) for _ in range(2))
+    assert (again.status_code, again.json()["state"]) == (202, "awaiting_approval"), again.text
+    assert again.json()["id"] == replayed.json()["id"] != world.asking
+    assert ask(world, f"/jobs/{world.asking}/retry", "vic").status_code == 403
+    assert lines(world, world.asking)[-1] == ("mia", "jobs.retry", "done", "")
+
+
+def test_running_again_takes_no_secret_of_the_service(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_service")
+    tell_service_key(world.broker)
+    needs = JOB.format(name="needs", team="team: nlp", most="6h") + "secrets: {HF_TOKEN: null}\n"
+    box = sealed_for(world.get("/submission", "mia").json()["secrets_key"], {"HF_TOKEN": "hf_secret"})
+    sent = submit(world, job_file=needs, sealed={"key": box.key, "id": box.id, "box": box.box}).json()["id"]
+    assert ask(world, f"/approvals/{sent}/refuse", "apple").status_code == 200
+    refused = ask(world, f"/jobs/{sent}/retry", "mia")
+    assert (refused.status_code, "values of secrets are missing" in refused.text) == (422, True)

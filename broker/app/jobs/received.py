@@ -29,6 +29,11 @@ def received(broker: Broker, text: str) -> Job:
     allow that. Raises `InvalidInput` with every finding."""
     job = parse_job(text, file=_FILE, now=broker.clock.now())
     refuse_local_buckets(job, _FILE)
+    return as_from_network(broker, job)
+
+
+def as_from_network(broker: Broker, job: Job) -> Job:
+    """The job, not to be run on this machine unless the settings allow that."""
     return job if broker.settings.serve.jobs_here else job.model_copy(update={"from_network": True})
 
 

@@ -175,6 +175,40 @@ def extend(
         raise typer.Exit(6)
 
 
+@app.command(epilog=examples("gpubroker jobs retry bert --yes", "gpubroker jobs retry bert --from-start --yes --json"))
+def retry(
+    context: typer.Context,
+    job: JobReference,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
+
+    Submits a new job of the same name, which is planned, judged and paid for like any other, and returns at once. Exits
+    with 6 if it needs approval first. A job with secrets is submitted again instead.
+    """
+    from broker.remote.sending import job_id
+
+    terminal, api = through(context)
+    id = job_id(api, job)
+    if not yes and not terminal.asks:
+        raise InvalidInput("no terminal for the confirmation", hint="add --yes to run it again without confirmation")
+    if not yes and not typer.confirm(f"Run {id} again?", default=False, err=True):
+        terminal.say("Nothing was submitted.")
+        raise typer.Exit(0)
+    after = api.change(f"/jobs/{id}/retry", {"from_start": from_start})
+    if as_json:
+        terminal.answer(after)
+    else:
+        terminal.show(f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}")
+    if after["asked"]:
+        terminal.say(f"It waits for approval by {', '.join(after['asked']['approvers'])}.")
+        raise typer.Exit(6)
+
+
 app.command("files", epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
 app.command("get", epilog=kept_files.GET_EXAMPLES)(kept_files.get)
 app.command("checkpoints", epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
