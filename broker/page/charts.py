@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from broker.app.market.price_history import PriceHistory
 from broker.core.values.money import Money
 
 WIDE, HIGH = 600.0, 120.0
+MOST_POINTS = 200  # of one curve, so that a page stays small
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +72,36 @@ def price_curve(history: PriceHistory) -> PriceCurve:
         lines[-1] += [f"{WIDE * ((at - start) / length):.1f},{height:.1f}" for at in (one.start, one.end)]
         ended = one.end
     return PriceCurve(tuple(" ".join(points) for points in lines), most)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureCurve:
+    """What a program reported under one name, in a picture of `WIDE` by `HIGH`: from the least value at the lower edge
+    to the greatest at the upper one."""
+
+    name: str
+    points: Sequence[tuple[datetime, float]]
+    line: str
+    least: float
+    most: float
+
+
+def figure_curves(reports: Iterable[tuple[datetime, Mapping[str, float]]]) -> list[FigureCurve]:
+    """The curves of all names, in alphabetical order, each of its newest `MOST_POINTS`. ``reports``: oldest first."""
+    found: dict[str, list[tuple[datetime, float]]] = {}
+    for at, figures in reports:
+        for name, value in figures.items():
+            found.setdefault(name, []).append((at, value))
+    return [_figure_curve(name, points[-MOST_POINTS:]) for name, points in sorted(found.items())]
+
+
+def _figure_curve(name: str, points: Sequence[tuple[datetime, float]]) -> FigureCurve:
+    least, most = min(value for _, value in points), max(value for _, value in points)
+    begins, length = points[0][0], (points[-1][0] - points[0][0]).total_seconds()
+
+    def place(at: datetime, value: float) -> str:
+        across = WIDE * ((at - begins).total_seconds() / length) if length else 0.0
+        up = (value - least) / (most - least) if most > least else 0.5
+        return f"{across:.1f},{HIGH * (0.95 - 0.9 * up):.1f}"
+
+    return FigureCurve(name, points, " ".join(place(at, value) for at, value in points), least, most)

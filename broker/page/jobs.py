@@ -12,7 +12,9 @@ from broker.app.jobs import jobs
 from broker.app.results import story
 from broker.core.access.permissions import Permission
 from broker.core.errors import NotAllowed, UnknownName
+from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import JobState
+from broker.page.charts import HIGH, WIDE, figure_curves
 from broker.page.drawing import drawn, moment
 from broker.page.visitors import By, Form, request_key
 from broker.server import changes, kept, shown
@@ -58,6 +60,11 @@ def job(by: By, id: str) -> Response:
         "causes": {attempt.number: story.cause_words(attempt.cause) for attempt in view.attempts},
         "why": shown.why_here(by.caller, id, limit=_DECISIONS).decisions,
         "story": story.in_words(happened, view.submitted_at, moment),
+        "reported": figure_curves(
+            (event.at, event.body.metrics) for event in happened if isinstance(event.body, MetricsReported)
+        ),
+        "wide": WIDE,
+        "high": HIGH,
         "lines": shown.logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
     }

@@ -22,6 +22,7 @@ from broker.server.problems import HttpProblem
 from broker.server.request_rate import RequestRate
 from broker.server.routes import OPENAPI, ROUTES, UPLOADS
 from broker.server.transport import Transport
+from broker.server.upload_quota import UploadQuota
 from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.schema import own_version
 
@@ -52,6 +53,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
         redirect_slashes=False,
     )
     problems.install(app)
+    app.state.uploads = UploadQuota(broker.settings.serve.max_uploads)
     rate = RequestRate(broker.settings.serve.requests_per_minute)
     problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
     described = Depends(HTTPBearer(scheme_name="token", description="An API token: gpb_…", auto_error=False))

@@ -16,6 +16,7 @@ from broker.agent.source_tree import TreeUnusable, content_path, entries_in, tre
 from broker.app.jobs.received import pool_in
 from broker.core.errors import InvalidInput, StoreProblem
 from broker.server.callers import Caller, caller_of
+from broker.server.upload_quota import UploadQuota
 from broker.snapshots.upload import reaching
 
 MOST_TREE = 64 << 20
@@ -63,7 +64,7 @@ async def keep_content(request: Request, kind: ContentKind, sha256: Sha256) -> R
                 "other bytes arrived than the address says (SHA-256 differs)", where=sha256, hint="upload it again"
             )
         file.seek(0)
-        await run_in_threadpool(_stored, caller, kind, sha256, file, size)
+        await run_in_threadpool(_stored, caller, request.app.state.uploads, kind, sha256, file, size)
     return Response(status_code=204)
 
 
@@ -74,18 +75,20 @@ def _write(file: IO[bytes], piece: bytes) -> None:
         raise StoreProblem(f"the upload cannot be kept: {error.strerror}", hint="ask who runs the server") from error
 
 
-def _stored(caller: Caller, kind: ContentKind, sha256: str, file: IO[bytes], size: int) -> None:
+def _stored(caller: Caller, quota: UploadQuota, kind: ContentKind, sha256: str, file: IO[bytes], size: int) -> None:
     with reaching():
-        pool = pool_in(caller.broker, caller.actor)
-        if kind is ContentKind.FILES:
-            pool.upload(_path(kind, sha256), _pieces(file), size, _ROOM)
-            return
-        data = file.read()
-        try:
-            entries_in(data)
-        except TreeUnusable as error:
-            raise InvalidInput(str(error), where=sha256) from error
-        pool.write(_path(kind, sha256), data)
+        pool, path = pool_in(caller.broker, caller.actor), _path(kind, sha256)
+        more = 0 if pool.exists(path) else size
+        with quota.taken(caller.actor.identity, pool, more):
+            if kind is ContentKind.FILES:
+                pool.upload(path, _pieces(file), size, _ROOM)
+                return
+            data = file.read()
+            try:
+                entries_in(data)
+            except TreeUnusable as error:
+                raise InvalidInput(str(error), where=sha256) from error
+            pool.write(path, data)
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

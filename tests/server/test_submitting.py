@@ -20,6 +20,7 @@ from broker.app.jobs.sealed_secrets import JobSecrets, sealed_for, tell_service_
 from broker.app.jobs.snapshots import pool_of
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor, ProcessAccount
+from broker.server.upload_quota import UploadQuota
 from broker.settings import ServeSettings
 from tests.server.test_changing import ask, lines
 from tests.server.test_matrix import access_of
@@ -226,3 +227,26 @@ def test_running_again_takes_no_secret_of_the_service(world: Company, monkeypatc
     assert ask(world, f"/approvals/{sent}/refuse", "apple").status_code == 200
     refused = ask(world, f"/jobs/{sent}/retry", "mia")
     assert (refused.status_code, "values of secrets are missing" in refused.text) == (422, True)
+
+
+def test_uploads_of_a_person_are_limited_in_sum(world: Company) -> None:
+    world.app.state.uploads = UploadQuota(1_000)
+    assert put(world, "files", b"a" * 600).status_code == 204
+    for _ in range(3):
+        assert put(world, "files", b"a" * 600).status_code == 204, "the same bytes take no more room"
+    refused = put(world, "files", b"b" * 600)
+    assert (refused.status_code, refused.json()["kind"]) == (422, "upload_quota_reached")
+    assert put(world, "files", b"b" * 600, "apple").status_code == 204, "each person has their own"
+    assert put(world, "files", b"c" * 400).status_code == 204
+    world.app.state.uploads = UploadQuota(1_000)
+    assert put(world, "files", b"d").status_code == 422, "a new process counts what is there"
+
+
+def test_an_upload_that_fails_takes_no_room(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = UploadQuota(1_000)
+    pool = pool_in(world.broker, Actor("mia"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="disk"), quota.taken("mia", pool, 900):
+            raise OSError("disk")
+    with quota.taken("mia", pool, 1_000):
+        pass

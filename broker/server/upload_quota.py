@@ -1,0 +1,58 @@
+"""How much a person may have uploaded in all, so that nobody fills the run store for the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from broker.agent.store import ObjectFolder
+from broker.core.errors import InvalidInput
+from broker.core.values.units import print_size
+
+_COUNTED_FOR = 600.0  # seconds; what other replicas took, and what was deleted, is seen after that
+
+
+class UploadQuotaReached(InvalidInput):
+    """A person's uploads would take more than they may in all."""
+
+
+class UploadQuota:
+    """Counts the bytes in each person's pool. Thread-safe; of one process. ``monotonic``: the clock, in seconds."""
+
+    def __init__(self, most: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._used: dict[str, tuple[int, float]] = {}
+
+    @contextmanager
+    def taken(self, person: str, pool: ObjectFolder, size: int) -> Iterator[None]:
+        """Count ``size`` bytes more; given back if the block fails. Raises `UploadQuotaReached`, `StoreTrouble`."""
+        self._counted(person, pool)
+        self._add(person, size)
+        try:
+            yield
+        except BaseException:
+            self._add(person, -size)
+            raise
+
+    def _counted(self, person: str, pool: ObjectFolder) -> None:
+        with self._lock:
+            known = self._used.get(person)
+        if known is not None and self._monotonic() - known[1] < _COUNTED_FOR:
+            return
+        found = sum(pool.sizes("").values())
+        with self._lock:
+            self._used[person] = found, self._monotonic()
+
+    def _add(self, person: str, size: int) -> None:
+        with self._lock:
+            used, at = self._used[person]
+            if size > 0 and used + size > self._most:
+                raise UploadQuotaReached(
+                    f"{person} has uploaded {print_size(used)} of at most {print_size(self._most)}",
+                    hint="put large data into a bucket and mount it; an administrator sets `max_uploads` under [serve]",
+                )
+            self._used[person] = used + size, at
