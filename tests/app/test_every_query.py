@@ -149,10 +149,8 @@ def methods() -> Iterator[tuple[type, str]]:
 
 
 def test_every_method_is_shown_or_excused(
-    new_site: Callable[[int], QuerySite], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    new_site: Callable[[int], QuerySite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if request.node.callspec.params["new_site"] != "sqlite":
-        pytest.skip("which methods there are does not depend on the database")
     site = new_site(600)
     called: set[str] = set()
 
