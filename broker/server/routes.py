@@ -23,7 +23,7 @@ from broker.app.results.policies import AppliedPolicy, PolicyInForce
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
-from broker.app.results.purchases import PurchaseHistory, PurchaseList
+from broker.app.results.purchases import PurchaseHistory, PurchaseList, PurchaseResult
 from broker.app.results.queue import QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
@@ -33,7 +33,18 @@ from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
-from broker.server import changing, contents, governing, kept, looking, policy_routes, reporting, streaming, submitting
+from broker.server import (
+    changing,
+    contents,
+    governing,
+    kept,
+    looking,
+    policy_routes,
+    purchasing,
+    reporting,
+    streaming,
+    submitting,
+)
 from broker.server.pages import JobPage, OfferPage
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
@@ -116,6 +127,8 @@ ROUTES = (
     ),
     ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, policy_routes.apply_policy, AppliedPolicy),
     ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, policy_routes.rollback_policy, AppliedPolicy),
+    ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, purchasing.approve_purchase, PurchaseResult),
+    ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, purchasing.reject_purchase, PurchaseResult),
     ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changing.grant_approval, JobDetails),
     ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )

@@ -165,11 +165,12 @@ def purchase_list(by: Caller, *, closed: bool = False) -> PurchaseList:
 
 def purchase_history(by: Caller, id: str) -> PurchaseHistory:
     """One purchase and its events. Raises `UnknownName`, also for one that the caller may not see."""
-    found = _purchase(by, id)
+    found = purchase_of(by, id)
     return PurchaseHistory.of(found, by.broker.store.purchase_events(id))
 
 
-def _purchase(by: Caller, id: str) -> Purchase:
+def purchase_of(by: Caller, id: str) -> Purchase:
+    """The purchase. Raises `UnknownName`, also for one that the caller may not see."""
     try:
         found = by.broker.store.purchase(id)
     except UnknownName:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, Reason, examples
 from broker.cli.remote import group_of, through
 
 app = typer.Typer(
@@ -14,6 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Owned machines, reservations, commitments and purchases, through the server.",
 )
+PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 
 
 @app.callback()
@@ -77,7 +78,7 @@ def purchases(
 @app.command(epilog=examples("gpubroker capacity show purchase-0123456789ab"))
 def show(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")],
+    id: PurchaseId,
     as_json: AsJson = False,
 ) -> None:
     """Show a purchase: capacity, price, approvals and events."""
@@ -94,3 +95,32 @@ def show(
     )  # fmt: skip
     terminal.show(*facts(columns, found["purchase"]), "")
     terminal.show(*table(terminal.out, (time("at"), text("kind")), found["events"], "no events"))
+
+
+@app.command(epilog=examples("gpubroker capacity approve purchase-0123456789ab --binding 4f1c"))
+def approve(
+    context: typer.Context,
+    id: PurchaseId,
+    binding: Annotated[
+        str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Approve a purchase of your team. The last approval has the server order it."""
+    _decided(context, id, "approve", {"binding": binding}, as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker capacity reject purchase-0123456789ab --reason 'not this quarter'"))
+def reject(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Refuse a purchase, as one of its approvers. Its money is released."""
+    _decided(context, id, "reject", {"reason": reason}, as_json=as_json)
+
+
+def _decided(context: typer.Context, id: str, decision: str, body: dict[str, Any], *, as_json: bool) -> None:
+    terminal, api = through(context)
+    after = api.change(f"/purchases/{id}/{decision}", body)
+    if as_json:
+        terminal.answer(after)
+        return
+    more = f"; {after['approvals_missing']} more must approve" if after["approvals_missing"] else ""
+    terminal.show(f"{after['id']}: {after['state'].replace('_', ' ')}{more}")

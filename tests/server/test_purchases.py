@@ -1,0 +1,78 @@
+"""Purchases through the API: who sees them, and who approves them, once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from broker.core.policy.approvals import Question
+from broker.core.purchases.purchase_events import Intended
+from broker.core.purchases.purchases import PurchaseState, intended
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
+from broker.core.values.money import Money
+from broker.procurement.money import held_for
+from tests.server.test_changing import ask, lines
+from tests.server.world import Company
+
+ID = "purchase-0123456789ab"
+
+
+def asked_for(world: Company, user: str = "mia", team: str = "nlp") -> None:
+    """A purchase that two people must approve."""
+    now = world.broker.clock.now()
+    quote = CapacityQuote(
+        product=PurchaseProduct.CAPACITY_BLOCK, provider="aws", offering="cb-1", region="us-east-1", instance_type="p5",
+        accelerator="H100", count=8, machines=2, starts=now + timedelta(days=1), ends=now + timedelta(days=3),
+        total=Money.usd(3900), undo=Undo.NONE, quoted_at=now,
+    )  # fmt: skip
+    event = Intended(
+        quote=quote, ceiling=quote.total, binding="b1", user=user, team=team, approvals=2,
+        questions=(Question(rule="shop", approvers=("mia", "apple", "tara", "adam")),),
+    )  # fmt: skip
+    with world.broker.store.writing() as tx:
+        tx.post(held_for(intended(ID, event, now), now))
+        tx.append_purchase(ID, event, now)
+
+
+def test_two_people_approve_and_a_repetition_is_none(world: Company) -> None:
+    asked_for(world)
+    assert ask(world, f"/purchases/{ID}/approve", "apple", {"binding": "other"}).status_code == 422
+    key = str(uuid4())
+    one, again = (ask(world, f"/purchases/{ID}/approve", "apple", {"binding": "b1"}, key) for _ in range(2))
+    assert (one.status_code, one.json()["approved_by"]) == (200, ["apple"]), one.text
+    assert again.json() == one.json()
+    assert ask(world, f"/purchases/{ID}/approve", "apple").status_code == 403, "not twice"
+    done = ask(world, f"/purchases/{ID}/approve", "tara", {"binding": "b1"})
+    assert done.json()["approvals_missing"] == 0
+    assert world.broker.store.purchase(ID).state is not PurchaseState.ASKING
+    assert ("apple", "purchases.approve", "done", "") in lines(world, ID)
+
+
+def test_a_refusal_releases_the_money(world: Company) -> None:
+    asked_for(world)
+    refused = ask(world, f"/purchases/{ID}/reject", "apple", {"reason": "not this quarter"})
+    assert refused.status_code == 200, refused.text
+    assert (refused.json()["reason"], refused.json()["held_usd"]) == ("rejected", "0.00")
+
+
+@pytest.mark.parametrize(("who", "status"), [("mia", 403), ("vic", 403), ("fay", 403), ("otto", 404), ("nora", 403)])
+def test_others_approve_nothing(world: Company, who: str, status: int) -> None:
+    asked_for(world)
+    for decision in ("approve", "reject"):
+        assert ask(world, f"/purchases/{ID}/{decision}", who).status_code == status
+    assert world.broker.store.purchase(ID).approved_by == ()
+
+
+def test_nobody_approves_their_own_purchase(world: Company) -> None:
+    asked_for(world, user="apple")
+    own = ask(world, f"/purchases/{ID}/approve", "apple")
+    assert (own.status_code, "their own" in own.text) == (403, True)
+
+
+def test_a_purchase_of_another_team_is_not_there(world: Company) -> None:
+    asked_for(world, user="otto", team="vision")
+    assert world.get("/purchases", "mia").json()["purchases"] == []
+    assert world.get(f"/purchases/{ID}", "mia").status_code == 404
+    assert [one["id"] for one in world.get("/purchases", "fay").json()["purchases"]] == [ID]
