@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from broker.app.results.policies import Activation, ActivePolicy, PolicyInForce
 from broker.app.results.policy_preview import PolicyVersionList
@@ -15,7 +16,8 @@ _BUDGET = "budget"
 
 def in_force(by: Caller, *, files: bool = False) -> PolicyInForce:
     """The active policy; null if there is none. Whoever has roles in teams alone sees the rules that name no other
-    team: no budgets over several teams, no files, no note of the change. ``files``: their texts, for the others."""
+    team: no budgets over several teams, no names or texts of files, no note of the change. ``files``: their texts, for
+    the others."""
     active = by.broker.store.active_policy()
     if active is None:
         return PolicyInForce(active=None)
@@ -25,10 +27,9 @@ def in_force(by: Caller, *, files: bool = False) -> PolicyInForce:
     if teams is None:
         return PolicyInForce(active=found)
     seen = _concerning(policy, teams)
+    left_out: dict[str, Any] = {"capacity_exceptions": [], "note": "", "file_names": [], "files": None}
     rules = [one for one in found.rules if one.name in seen]
-    return PolicyInForce(
-        active=found.model_copy(update={"rules": rules, "capacity_exceptions": [], "note": "", "files": None})
-    )
+    return PolicyInForce(active=found.model_copy(update={"rules": rules} | left_out))
 
 
 def versions(by: Caller) -> PolicyVersionList:

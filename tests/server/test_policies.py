@@ -66,3 +66,20 @@ def test_invalid_files_say_where(seen_world: Company) -> None:
     refused = ask(seen_world, "/policies/preview", "adam", {"files": {"team.yaml": "version: 1\nbudgts: []\n"}})
     assert refused.status_code == 422
     assert "team.yaml" in str(refused.json())
+
+
+def test_a_team_is_told_no_name_of_another(world: Company) -> None:
+    mixed = """\
+version: 1
+policy: test
+guardrails:
+  - {name: not-theirs, max_job_cost: $90, except: [{team: vision}]}
+  - {name: by-condition, max_job_cost: $80, when: 'job.team == "vision"'}
+  - {name: ours, max_job_cost: $70, scope: {team: [nlp]}}
+"""
+    world.broker.store.activate_policy({"vision.yaml": mixed}, by="adam", note="for vision")
+    active = world.get("/policies", "mia").json()["active"]
+    assert [one["name"] for one in active["rules"]] == ["ours"]
+    told = {**active, "rules": [{**one, "source": ""} for one in active["rules"]], "defaults_said_at": {}}
+    assert "vision" not in str(told)
+    assert len(world.get("/policies", "fay").json()["active"]["rules"]) == 3
