@@ -80,13 +80,14 @@ def open_writers(folder: Path) -> set[str]:
     found: set[str] = set()
     inside = str(folder.resolve()) + "/"
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with contextlib.suppress(OSError):
             for descriptor in (process / "fd").iterdir():
-                target = str(descriptor.readlink())
-                if target.startswith(inside):
-                    flags = (process / "fdinfo" / descriptor.name).read_text().split("flags:")[1].split()[0]
-                    if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-                        found.add(target[len(inside) :].partition("/")[0])
+                with contextlib.suppress(OSError, ValueError, IndexError):  # closed meanwhile: the others still count
+                    target = str(descriptor.readlink())
+                    if target.startswith(inside):
+                        flags = (process / "fdinfo" / descriptor.name).read_text().split("flags:")[1].split()[0]
+                        if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                            found.add(target[len(inside) :].partition("/")[0])
     return found
 
 
