@@ -65,7 +65,7 @@ def expected_run(work: float, rate: float, interval: float, write: float, restar
     else:
         stretches = work / interval
         stretch, checkpoints = interval + write, stretches * write
-    if rate <= 0:
+    if rate < 1e-300:  # below that, a float has too few digits left for the quotient of two products
         return BilledRun(work, checkpoints, 0.0, 0.0, 0.0)
     interruptions = stretches * math.expm1(min(rate * stretch, _LONGEST))
     lost = max(interruptions / rate - work - checkpoints, 0.0)

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from broker.placement.pricing.checkpoints import daly_interval, expected_run, young_interval
@@ -98,6 +98,7 @@ def test_more_work_never_takes_less_time(work: float, more: float, rate: float, 
     write=st.floats(0, 0.2),
     restart=st.floats(0, 1),
 )
+@example(work=1.0, rate=5e-324, interval=0.5, write=0.125, restart=0.0)
 def test_checkpoints_cost_no_more_than_writing_them(
     work: float, rate: float, interval: float, write: float, restart: float
 ) -> None:
