@@ -204,9 +204,9 @@ def days(broker: Broker, line: BudgetLine) -> list[Day]:
 
 def spent_on_own(broker: Broker, line: BudgetLine) -> Money:
     """The part of what is spent under the budget in its current period that was for owned and reserved capacity."""
-    now, use = broker.clock.now(), line.use
-    with broker.store.reading() as look:
-        return look.spent_on_own(line.spec, use.period_start, min(now, use.period_end))
+    use = line.use
+    with broker.store.reading() as look:  # to the end of the period, as what is spent: machines may be paid ahead
+        return look.spent_on_own(line.spec, use.period_start, use.period_end)
 
 
 def notices_about(broker: Broker, budget: str = "") -> Sequence[Dispatch]:

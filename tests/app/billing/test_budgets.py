@@ -24,7 +24,7 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.notices import Notice
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
@@ -237,6 +237,21 @@ def spent_daily(broker: Broker, amounts: list[str], *, workload: str | None = "t
                     tags=Tags("past", "ann", workload=workload),
                 )
             )  # fmt: skip
+
+
+def test_what_own_machines_cost_to_the_end_of_a_paid_hour_is_not_rented(broker: Broker) -> None:
+    grant(broker, amount="$100000")
+    now = broker.clock.now()
+    own = Tags("past", "ann", workload="training", capacity_type=CapacityType.OWNED)
+    with broker.store.writing() as tx:
+        tx.post(
+            move(
+                Movement.SETTLE, Money.usd("8"), movement_id="ahead", at=now, money=MoneyKind.SANDBOX,
+                covers=(now, now + timedelta(minutes=1)), tags=own,
+            )
+        )  # fmt: skip
+    (line,) = lines(broker)
+    assert budgets.spent_on_own(broker, line) == line.use.spent == Money.usd("8")
 
 
 def test_the_days_before_say_what_a_period_will_come_to(broker: Broker) -> None:
