@@ -134,13 +134,14 @@ class DeletedFiles:
     trouble: Mapping[str, str]
 
 
-def delete_due(broker: Broker, within: timedelta) -> DeletedFiles:
+def delete_due(broker: Broker, within: timedelta, last: Collection[str] = ()) -> DeletedFiles:
     """Delete what the active policy no longer keeps of the jobs whose time for it was over ``within`` the time before
     now. One folder that cannot be read or emptied keeps none of the others; after `_AT_MOST_IN_TURN` of them in turn
-    the rest is left to the next call. May be repeated. Raises `InvalidInput` for a policy that cannot be read."""
+    the rest is left to the next call. ``last``: the jobs that failed before, which are tried after all others, so that
+    they do not end every call. May be repeated. Raises `InvalidInput` for a policy that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
     trouble = dict[str, str]()
-    due = _due(broker, said, now, within)
+    due = sorted(_due(broker, said, now, within), key=lambda view: view.id in last)
     looked = _each([(one.id, partial(_overdue_of, one, f"{place}/{one.id}", said, now)) for one in due], trouble)
     with broker.store.reading() as look:
         needed = _needed(look)  # by jobs that came while folders were listed, too

@@ -26,6 +26,7 @@ class KeepingFiles:
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
         self._broker = Broker(broker.settings, broker.registries, broker.account, clock=broker.clock)
         self._rounds = Rounds(say, _FIRST_AFTER, every, LeaderRole.RETENTION)
+        self._failed: set[str] = set()  # jobs whose run folders failed in some round, and not in a later one
 
     def run(self, stop: threading.Event) -> None:
         """Look and delete until ``stop`` is set. Errors are reported, and the next round tries again."""
@@ -33,7 +34,8 @@ class KeepingFiles:
 
     def once(self) -> DeletedFiles:
         """One round. Raises as `delete_due`."""
-        done = delete_due(self._broker, _WITHIN)
+        done = delete_due(self._broker, _WITHIN, self._failed)
+        self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
         late = (f"files of {job} stay longer than the policy says: {why}" for job, why in done.trouble.items())
         self._rounds.tell(set(late))
         return done

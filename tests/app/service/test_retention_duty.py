@@ -118,6 +118,21 @@ def test_a_store_of_runs_that_is_away_is_not_asked_for_every_job(
     assert len(KeepingFiles(broker, say=print).once().trouble) == len(asked) == 5
 
 
+def test_folders_that_cannot_be_read_do_not_end_every_round(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        ended(broker, f"j{number}-xxxxx", 6 + (9 - number) / 10)
+
+    def torn(folder: str) -> dict[AttemptFiles, dict[str, int]]:
+        if folder.rpartition("/")[2] < "j5":
+            raise Unreachable("it is damaged")
+        return left_by_attempts(folder)
+
+    monkeypatch.setattr(retention, "left_by_attempts", torn)
+    duty = KeepingFiles(broker, say=print)
+    assert duty.once().deleted == ()
+    assert len(duty.once().deleted) == 4, "those that failed come last"
+
+
 def test_what_an_open_job_needs_stays(broker: Broker) -> None:
     folder = ended(broker, "j0-xxxxx", 31)
     needs = Job(name="reader", run="true", after=(Predecessor(job="j0-xxxxx", inputs=("*",)),))
