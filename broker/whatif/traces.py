@@ -27,6 +27,8 @@ from broker.core.errors import InvalidInput
 
 _PHILLY_NONE = (None, "None", "")
 _LARGEST_TRACE = 2_000_000_000  # bytes
+_MOST_GPUS = 100_000
+_LATEST = 32_503_680_000  # seconds since 1970: the year 3000
 
 
 class TraceFormat(StrEnum):
@@ -78,10 +80,10 @@ def read_trace(path: Path, form: TraceFormat) -> JobTrace:
         with path.open(encoding="utf-8", newline="") as file:
             for where, row in rows[form](file, str(path)):
                 try:
-                    jobs.append(read(row))
+                    jobs.append(_possible(read(row)))
                 except _Skipped as reason:
                     skipped[str(reason)] += 1
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
                     raise InvalidInput(f"is not a job of a {form} trace: {_told(error)}", where=where) from error
     except UnicodeDecodeError as error:
         raise InvalidInput("is not a text file in UTF-8", where=str(path)) from error
@@ -93,6 +95,15 @@ def read_trace(path: Path, form: TraceFormat) -> JobTrace:
     return JobTrace(tuple(sorted(jobs, key=lambda job: job.submitted)), dict(skipped))
 
 
+def _possible(job: TraceJob) -> TraceJob:
+    """The job. Raises ValueError for numbers that no job has."""
+    if not 0 < job.gpus <= _MOST_GPUS:
+        raise ValueError(f"{job.gpus} GPUs; expected 1 to {_MOST_GPUS:,}")
+    if not (0 <= job.submitted <= _LATEST and job.seconds <= _LATEST):
+        raise ValueError(f"{job.seconds} seconds from {job.submitted} on; expected a time between 1970 and 3000")
+    return job
+
+
 def _told(error: Exception) -> str:
     return f"no {error}" if isinstance(error, KeyError) else str(error)
 
@@ -100,7 +111,7 @@ def _told(error: Exception) -> str:
 def _philly_rows(file: TextIO, name: str) -> Iterator[tuple[str, Any]]:
     try:
         rows = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise InvalidInput("is not JSON; expected `cluster_job_log` of Philly", where=f"{name}:{line}") from error
     if not isinstance(rows, list):

@@ -53,6 +53,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")
 _HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
 ENGINE = "simulated"
 SOURCE = "workload"
+_LEAST_REPRICE = timedelta(minutes=5)  # each change of prices is kept, and everything is decided again
 
 
 class WorkloadPart(BaseModel):
@@ -92,7 +93,15 @@ def _day(value: object) -> datetime:
         found = datetime.fromisoformat(str(value))
     except ValueError:
         raise ValueError(f"expected a day, such as 2026-10-01; got {value!r}") from None
+    if not 1970 < found.year < 3000:
+        raise ValueError(f"expected a day between 1971 and 2999; got {value!r}")
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _not_often(value: timedelta) -> timedelta:
+    if value < _LEAST_REPRICE:
+        raise ValueError(f"expected 5m or more; got {value.total_seconds():g}s")
+    return value
 
 
 def _hours(value: object) -> tuple[int, int]:
@@ -139,7 +148,7 @@ class PoolSection(WorkloadPart):
     price: Amount | None = None
     cost: Amount | None = None
     varies: Share = 0.0
-    reprice: PositiveDuration = timedelta(hours=6)
+    reprice: Annotated[PositiveDuration, AfterValidator(_not_often)] = timedelta(hours=6)
     lost_every: PositiveDuration | None = None
 
     @model_validator(mode="after")

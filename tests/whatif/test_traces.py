@@ -87,6 +87,10 @@ def test_alibaba(tmp_path: Path) -> None:
         (TraceFormat.HELIOS, HELIOS.replace("16,64", "x,64"), "trace:4", "'x'"),
         (TraceFormat.ALIBABA, HELIOS, "trace:2", "no 'num_gpu'"),
         (TraceFormat.HELIOS, HELIOS.split("\n")[0] + "\n", "trace", "it is empty"),
+        (TraceFormat.HELIOS, HELIOS.replace("16,64", "-16,64"), "trace:4", "-16 GPUs"),
+        (TraceFormat.HELIOS, HELIOS.replace(",3600,", ",inf,"), "trace:2", "infinity"),
+        (TraceFormat.ALIBABA, ALIBABA.replace("100,4000,400", "1e15,1.1e15,1e15"), "trace:2", "between 1970 and 3000"),
+        (TraceFormat.PHILLY, "[" * 100_000, "trace:1", "is not JSON"),
     ],
 )
 def test_another_file_is_refused_with_its_place(

@@ -71,6 +71,8 @@ def test_a_number_of_jobs_is_shared_as_the_rates_are() -> None:
         ("per_day: 400", "per_day: none", 10, "number"),
         ("hours: 8-20", "hours: 8-8", 10, "expected hours of the day"),
         ("p95: 8h", "p95: 8m", 11, "less than `median`"),
+        ("lost_every: 10h", "lost_every: 10h, varies: 10%, reprice: 0.5s", 4, "expected 5m or more"),
+        ("workload:", "start: 9999-12-31\nworkload:", 1, "between 1971 and 2999"),
         ("checkpoint: {every: 10m}", "checkpont: {every: 10m}", 12, "did you mean 'checkpoint'"),
         ('"A100-80GB:8"}, checkpoint', '"A1000-80GB:8"}, checkpoint', 12, "A1000-80GB"),
         ("checkpoint: {every: 10m}", "array: {range: 10}", 12, "is not simulated"),
