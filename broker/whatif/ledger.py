@@ -33,15 +33,17 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class _BudgetState:
-    """What a budget has spent in each period, and the holds under it: those that end within the current period as one
-    sum, the others by amount, rate and the period in which they end. Within such a group a hold's share of a period is
-    linear in its end, so the group counts as one hold with the mean end, exact but for rounding."""
+    """What a budget has spent in each period, the most that was held in it when a job was judged, and the holds under
+    it: those that end within the current period as one sum, the others by amount, rate and the period in which they
+    end. Within such a group a hold's share of a period is linear in its end, so the group counts as one hold with the
+    mean end, exact but for rounding."""
 
-    __slots__ = ("_grouped", "_holds", "_short", "_until", "last", "spec", "spent")
+    __slots__ = ("_grouped", "_holds", "_short", "_until", "last", "most_held", "spec", "spent")
 
     def __init__(self, spec: BudgetSpec) -> None:
         self.spec = spec
         self.spent: dict[datetime, int] = defaultdict(int)
+        self.most_held: dict[datetime, int] = defaultdict(int)
         self.last = _EPOCH
         self._holds: dict[tuple[str, MoneyKind], Burn] = {}
         self._short = 0
@@ -214,6 +216,14 @@ class VirtualLedger:
             for name, state in self._budgets.items()
         }
 
+    def most_held_by_period(self) -> Mapping[str, Mapping[datetime, Money]]:
+        """By budget: the most that other jobs held in each period when a job was judged (UTC start). Budgets that
+        refused every job are among them."""
+        return {
+            name: {start: Money(micros) for start, micros in sorted(state.most_held.items())}
+            for name, state in self._budgets.items()
+        }
+
     # What the rules are told.
 
     def facts(self, budgets: Sequence[BudgetSpec], now: datetime) -> Callable[[Action], Facts]:
@@ -230,7 +240,11 @@ class VirtualLedger:
 
     def _uses(self, budget: BudgetSpec, window: Window, now: datetime) -> tuple[BudgetUse, ...]:
         spent, until = partial(self.spent, budget), partial(self.spent_until, budget)
-        return budget_uses(budget, window, now, spent, self.held(budget, told_as_one_until(budget, now)), until)
+        uses = budget_uses(budget, window, now, spent, self.held(budget, told_as_one_until(budget, now)), until)
+        most = self._budgets.setdefault(budget.id, _BudgetState(budget)).most_held
+        for use in uses:
+            most[use.period_start] = max(most[use.period_start], use.held.micros)
+        return uses
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """The spend of one whole period of the budget."""

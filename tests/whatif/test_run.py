@@ -60,6 +60,19 @@ def test_without_a_budget_no_cash_is_spent() -> None:
     assert sum(found.teams["nlp"].refused.values()) == 48
 
 
+def test_a_budget_that_refuses_every_job_is_reported_and_so_is_what_jobs_hold() -> None:
+    tiny = "version: 1\npolicy: tiny\nbudgets: [{name: day, amount: '$1', period: day}]\n"
+    assert play([ON_DEMAND], jobs_of(), tiny).ledger.spent_by_period() == {"day": {}}
+    large = tiny.replace("$1", "$200")
+    # A job that waits for an owned machine holds what twelve hours on demand cost.
+    teams = jobs_of(arrivals=100, job={"resources": {"accelerators": "A100:1"}, "max_duration": "12h"})
+    found = play([{**OWNED, "machines": 1}, ON_DEMAND], teams, large)
+    held = found.ledger.most_held_by_period()["day"]
+    assert max(held.values()) > Money.usd(100)
+    assert found.ledger.spent_by_period() == {"day": {}}
+    assert found.teams["nlp"].refused["day: over_budget"]
+
+
 def test_spot_is_lost_and_a_job_goes_on_from_its_checkpoint() -> None:
     job = {"resources": {"accelerators": "A100:1"}, "checkpoint": {"every": "10m"}, "max_duration": "96h"}
     found = play([SPOT], jobs_of(arrivals=10, duration="8h", job=job), days=5).teams["nlp"]

@@ -104,20 +104,23 @@ class SimulatedPoolUse(Result):
 
 
 class SimulatedBudgetPeriod(Result):
-    """A budget in one period. ``share``: of the amount that was spent; null if the amount is not known."""
+    """A budget in one period. ``share``: of the amount that was spent; null if the amount is not known. ``most_held``:
+    the most that open jobs held of it when a job was judged: a waiting job holds what its dearest fallback may cost, so
+    a budget may refuse jobs although little is spent."""
 
     budget: str
     period_start: Moment
     amount: str | None
     spent: str
+    most_held: str
     share: float | None
 
     @classmethod
-    def of(cls, budget: str, start: datetime, amount: Money | None, spent: Money) -> Self:
+    def of(cls, budget: str, start: datetime, amount: Money | None, spent: Money, held: Money) -> Self:
         share = round(spent.micros / amount.micros, 4) if amount else None
         return cls(
             budget=budget, period_start=start, amount=amount.as_json() if amount else None, spent=spent.as_json(),
-            share=share,
+            most_held=held.as_json(), share=share,
         )  # fmt: skip
 
 
@@ -173,11 +176,7 @@ class SimulationReport(Result):
             total=SimulatedTeam.of("", total),
             teams=[SimulatedTeam.of(name, tally) for name, tally in found.teams.items()],
             pools=[SimulatedPoolUse.of(pool, found.size.days) for pool in found.pools],
-            budgets=[
-                SimulatedBudgetPeriod.of(name, start, amounts.get(name), spent)
-                for name, periods in sorted(found.ledger.spent_by_period().items())
-                for start, spent in (periods or {found.workload.start: Money.ZERO}).items()
-            ],
+            budgets=_budgets(found, amounts),
             fairness_of_service=_three(jain(served)),
             fairness_of_slowdown=_three(jain(slow)),
             movements=found.ledger.movements,
@@ -188,6 +187,18 @@ class SimulationReport(Result):
             digest=found.digest,
             notes=list(found.workload.notes),
         )
+
+
+def _budgets(found: SimulationResult, amounts: Mapping[str, Money]) -> list[SimulatedBudgetPeriod]:
+    """Each budget in the periods in which something was spent or held; in the first one if nothing was."""
+    rows = []
+    held_by = found.ledger.most_held_by_period()
+    for name, spent in sorted(found.ledger.spent_by_period().items()):
+        held = {start: amount for start, amount in held_by[name].items() if amount}
+        for start in sorted({*spent, *held}) or [found.workload.start]:
+            at = spent.get(start, Money.ZERO), held.get(start, Money.ZERO)
+            rows.append(SimulatedBudgetPeriod.of(name, start, amounts.get(name), *at))
+    return rows
 
 
 def _three(value: float | None) -> float | None:

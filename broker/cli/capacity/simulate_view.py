@@ -161,6 +161,7 @@ def _budgets(console: Console, found: SimulationReport) -> list[RenderableType]:
     columns = [
         Column("budget"), Column("period from"), Column("spent", 0, "right"), Column("of", 1, "right"),
         Column("used", 0, "right"),
+        Column("held at most", 1, "right"),
     ]  # fmt: skip
     rows: list[list[str | Text]] = [
         [
@@ -169,6 +170,7 @@ def _budgets(console: Console, found: SimulationReport) -> list[RenderableType]:
             formats.money(Money.usd(one.spent)),
             formats.NOTHING if one.amount is None else formats.money(Money.usd(one.amount)),
             formats.NOTHING if one.share is None else formats.percent(one.share),
+            formats.money(Money.usd(one.most_held)),
         ]
         for one in found.budgets[:_MOST_BUDGETS]
     ]
