@@ -31,9 +31,9 @@ def _time(point: tuple[datetime, Money | None]) -> datetime:
     return point[0]
 
 
-def line(prices: Sequence[Money | None], period: timedelta) -> str:
+def line(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour") -> str:
     """``last 7 d: ▂▂▃▅█ $1.90 to $2.40``; empty where fewer than two prices are known. A bar's height is the price
-    between the lowest and the highest of the line; a flat line is low."""
+    between the lowest and the highest of the line; a flat line is low. ``per``: what the prices are for."""
     known = [price for price in prices if price is not None]
     if len(known) < 2:
         return ""
@@ -43,4 +43,4 @@ def line(prices: Sequence[Money | None], period: timedelta) -> str:
         _NONE if price is None else _BARS[(price.micros - low.micros) * (len(_BARS) - 1) // (between or 1)]
         for price in prices
     )
-    return f"last {period.days} d: {bars} {low} to {high} per GPU-hour (lowest offer)"
+    return f"last {period.days} d: {bars} {low} to {high} per {per} (lowest offer)"

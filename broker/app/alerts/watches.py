@@ -155,7 +155,9 @@ def _chart(broker: Broker, watch: Watch, now: datetime) -> str:
         for offer in cheapest
         if (points := series.get(offer.id))
     ]
-    return line(lowest(steps, now - _CHART, now), _CHART)
+    units = {"GPU" if offer.count else "machine" for offer in cheapest}
+    per = f"{' or '.join(sorted(units))}-hour"
+    return line(lowest(steps, now - _CHART, now), _CHART, per)
 
 
 def _real(watch: Watch, offers: Sequence[Offer]) -> list[Offer]:

@@ -116,6 +116,19 @@ def test_a_notice_draws_the_last_week(broker: Broker, clock: ManualClock, sent: 
     assert "▁" in drawn
 
 
+def test_a_notice_about_machines_without_gpus_draws_their_own_price(
+    broker: Broker, clock: ManualClock, sent: list[str]
+) -> None:
+    watches.add(broker, below("1", machines=("cpu",)))
+    for price in ("3", "2", "0.5"):
+        poll(broker, offer(price, clock.now(), accelerator=None, count=0, instance_type="m7i"))
+        clock.advance(HOUR * 24)
+    poll(broker, offer("0.5", clock.now(), accelerator=None, count=0, instance_type="m7i"))
+    (looked,) = watches.check(broker).looked
+    assert looked.notice is not None
+    assert "$0.50 to $3.00 per machine-hour (lowest offer)" in looked.notice.body
+
+
 def test_a_failed_poll_and_old_prices_tell_nothing(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
     watches.add(broker, below())
     poll(broker, offer("15", clock.now()))
