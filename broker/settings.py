@@ -97,7 +97,7 @@ class ServeSettings(BaseModel):
     ``token``: the bearer token that every request must carry; required if others can reach the address.
     ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of the service,
     which can read its database and its providers' credentials. ``requests_per_minute``: of one token, without
-    uploads of files. ``max_uploads``: bytes of one person's uploads in all."""
+    uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -15,9 +15,9 @@ from broker.core.errors import InvalidInput
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
 from broker.server import policy_changes, shown_policies
+from broker.server.policy_changes import MOST_FILES
 
 AT = "/policies"
-_MOST = 20  # files in a form
 Number = Annotated[int, Path(ge=1)]
 
 
@@ -57,7 +57,10 @@ def changing(by: By, version: int | None = None) -> Response:
 
 
 def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: InvalidInput | None = None) -> Response:
-    values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": _MOST}
+    if len(files) > MOST_FILES:  # those without a place in the form would no longer apply
+        said = f"the policy has {len(files)} files, and this form at most {MOST_FILES}"
+        raise InvalidInput(said, where="files", hint="`gpubroker policy apply` on the server takes any number")
+    values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": MOST_FILES}
     status = 422 if problem else 200
     return drawn("policy_change.html", by, values, title="Change the policy", at=AT, status=status)
 
@@ -83,7 +86,7 @@ def applying(by: By, form: Form) -> Response:
 def _files(form: Mapping[str, str]) -> dict[str, str]:
     """The files of the form that have a name. Browsers send line breaks as CR LF."""
     found: dict[str, str] = {}
-    for place in range(_MOST):
+    for place in range(MOST_FILES):
         name, text = form.get(f"name{place}", "").strip(), form.get(f"text{place}", "")
         if not name:
             continue

@@ -27,6 +27,7 @@ from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.schema import own_version
 
 MOST_BODY = 1_000_000
+_BYTES = "/{sha256}"  # the end of the routes that take or give one file
 """Bytes of a request's body."""
 OF_THE_API = {
     b"cache-control": b"no-store",
@@ -65,8 +66,8 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
             name=route.endpoint.__name__,
             operation_id=route.endpoint.__name__,
             dependencies=[
-                # A job may have ten thousand files; uploads are limited by their size.
-                Depends(gate(broker, wrong, route.permission, None if route.path.startswith(UPLOADS) else rate)),
+                # A job may have ten thousand files, to upload and to fetch.
+                Depends(gate(broker, wrong, route.permission, None if route.path.endswith(_BYTES) else rate)),
                 Depends(_known_parameters),
                 described,
             ],

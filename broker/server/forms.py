@@ -8,7 +8,7 @@ from fastapi import Request
 
 from broker.core.errors import InvalidInput
 
-_MOST_FIELDS = 50
+_MOST_FIELDS = 100  # a form of policies has two for each file
 
 
 async def read_form(request: Request) -> None:

@@ -64,6 +64,22 @@ def test_a_rule_leads_to_its_line(seen_site: Site) -> None:
     assert "Change the policy" not in text
 
 
+def test_no_file_of_many_is_lost_in_the_form(site: Site) -> None:
+    browser, store = site.of("adam"), site.world.broker.store
+    files = {"test.yaml": POLICY} | {f"z{number}.yaml": f"version: 1\n# {number}\n" for number in range(39)}
+    store.activate_policy(files, by="adam")
+    form = FormFields(browser.get("/policies/change").text).forms["/policies/preview"]
+    assert "these files are active already" in browser.post("/policies/preview", _typed(form, files)).text
+    store.activate_policy(files | {"one-more.yaml": "version: 1\n"}, by="adam")
+    refused = browser.get("/policies/change")
+    assert (refused.status_code, "this form at most 40" in refused.text) == (422, True)
+
+
+def _typed(form: dict[str, str], files: dict[str, str]) -> dict[str, str]:
+    names = {form[key]: key.removeprefix("name") for key in form if key.startswith("name") and form[key]}
+    return form | {f"text{names[name]}": text for name, text in files.items()}
+
+
 @pytest.mark.parametrize("who", ["mia", "tara", "fay"])
 def test_others_are_not_shown_the_form(seen_site: Site, who: str) -> None:
     assert seen_site.of(who).get("/policies/change").status_code == 403

@@ -39,7 +39,7 @@ def test_a_token_gets_its_requests_back_evenly() -> None:
         rate.take("ann")
 
 
-def test_the_api_says_when_to_come_back_and_lets_others_and_uploads_through(seen_world: Company) -> None:
+def test_the_api_says_when_to_come_back_and_lets_others_and_files_through(seen_world: Company) -> None:
     broker = seen_world.broker
     settings = broker.settings.model_copy(
         update={"serve": broker.settings.serve.model_copy(update={"requests_per_minute": 3})}
@@ -52,6 +52,8 @@ def test_the_api_says_when_to_come_back_and_lets_others_and_uploads_through(seen
     assert answers[-1].json()["kind"] == "too_many_requests"
     assert slow.get("/api/v1/me", headers=bob).status_code == 200
     assert slow.head(f"/api/v1/contents/files/{'0' * 64}", headers=ann).status_code == 404
+    for path in (f"/files/{'0' * 64}", f"/checkpoints/latest/{'0' * 64}"):
+        assert slow.get(f"/api/v1/jobs/no-such-job{path}", headers=ann).status_code == 404
 
 
 def _with(world: Company, settings: object) -> TestClient:

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from broker.agent.checkpoints import Manifest
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
-from broker.core.errors import GiveUp, InvalidInput, RetryLater, UnknownName
+from broker.core.errors import GiveUp, InvalidInput, Malformed, RetryLater, UnknownName
 from broker.core.events.views import JobView
 from broker.runfolder.runfolder import KeptOutput
 from broker.snapshots.upload import Progress, no_progress
 
 _PIECE = 1 << 20
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,10 @@ def checkpoint_files(broker: Broker, view: JobView, wanted: Manifest) -> list[Re
 
 def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> FetchedOutputs:
     """Download files as `fetch_outputs`. Raises `InvalidInput` if a file cannot be written, `RetryLater` (partial files
-    stay for the next call), and `GiveUp`."""
+    stay for the next call), and `GiveUp`; `Malformed`, before anything is written, for a path that leads out of ``to``.
+    """
+    for file in files:
+        _check_place(file)
     total, done, present = sum(file.size for file in files), 0, 0
     for file in files:
         before = done
@@ -174,6 +179,15 @@ def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_p
         done += file.size
         progress(done, total)
     return FetchedOutputs(to, files, present)
+
+
+def _check_place(file: RemoteFile) -> None:
+    """A job names its files, and a server tells their names: neither chooses where this machine writes."""
+    path = PurePosixPath(file.path)
+    if not path.name or path.is_absolute() or ".." in path.parts or "\0" in file.path:
+        raise Malformed(f"a file is called {file.path!r}, which is no place in the target folder", where="path")
+    if not _SHA256.fullmatch(file.sha256):
+        raise Malformed(f"{file.path}: {file.sha256[:80]!r} is no SHA-256", where="sha256")
 
 
 def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
