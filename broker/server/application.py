@@ -27,8 +27,8 @@ from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.schema import own_version
 
 MOST_BODY = 1_000_000
-_BYTES = "/{sha256}"  # the end of the routes that take or give one file
 """Bytes of a request's body."""
+_BYTES = "/{sha256}"  # the end of the routes that take or give one file
 OF_THE_API = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",

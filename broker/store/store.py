@@ -289,9 +289,14 @@ class Store:
         with self.reading() as look:
             return look.policy_number()
 
-    def activate_policy(self, files: Mapping[str, str], *, by: str, note: str = "") -> PolicyVersion:
-        """Activate a set of files (name → text). Activating the set in force changes nothing."""
+    def activate_policy(
+        self, files: Mapping[str, str], *, by: str, note: str = "", base: int | None = None
+    ) -> PolicyVersion:
+        """Activate a set of files (name → text). Activating the set in force changes nothing. ``base``: the number of
+        the version that must be in force (0: none); None: any. Raises `InvalidInput` if another one is."""
         with self._database.writing() as connection:
+            if base is not None:
+                policies.check_base(connection, base)
             return policies.activate(connection, files, by=by, at=self._clock.now(), note=note)
 
     def policy_history(self) -> Sequence[PolicyVersion]:

@@ -154,11 +154,13 @@ def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
     raise InvalidInput(f"there is no version {number}; {known}", hint="see `gpubroker policy versions`")
 
 
-def activate(broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor) -> tuple[PolicyVersion, str]:
-    """As `apply`, for texts by name."""
+def activate(
+    broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor, base: int | None = None
+) -> tuple[PolicyVersion, str]:
+    """As `apply`, for texts by name. ``base``: as in `Store.activate_policy`."""
     loaded(broker, files)
     before = broker.store.active_policy()
-    version = broker.store.activate_policy(files, by=by.identity, note=note)
+    version = broker.store.activate_policy(files, by=by.identity, note=note, base=base)
     return version, difference(before.files if before else {}, files)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from broker.core.errors import InvalidInput
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.records import PolicyVersion
 from broker.store.tables.policy import POLICY
@@ -26,6 +27,17 @@ def active(connection: Connection) -> PolicyVersion | None:
 def number(connection: Connection) -> int:
     """The number of the version in force; 0 if none was ever activated."""
     return connection.scalar(_NUMBER) or 0
+
+
+def check_base(connection: Connection, base: int) -> None:
+    """Raises `InvalidInput` if another version than ``base`` is in force."""
+    now = number(connection)
+    if now != base:
+        raise InvalidInput(
+            f"version {now} is active, not {base}: somebody else changed the policy",
+            where="base",
+            hint="look at the effect again",
+        )
 
 
 def history(connection: Connection) -> list[PolicyVersion]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from broker.core.errors import InvalidInput
 from broker.core.values.clock import ManualClock
 from broker.store import Store
 
@@ -25,6 +28,13 @@ def test_activating_what_is_in_force_records_nothing(store: Store) -> None:
     first = store.activate_policy({"a": "1", "b": "2"}, by="ada")
     assert store.activate_policy({"b": "2", "a": "1"}, by="bob") == first
     assert len(store.policy_history()) == 1
+
+
+def test_a_version_that_replaces_another_than_was_seen_is_refused(store: Store) -> None:
+    store.activate_policy({"a": "1"}, by="ada", base=0)
+    with pytest.raises(InvalidInput, match="version 1 is active, not 0"):
+        store.activate_policy({"a": "2"}, by="bob", base=0)
+    assert store.activate_policy({"a": "2"}, by="bob", base=1).number == 2
 
 
 def test_settings_are_kept(store: Store) -> None:
