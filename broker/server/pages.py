@@ -26,10 +26,12 @@ class JobPage(Result):
 
 
 class OfferPage(Result):
-    """Offers, cheapest GPU first. ``matching``: their number on all pages."""
+    """Offers, cheapest GPU first. ``matching``: their number on all pages; ``old_hidden``: how many more would match,
+    but are reference prices too old to be shown."""
 
     as_of: Moment
     matching: int
+    old_hidden: int
     offers: list[OfferResult]
     next_cursor: str | None
 

@@ -18,7 +18,7 @@ from broker.app.jobs import queue as queues
 from broker.app.jobs import why_here as why
 from broker.app.jobs.bills import bills_of
 from broker.app.market.market import listing
-from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, hidden_old, wanted_rows
 from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
 from broker.app.results.budgets import BudgetList, BudgetResult
 from broker.app.results.job_ledger import JobLedger
@@ -176,6 +176,7 @@ def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | No
     return OfferPage(
         as_of=found.now,
         matching=len(rows),
+        old_hidden=hidden_old(found.offers, found.now, passing),
         offers=[OfferResult.of(row) for row in shown],
         next_cursor=cursor_of(*_place(shown[-1])) if len(rest) > limit else None,
     )

@@ -65,19 +65,22 @@ class OfferResult(Result):
 
 
 class OfferList(Result):
-    """Offers. ``matching``: how many there are, where ``offers`` has only the first; ``total``: how many are known."""
+    """Offers. ``matching``: how many there are, where ``offers`` has only the first; ``total``: how many are known;
+    ``old_hidden``: how many more would match, but are reference prices too old to be shown unasked."""
 
     as_of: Moment
     matching: int
     total: int
+    old_hidden: int
     offers: list[OfferResult]
 
     @classmethod
-    def of(cls, matching: Sequence[ListedOffer], found: OfferListing, limit: int | None) -> Self:
+    def of(cls, matching: Sequence[ListedOffer], found: OfferListing, limit: int | None, old_hidden: int) -> Self:
         return cls(
             as_of=found.now,
             matching=len(matching),
             total=found.total,
+            old_hidden=old_hidden,
             offers=[OfferResult.of(row) for row in matching[:limit]],
         )
 

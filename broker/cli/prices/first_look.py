@@ -36,13 +36,17 @@ def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: 
     with progress(terminal, broker, names) as watch:
         results = list(look(broker, names, watch=watch))
     if results:
-        terminal.say(_words(results))
+        terminal.say(in_words(results))
 
 
-def _words(results: list[PollResult]) -> str:
+def in_words(results: Sequence[PollResult]) -> str:
+    """What came of a first look, in a line or two."""
     told = [result for result in results if result.offers_seen]
-    silent = [result.provider for result in results if not result.offers_seen]
+    # An optional part that is not installed is no missing answer.
+    silent = [one.provider for one in results if not one.offers_seen and (one.failed or one.cut_short)]
     more = "gpubroker prices poll"
+    if not told and not silent:
+        return f"No live prices: nobody that was asked has any. `{more}` asks all providers."
     if not told:
         who = ", ".join(silent)
         return (

@@ -117,6 +117,7 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     first_look(terminal, broker, offline=given.offline, providers=given.provider or ())
     found = listing(broker, query)
     rows = wanted_rows(found.offers, found.now, wanted, given.sort)
+    hidden = hidden_old(found.offers, found.now, wanted)
     shown = None if given.every else given.limit if as_json else given.limit or _ROWS
     if dimensions:
         groups = offer_groups.groups(rows, dimensions)
@@ -141,10 +142,10 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     elif as_json:
         from broker.app.results.offers import OfferList
 
-        terminal.answer(OfferList.of(rows, found, shown))
+        terminal.answer(OfferList.of(rows, found, shown, hidden))
     else:
         terminal.show(*offer_view.table(terminal.out, rows[:shown], len(rows), found))
-    if not as_json and (hidden := hidden_old(found.offers, found.now, wanted)):
+    if hidden and not as_json:
         terminal.show(offer_view.hidden_prices(hidden))
 
 

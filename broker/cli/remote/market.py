@@ -59,3 +59,5 @@ def offers(
         terminal.answer(found)
     else:
         terminal.show(*view.offers(terminal.out, found["offers"], found["matching"]))
+        if found.get("old_hidden"):  # servers of before do not tell
+            terminal.show(f"old reference prices that are not shown: {found['old_hidden']:,}")

@@ -256,4 +256,6 @@ def test_old_reference_prices_are_hidden_and_counted(gpubroker: Any) -> None:
     assert "old reference prices hidden" in shown.out
     assert "hidden" not in every.out
     hidden = int(shown.out.split(" old reference prices hidden")[0].split()[-1])
-    assert len(offers_of(gpubroker)) == len(gpubroker("offers", "--json").json["offers"]) + hidden
+    document = gpubroker("offers", "--json").json
+    assert document["old_hidden"] == hidden
+    assert len(offers_of(gpubroker)) == len(document["offers"]) + hidden

@@ -1,0 +1,21 @@
+"""What the first look at the market says of each source."""
+
+from __future__ import annotations
+
+from broker.cli.prices.first_look import in_words
+from broker.market.poller import PollResult
+from broker.store.records import PollStatus
+from tests.contracts.provider_contract import NOW
+
+
+def test_only_who_failed_gave_no_answer() -> None:
+    told = _result("vast", PollStatus.OK, offers=5)
+    broken, bare = _result("oci", PollStatus.FAILED), _result("gpuhunt", PollStatus.EXTRA_MISSING)
+    assert "5 live offers of vast. No answer from oci. " in in_words([told, broken, bare])
+    assert "No answer" not in in_words([told, bare])
+    assert "oci cannot be reached" in in_words([broken, bare])
+    assert "cannot be reached" not in in_words([bare])
+
+
+def _result(name: str, status: PollStatus, offers: int = 0) -> PollResult:
+    return PollResult(name, NOW, NOW, offers, offers, status=status)
