@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Annotated
 
 from fastapi import Header, Query, Request
@@ -19,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from broker.app.access.tokens import enter
 from broker.app.jobs import details
-from broker.app.jobs.logs import FollowedOutput
+from broker.app.jobs.logs import FollowedOutput, LogLine
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, RetryLater
@@ -60,7 +59,8 @@ _STREAMS = OpenStreams()
 
 @dataclass
 class JobStream:
-    """What a client has been sent: events up to ``seq``, and ``lines`` of output. ``output``: whether it wants any."""
+    """What a client has been sent: events up to ``seq``, and ``lines`` of output. ``output``: whether it wants any.
+    ``more``: lines wait for the next look; ``away``: the run store could not be read."""
 
     broker: Broker
     id: str
@@ -68,10 +68,13 @@ class JobStream:
     lines: int
     output: bool
     skipped: int = 0
+    more: bool = False
+    away: bool = False
     followed: FollowedOutput = field(init=False)
+    unread: Iterator[LogLine] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.followed = FollowedOutput(self.broker)
+        self.followed, self.unread = FollowedOutput(self.broker), iter(())
 
     def news(self, view: JobView) -> Iterator[str]:
         """The messages about what happened since the last look."""
@@ -82,15 +85,29 @@ class JobStream:
                     self.seq = seq
                     yield self._message("event", event)
         if self.output:
+            for line in self._lines(view):
+                if self.skipped < self.lines:
+                    self.skipped += 1
+                    continue
+                self.lines = self.skipped = self.lines + 1
+                yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
+
+    def _lines(self, view: JobView) -> Iterator[LogLine]:
+        """The next lines. What was read and is beyond `_MOST_LINES` stays in ``unread``: it is not read again."""
+        self.more = self.away = looked = False
+        for _ in range(_MOST_LINES):
             try:
-                for line in islice(self.followed.new(view, None), _MOST_LINES):
-                    if self.skipped < self.lines:
-                        self.skipped += 1
-                        continue
-                    self.lines = self.skipped = self.lines + 1
-                    yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
-            except RetryLater:
-                pass  # the run store is away; the next look reads on
+                line = next(self.unread, None)
+                if line is None and not looked:
+                    self.unread, looked = self.followed.new(view, None), True
+                    line = next(self.unread, None)
+            except RetryLater:  # the next look reads on
+                self.away = True
+                return
+            if line is None:
+                return
+            yield line
+        self.more = True
 
     def _message(self, kind: str, data: object) -> str:
         return f"event: {kind}\nid: {self.seq}.{self.lines}\ndata: {json.dumps(data)}\n\n"
@@ -127,7 +144,7 @@ async def _sent(
                 for message in messages:
                     yield message
                 now = time.monotonic()
-                if over or now >= until:
+                if over or (now >= until and not stream.more):
                     yield f'event: end\ndata: {{"because": "{over or "time"}"}}\n\n'
                     return
                 if messages:
@@ -135,7 +152,7 @@ async def _sent(
                 elif now - quiet_since >= _COMMENT_EVERY:
                     quiet_since = now
                     yield ": still here\n\n"
-                await asyncio.sleep(min(_LOOK_EVERY, until - now))
+                await asyncio.sleep(0 if stream.more else min(_LOOK_EVERY, until - now))
     except TooManyRequests as error:
         yield f'event: end\nretry: {int((error.after or 0) * 1000)}\ndata: {{"because": "too many streams"}}\n\n'
 
@@ -152,7 +169,7 @@ def _look(broker: Broker, stream: JobStream, permission: Permission, token: str)
     if entrant is None or view is None or not entrant.access.may(permission, view.job.team):
         return [], "access"
     messages = list(stream.news(view))
-    return messages, "closed" if view.closed and len(messages) < _MOST_LINES else ""
+    return messages, "closed" if view.closed and not (stream.more or stream.away) else ""
 
 
 def _place(last: str | None) -> tuple[int, int]:

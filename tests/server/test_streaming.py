@@ -54,6 +54,26 @@ def test_output_is_sent_once(world: Company, monkeypatch: pytest.MonkeyPatch) ->
     assert [data["line"] for kind, _, data in messages(rest.text) if kind == "output"] == [other[2]["line"]]
 
 
+@pytest.mark.parametrize("known", [0, 3])
+def test_no_line_of_a_long_piece_is_lost_between_two_looks(
+    world: Company, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """What follows output reads a piece of it once, and gives its lines one by one."""
+    read: set[int] = set()
+
+    def new(self: FollowedOutput, view: object, only: object) -> Iterator[LogLine]:
+        if id(self) not in read:
+            read.add(id(self))
+            yield from (LogLine(1, None, str(number)) for number in range(5))
+
+    monkeypatch.setattr(FollowedOutput, "new", new)
+    monkeypatch.setattr(streaming, "_MOST_LINES", 2)
+    headers = bearer(world.usual("mia")) | {"Last-Event-ID": f"999.{known}"}
+    answer = world.client.get(f"/api/v1/jobs/{world.mine}/stream?seconds=0&output=true", headers=headers)
+    lines = [data["line"] for kind, _, data in messages(answer.text) if kind == "output"]
+    assert lines == [str(number) for number in range(known, 5)]
+
+
 def test_whoever_may_not_see_output_gets_none(seen_world: Company) -> None:
     assert seen_world.get(f"/jobs/{seen_world.mine}/stream", "fay", seconds=0).status_code == 200
     assert seen_world.get(f"/jobs/{seen_world.mine}/stream", "fay", seconds=0, output=True).status_code == 403
