@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from broker.app.results.policies import Activation, ActivePolicy, PolicyInForce
@@ -45,6 +45,8 @@ def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
         scope = getattr(rule, "scope", None)
         scopes = [scope, *getattr(scope, "excepted", ())]
         named = {name for one in scopes for name in getattr(one, "team", ())}
+        shares = getattr(getattr(rule, "config", None), "gpus", None)
+        named.update(shares if isinstance(shares, Mapping) else ())  # the shares of teams in prepaid capacity
         shared = rule.kind == _BUDGET and not named
         if not shared and named <= set(teams) and "team" not in policy.when(rule.name):
             seen.add(rule.name)

@@ -57,6 +57,17 @@ def test_a_token_without_the_scope_changes_no_policy(seen_world: Company) -> Non
     assert "needs the scope policies" in refused.json()["detail"]
 
 
+def test_a_team_is_not_told_the_shares_of_others(world: Company) -> None:
+    ours = "  - {name: ours, reserved_quota: {gpus: {nlp: 4}}}\n"
+    shares = ours + "  - {name: each, reserved_quota: {gpus: {nlp: 4, vision: 8}}}\n"
+    world.broker.store.activate_policy({"test.yaml": POLICY + shares}, by="adam")
+
+    def rules(by: str) -> set[str]:
+        return {one["name"] for one in world.get("/policies", by).json()["active"]["rules"]} & {"ours", "each"}
+
+    assert (rules("fay"), rules("mia"), rules("otto")) == ({"ours", "each"}, {"ours"}, set())
+
+
 @pytest.mark.parametrize("name", ["", "x" * 400, "a\nb.yaml", "a\x1b[2J.yaml"])
 def test_a_file_has_a_plain_name(seen_world: Company, name: str) -> None:
     assert ask(seen_world, "/policies", "adam", {"files": {name: STRICTER}}).status_code == 422
