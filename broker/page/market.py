@@ -41,9 +41,7 @@ def offer_list(
 ) -> Response:
     """Offers, cheapest GPU first, in pages, with the age of each price. A filter may have several names, separated by
     commas."""
-    kinds = [one for one in CapacityType if one == capacity_type]
-    if capacity_type and not kinds:
-        raise UnknownName("capacity type", capacity_type, [one.value for one in CapacityType])
+    kinds = _kinds(capacity_type)
     wanted = MarketFilter(_names(gpu), _names(provider), _names(region), frozenset(kinds), available, live)
     found = shown.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
     asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
@@ -71,7 +69,7 @@ def price_history(
 ) -> Response:
     """Recorded prices of the offers that match, with their risk of interruption; a table has the same figures."""
     now = by.caller.broker.clock.now()
-    kinds = tuple(one for one in CapacityType if one == capacity_type)
+    kinds = _kinds(capacity_type)
     wanted = SeriesQuery(_names(gpu), _names(provider), _names(region), kinds, _names(instance_type))
     found = shown_prices.series(by.caller, wanted, now - timedelta(days=days), now, _SERIES)
     risk = risks(by.caller.broker, wanted.query())
@@ -96,6 +94,13 @@ def _history_of(one: OfferResult) -> str:
     gpu = f"{one.accelerator}:{one.count}" if one.accelerator else "cpu"
     place = {"gpu": gpu, "provider": one.provider, "region": one.region, "capacity_type": one.capacity_type.value}
     return f"/prices?{urlencode(place | {'instance_type': one.instance_type})}"
+
+
+def _kinds(name: str) -> tuple[CapacityType, ...]:
+    kinds = tuple(one for one in CapacityType if one == name)
+    if name and not kinds:
+        raise UnknownName("capacity type", name, [one.value for one in CapacityType])
+    return kinds
 
 
 def _names(text: str) -> tuple[str, ...]:

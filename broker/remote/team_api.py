@@ -16,6 +16,7 @@ from broker.server.paths import CONTENTS, VERSION
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers
 _TRIES = 3
+_AS_IT_IS = {"Accept-Encoding": "identity"}
 Document = dict[str, Any]
 
 
@@ -98,7 +99,9 @@ class TeamApi:
         """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller goes on from where it ended."""
         given = {name: value for name, value in parameters.items() if value is not None}
         try:
-            with self._http.stream("GET", VERSION + path, params=given) as answer:
+            # As it is: a position in compressed bytes would be none in the file.
+            with self._http.stream("GET", VERSION + path, params=given, headers=_AS_IT_IS) as answer:
+                self._reached(answer)
                 if answer.is_error:
                     answer.read()
                     raise self._refusal(answer)
@@ -129,9 +132,12 @@ class TeamApi:
             answer = self._http.request(method, path, **more)
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
+        self._reached(answer)
+        return answer
+
+    def _reached(self, answer: httpx.Response) -> None:
         if answer.status_code in (502, 503, 504):
             raise Unreachable(f"the server answers {answer.status_code}", where=self.url, hint="try again in a minute")
-        return answer
 
     def _unreachable(self, error: httpx.TransportError) -> Unreachable:
         said = f"the server cannot be reached: {error or type(error).__name__}"

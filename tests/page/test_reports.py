@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import pytest
+
 from tests.page.browsing import Site
 
 
@@ -43,3 +45,9 @@ def test_prices_are_drawn_and_tabled(seen_site: Site) -> None:
     assert page.status_code == 200
     assert "<polyline" in page.text
     assert "losses of this pool seen" in page.text
+
+
+@pytest.mark.parametrize("page", ["/offers", "/prices"])
+def test_a_capacity_type_that_is_none_does_not_show_all(seen_site: Site, page: str) -> None:
+    refused = seen_site.of("mia").get(f"{page}?gpu=L4:1&capacity_type=spto")
+    assert (refused.status_code, "spot" in refused.text) == (404, True)
