@@ -235,6 +235,9 @@ class _Requests:
             if answer.is_redirect:
                 raise requests.TooManyRedirects("sends elsewhere; redirects are not followed", response=answer)
             answer.raise_for_status()
+            if answer.content.lstrip()[:1] in (b"{", b"[") and not _is_utf8(answer.content):
+                # JSON is UTF-8 (RFC 8259 §8.1); requests would guess another encoding, and a key be another.
+                raise requests.JSONDecodeError("not UTF-8", "", 0)
         except (requests.RequestException, OSError) as error:
             self.failed = error
             raise
@@ -248,6 +251,14 @@ class _Requests:
             return url
         parts = urlsplit(url)
         return self._base + parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[str, str]) -> BrokerError:

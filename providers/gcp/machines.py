@@ -86,11 +86,15 @@ def machines(asking: GcpCaller, settings: GcpSettings) -> Iterator[GcpMachine | 
             hosts[zone].append(shape)
     if not hosts:
         return
-    for found in _rows(asking, _ACCELERATORS, regions):
+    listed = False
+    for found in _rows(asking, _ACCELERATORS, ()):
+        listed = True
         if isinstance(found, SkippedRow):
             yield found
-        else:
+        elif in_one_of(region_of(found[0]), regions):
             yield from _attached(found[1], hosts.get(found[0], ()))
+    if not listed:
+        yield SkippedRow("incomplete_answer", "no zone has an accelerator type, so no N1 machine has GPUs")
 
 
 def in_one_of(region: str, patterns: tuple[str, ...]) -> bool:
