@@ -23,6 +23,14 @@ CHECKPOINTS_EXAMPLES = examples("gpubroker jobs checkpoints bert", "gpubroker jo
 DIFF_EXAMPLES = examples("gpubroker jobs diff bert bert-2", "gpubroker jobs diff bert bert-2 --json")
 
 Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only files that this attempt wrote.")]
+WhichResults = Annotated[
+    str | None, typer.Argument(metavar="[PATH]", help="A result, a folder of results, or a pattern; all by default.")
+]
+TargetFolder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")]
+CheckpointStep = Annotated[
+    str | None,
+    typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
+]
 
 
 def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as_json: AsJson = False) -> None:
@@ -48,15 +56,9 @@ def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as
 def get(
     context: typer.Context,
     job: JobReference,
-    path: Annotated[
-        str | None,
-        typer.Argument(metavar="[PATH]", help="A result, a folder of results, or a pattern; all by default."),
-    ] = None,
-    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
-    ] = None,
+    path: WhichResults = None,
+    to: TargetFolder = None,
+    checkpoint: CheckpointStep = None,
     attempt: Attempt = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli.jobs.kept_files import CHECKPOINTS_EXAMPLES, FILES_EXAMPLES
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.remote import group_of, kept_files, through
 from broker.cli.terminal import Terminal
@@ -209,9 +210,9 @@ def retry(
         raise typer.Exit(6)
 
 
-app.command("files", epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
+app.command("files", epilog=FILES_EXAMPLES)(kept_files.files)
 app.command("get", epilog=kept_files.GET_EXAMPLES)(kept_files.get)
-app.command("checkpoints", epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
+app.command("checkpoints", epilog=CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
 
 
 def follow(terminal: Terminal, api: TeamApi, id: str, *, output: bool) -> dict[str, Any]:

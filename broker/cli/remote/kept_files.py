@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from broker.cli.jobs.kept_files import (
+    Attempt,
+    CheckpointStep,
+    TargetFolder,
+    WhichResults,
+)
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.remote import through
 from broker.core.errors import InvalidInput, Malformed, UnknownName
@@ -17,14 +23,11 @@ if TYPE_CHECKING:
     from broker.app.jobs.kept_files import RemoteFile
     from broker.remote.team_api import TeamApi
 
-FILES_EXAMPLES = examples("gpubroker jobs files bert", "gpubroker jobs files bert --attempt 1 --json")
 GET_EXAMPLES = examples(
     "gpubroker jobs get bert",
     "gpubroker jobs get bert '*.json' --to here",
     "gpubroker jobs get bert --checkpoint latest",
 )
-CHECKPOINTS_EXAMPLES = examples("gpubroker jobs checkpoints bert", "gpubroker jobs checkpoints bert --json")
-Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only files that this attempt wrote.")]
 
 
 def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as_json: AsJson = False) -> None:
@@ -59,15 +62,9 @@ def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = Fal
 def get(
     context: typer.Context,
     job: JobReference,
-    path: Annotated[
-        str | None,
-        typer.Argument(metavar="[PATH]", help="A result, a folder of results, or a pattern; all by default."),
-    ] = None,
-    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
-    ] = None,
+    path: WhichResults = None,
+    to: TargetFolder = None,
+    checkpoint: CheckpointStep = None,
     attempt: Attempt = None,
     as_json: AsJson = False,
 ) -> None:
