@@ -48,9 +48,8 @@ def test_held_money_of_many_jobs_is_the_sum_of_their_shares(period: str, seed: i
             del open_holds[gone]
         window = (now, now + timedelta(hours=300))
         until = told_as_one_until(spec, now)
-        nothing_spent = lambda start, end: Money.ZERO  # noqa: E731
-        single = budget_uses(spec, window, now, nothing_spent, open_holds.values())
-        grouped = budget_uses(spec, window, now, nothing_spent, ledger.held(spec, until))
+        single = budget_uses(spec, window, now, _nothing_spent, open_holds.values())
+        grouped = budget_uses(spec, window, now, _nothing_spent, ledger.held(spec, until))
         for one, other in zip(single, grouped, strict=True):
             assert abs(one.held.micros - other.held.micros) <= 200, "rounding of single holds"
     for job in open_holds:
@@ -91,3 +90,7 @@ def test_spending_counts_in_the_periods_that_it_covers() -> None:
     assert list(ledger.spent_by_period()["b"].values()) == [Money.usd(4), Money.usd(4)]
     assert ledger.close(account, noon) == {MoneyKind.CASH: Money.usd(8)}
     assert ledger.check() == []
+
+
+def _nothing_spent(start: datetime, end: datetime) -> Money:
+    return Money.ZERO
