@@ -161,6 +161,8 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
         return 130
     except BrokenPipeError as error:
         return terminal.cut_off() or terminal.crashed(error)
+    except OSError as error:  # what is printed cannot be written: not even the document of an error
+        return terminal.unwritable(error)
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise

@@ -201,6 +201,12 @@ class Terminal:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return CUT_OFF if closed else 0
 
+    def unwritable(self, error: OSError) -> int:
+        """Say on stderr that stdout cannot be written, such as on a full disk. Returns the exit code."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again at exit
+        self.say(f"error: the output cannot be written: {error.strerror or error}")
+        return 1
+
     def close(self) -> None:
         """Close the store and the connections to a server, if they were opened."""
         if self._broker is not None:
