@@ -261,6 +261,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         keep_checkpoints=_longest(one.defaults.keep_checkpoints for one in contents),
         keep_results=_longest(one.defaults.keep_results for one in contents),
         keep_logs=_longest(one.defaults.keep_logs for one in contents),
+        keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
     )
 
 

@@ -93,7 +93,8 @@ class Defaults(PolicyPart):
     of several files applies; by default they are only reported. ``max_unattended``: rented machines stop, checkpoint
     first, after this time without a broker; the shortest of the files and the job applies. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``: `gpubroker serve` and `gpubroker jobs prune` delete files of jobs that ended longer
-    ago, except each job's newest checkpoint; the longest of several files applies; by default all stay.
+    ago, except each job's newest checkpoint; ``keep_snapshots``: and the files that such jobs were submitted with, once
+    no result or checkpoint of them is left. The longest of several files applies; by default all stay.
     """
 
     max_duration: PositiveDuration | None = None
@@ -106,6 +107,7 @@ class Defaults(PolicyPart):
     keep_checkpoints: PositiveDuration | None = None
     keep_results: PositiveDuration | None = None
     keep_logs: PositiveDuration | None = None
+    keep_snapshots: PositiveDuration | None = None
 
 
 class OrderException(PolicyPart):

@@ -205,6 +205,15 @@ class ObjectFolder:
 
         return self._try(f"list {prefix}", look)
 
+    def dated_sizes(self, prefix: str) -> dict[str, tuple[int, datetime]]:
+        """As `sizes`, with the write time by the store's clock (UTC) of each."""
+
+        def look() -> dict[str, tuple[int, datetime]]:
+            found = (one for batch in obstore.list(self._inner, prefix) for one in batch)
+            return {one["path"]: (one["size"], one["last_modified"]) for one in found}
+
+        return self._try(f"list {prefix}", look)
+
     def folders(self, prefix: str) -> list[str]:
         """The names of the folders directly below ``prefix``, sorted."""
 

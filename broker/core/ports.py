@@ -266,7 +266,8 @@ class PolicyDefaults:
     hour of an earlier finish, for jobs without a deadline; None if unset. ``end_orphans_after``: age at which machines
     and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
     broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
-    ``keep_results``, ``keep_logs``: how long files of a job stay after its end; None: until a person deletes them.
+    ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
+    person deletes them.
     """
 
     max_duration: timedelta = timedelta(hours=24)
@@ -283,6 +284,7 @@ class PolicyDefaults:
     keep_checkpoints: timedelta | None = None
     keep_results: timedelta | None = None
     keep_logs: timedelta | None = None
+    keep_snapshots: timedelta | None = None
 
 
 class PolicySet(Protocol):

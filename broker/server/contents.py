@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import IO, Annotated
 
@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from broker.agent.source_tree import TreeUnusable, content_path, entries_in, tree_path
+from broker.agent.store import ObjectFolder
 from broker.app.jobs.received import pool_in
 from broker.core.errors import InvalidInput, StoreProblem
 from broker.server.callers import Caller, caller_of
@@ -22,6 +23,7 @@ from broker.snapshots.upload import reaching
 MOST_TREE = 64 << 20
 """Bytes of the list of a folder: some 400,000 files."""
 _PIECE, _IN_MEMORY = 1 << 20, 8 << 20
+_FEW = 100  # contents that are looked for one by one; more are listed
 _ROOM = 64 << 20  # bytes of one upload to the run store in memory
 
 
@@ -85,10 +87,21 @@ def _stored(caller: Caller, quota: UploadQuota, kind: ContentKind, sha256: str, 
                 return
             data = file.read()
             try:
-                entries_in(data)
+                entries = entries_in(data)
             except TreeUnusable as error:
                 raise InvalidInput(str(error), where=sha256) from error
-            pool.write(path, data)
+            with caller.broker.store.using_snapshots():  # what was there a moment ago may have been deleted since
+                if lacking := _lacking(pool, {entry.sha256 for entry in entries if entry.sha256}):
+                    raise InvalidInput(f"{lacking} of its files were not uploaded", where=sha256, hint="submit again")
+                pool.write(path, data)
+
+
+def _lacking(pool: ObjectFolder, contents: Collection[str]) -> int:
+    """How many of these contents the pool does not hold."""
+    if len(contents) <= _FEW:
+        return sum(not pool.exists(content_path(one)) for one in contents)
+    held = pool.sizes("files")
+    return sum(content_path(one) not in held for one in contents)
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

@@ -72,7 +72,7 @@ def submission_terms(by: By) -> Response:
     """What a submission needs to know: the folder for uploads, the largest size, and the key for secrets."""
     broker = by.broker
     terms = SubmissionTerms(
-        pool=pool_of(by.actor), max_snapshot=broker.settings.max_snapshot, secrets_key=service_key(broker)
+        pool=pool_of(broker, by.actor), max_snapshot=broker.settings.max_snapshot, secrets_key=service_key(broker)
     )
     return answer(terms)
 

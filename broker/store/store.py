@@ -15,7 +15,7 @@ from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
-from broker.store.engine import leader
+from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.memory import without_collection
@@ -138,6 +138,14 @@ class Store:
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process has that leadership now."""
         return leader.is_led(self._database, duty)
+
+    def using_snapshots(self) -> AbstractContextManager[None]:
+        """During the block no snapshot of this store is deleted."""
+        return file_use.shared(self._database)
+
+    def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
+        """During the block nobody is in one of `using_snapshots`; false if there was somebody for ``wait`` seconds."""
+        return file_use.sole(self._database, wait)
 
     def copy_to(self, file: Path) -> StoreCopy:
         """Copy the store into a new file, as it is now. Raises as `broker.store.engine.copies.copy_to`."""

@@ -42,7 +42,7 @@ def uploaded(world: Company, by: str = "mia", text: bytes = b"print(1)\n") -> di
     data = tree_bytes([entry])
     assert put(world, "trees", data, by).status_code == 204
     copy = {"tree": tree_id(data), "source": "/home/mia/project", "files": 1, "size": len(text)}
-    return {"pool": pool_of(Actor(by)), "trees": [copy]}
+    return {"pool": pool_of(world.broker, Actor(by)), "trees": [copy]}
 
 
 def submit(world: Company, by: str = "mia", key: str | None = None, **body: Any) -> Any:
@@ -190,7 +190,7 @@ def test_secrets_are_sealed_elsewhere_and_open_here(world: Company) -> None:
     assert "HF_TOKEN" in submit(world, job_file=needs).json()["detail"]
     tell_service_key(world.broker)
     terms = world.get("/submission", "mia").json()
-    assert terms["pool"] == pool_of(Actor("mia"))
+    assert terms["pool"] == pool_of(world.broker, Actor("mia"))
     box = sealed_for(terms["secrets_key"], {"HF_TOKEN": "hf_secret"})
     body = {"key": box.key, "id": box.id, "box": box.box}
     answer = submit(world, job_file=needs, sealed=body)

@@ -51,7 +51,7 @@ def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: A
                 hint="`gpubroker submit`",
             )
         return job
-    if snapshot.pool != pool_of(by):
+    if snapshot.pool != pool_of(broker, by):
         raise InvalidInput("the snapshot lies in another person's folder", where="snapshot.pool")
     for copy in snapshot.trees:
         if not _SHA256.fullmatch(copy.tree):
@@ -78,4 +78,4 @@ def with_sealed(broker: Broker, job: Job, box: SealedBox | None, *, by: Actor) -
 
 def pool_in(broker: Broker, by: Actor) -> ObjectFolder:
     """A person's pool of uploaded contents in the run store. Raises `StoreTrouble`."""
-    return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{pool_of(by)}")
+    return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{pool_of(broker, by)}")

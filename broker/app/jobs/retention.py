@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _AT_MOST_IN_TURN = 5  # folders that cannot be read: then the store of runs itself is not there
 
 
+_Done = TypeVar("_Done")
+
+
 @dataclass(frozen=True, slots=True)
 class PrunedRunFolders:
     """The checkpoints of one job that were deleted, or would be (``gone``), and those that stay."""
@@ -47,29 +50,36 @@ class PrunedRunFolders:
 
 
 def prune(
-    broker: Broker, ended_before: datetime, *, by: Actor, newest_too: bool = False, dry_run: bool = False
+    broker: Broker,
+    ended_before: datetime,
+    trouble: dict[str, str],
+    *,
+    by: Actor,
+    newest_too: bool = False,
+    dry_run: bool = False,
 ) -> list[PrunedRunFolders]:
     """Delete the checkpoints of closed jobs that ended before ``ended_before`` (UTC): of the jobs of ``by``, for an
     administrator of all. Each job keeps its newest complete checkpoint unless ``newest_too``; a job that an open job
-    resumes from keeps all. Output, history and costs stay. Returns the jobs concerned, newest first. Idempotent. Raises
-    `Unreachable`."""
-    done, place = [], chosen(broker).rstrip("/")
+    resumes from keeps all. Output, history and costs stay. Returns the jobs concerned, newest first. Idempotent. Why
+    the run folder of a job is left as it is, is added to ``trouble``; after `_AT_MOST_IN_TURN` of them in turn the rest
+    is left, too."""
+    place = chosen(broker).rstrip("/")
     with broker.store.reading() as look:
         needed = {job for view in look.unclosed() for job in _started_from(view)}
         long_ago = [view for view in look.ended_between(None, ended_before) if view.closed]  # tasks of arrays, too
     everybodys = Role.ADMINISTRATOR in by.roles
-    for view in sorted(long_ago, key=lambda view: view.submitted_at, reverse=True):
-        if view.id in needed or not (everybodys or view.user == by.identity):
-            continue
+    mine = [one for one in long_ago if one.id not in needed and (everybodys or one.user == by.identity)]
+    mine.sort(key=lambda view: view.submitted_at, reverse=True)
+
+    def pruned(view: JobView) -> PrunedRunFolders:
         folder = f"{place}/{view.id}"
         found = kept(folder)
         doomed = found if newest_too else superfluous(found)
-        if not doomed:
-            continue
-        if not dry_run:
+        if doomed and not dry_run:
             drop(folder, doomed)
-        done.append(PrunedRunFolders(view, doomed, tuple(one for one in found if one not in doomed)))
-    return done
+        return PrunedRunFolders(view, doomed, tuple(one for one in found if one not in doomed))
+
+    return [one for one in each_job([(view.id, partial(pruned, view)) for view in mine], trouble) if one.gone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,38 +102,47 @@ class OverdueFiles:
 
 
 def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None]:
-    """Until when checkpoints, results and logs of an ended job stay (UTC); None: until a person deletes them. Empty for
-    a job that has not ended."""
+    """Until when checkpoints, results, logs and snapshots of an ended job stay (UTC); None: until a person deletes
+    them. Empty for a job that has not ended."""
     if view.ended_at is None:
         return {}
-    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
+    times = {
+        "checkpoints": said.keep_checkpoints,
+        "results": said.keep_results,
+        "logs": said.keep_logs,
+    }
+    if view.job.snapshot is not None:
+        times["snapshots"] = said.keep_snapshots
     return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}
 
 
-def overdue(broker: Broker, *, by: Actor | None, besides: Iterable[PrunedRunFolders] = ()) -> list[OverdueFiles]:
-    """What the active policy no longer keeps, of the jobs of ``by`` (an administrator: of all; None: of all, by the
-    policy alone), oldest end first. ``besides``: what is deleted anyway, and left out. Each job's newest checkpoint
-    stays, and everything that an open job goes on from or takes as inputs. Deletes nothing. Raises `Unreachable`, and
-    `InvalidInput` for a policy that cannot be read."""
+def overdue(
+    broker: Broker, trouble: dict[str, str], *, by: Actor, besides: Iterable[PrunedRunFolders] = ()
+) -> list[OverdueFiles]:
+    """What the active policy no longer keeps, of the jobs of ``by`` (an administrator: of all), oldest end first.
+    ``besides``: what is deleted anyway, and left out. Each job's newest checkpoint stays, and everything that an open
+    job goes on from or takes as inputs. Deletes nothing. ``trouble`` as `prune`. Raises `InvalidInput` for a policy
+    that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
     anyway = {one.view.id: {checkpoint.id for checkpoint in one.gone} for one in besides}
-    found = []
-    for view in _due(broker, said, now, None):
-        if by is None or Role.ADMINISTRATOR in by.roles or view.user == by.identity:
-            late = _overdue_of(view, f"{place}/{view.id}", said, now, anyway.get(view.id, ()))
-            found += [late] if late.count else []
-    return found
+    steps = [
+        (view.id, partial(_overdue_of, view, f"{place}/{view.id}", said, now, anyway.get(view.id, ())))
+        for view in _due(broker, said, now, None)
+        if (Role.ADMINISTRATOR in by.roles or view.user == by.identity) and view.id not in trouble
+    ]
+    return [one for one in each_job(steps, trouble) if one.count]
 
 
-def delete_overdue(broker: Broker, found: Iterable[OverdueFiles]) -> None:
-    """Delete them, without those of jobs that an open job has come to need since. May be repeated. Raises
-    `Unreachable`."""
+def delete_overdue(broker: Broker, found: Iterable[OverdueFiles], trouble: dict[str, str]) -> list[OverdueFiles]:
+    """Delete them, without those of jobs that an open job has come to need since; returns what was deleted. May be
+    repeated. ``trouble`` as `prune`."""
     place = chosen(broker).rstrip("/")
     with broker.store.reading() as look:
-        needed = _needed(look)
-    for one in found:
-        if one.view.id not in needed:
-            _delete(one, f"{place}/{one.view.id}")
+        needed = needed_by_open(look)
+    steps = [
+        (one.view.id, partial(_delete, one, f"{place}/{one.view.id}")) for one in found if one.view.id not in needed
+    ]
+    return each_job(steps, trouble)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +161,18 @@ def delete_due(broker: Broker, within: timedelta, last: Collection[str] = ()) ->
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
     trouble = dict[str, str]()
     due = sorted(_due(broker, said, now, within), key=lambda view: view.id in last)
-    looked = _each([(one.id, partial(_overdue_of, one, f"{place}/{one.id}", said, now)) for one in due], trouble)
+    looked = each_job([(one.id, partial(_overdue_of, one, f"{place}/{one.id}", said, now)) for one in due], trouble)
     with broker.store.reading() as look:
-        needed = _needed(look)  # by jobs that came while folders were listed, too
+        needed = needed_by_open(look)  # by jobs that came while folders were listed, too
     late = [one for one in looked if one.count and one.view.id not in needed]
-    done = _each([(one.view.id, partial(_delete, one, f"{place}/{one.view.id}")) for one in late], trouble)
+    done = each_job([(one.view.id, partial(_delete, one, f"{place}/{one.view.id}")) for one in late], trouble)
     return DeletedFiles(tuple(done), trouble)
 
 
-def _each(steps: Iterable[tuple[str, Callable[[], OverdueFiles]]], trouble: dict[str, str]) -> list[OverdueFiles]:
-    """What comes of the step of each job; why some failed is added to ``trouble``."""
-    done, in_turn = list[OverdueFiles](), 0
+def each_job(steps: Iterable[tuple[str, Callable[[], _Done]]], trouble: dict[str, str]) -> list[_Done]:
+    """What comes of the step of each job; why some failed is added to ``trouble``. After `_AT_MOST_IN_TURN` failures in
+    turn the rest is left."""
+    done, in_turn = list[_Done](), 0
     for job, step in steps:
         try:
             done.append(step())
@@ -173,7 +193,7 @@ def _due(broker: Broker, said: PolicyDefaults, now: datetime, within: timedelta 
         times = [min(times)] if times else []
     ended: dict[str, JobView] = {}
     with broker.store.reading() as look:
-        needed = _needed(look) if times else set()
+        needed = needed_by_open(look) if times else set()
         for time in times:
             since = None if within is None else now - time - within
             ended |= {view.id: view for view in look.ended_between(since, now - time) if view.closed}
@@ -198,7 +218,7 @@ def _delete(one: OverdueFiles, folder: str) -> OverdueFiles:
     return one
 
 
-def _needed(look: StoreReading) -> set[str]:
+def needed_by_open(look: StoreReading) -> set[str]:
     """The jobs that an open one goes on from or takes results of."""
     return {job for view in look.unclosed() for job in (*_started_from(view), *_taken_from(view))}
 

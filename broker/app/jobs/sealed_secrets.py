@@ -50,7 +50,7 @@ def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
     if not values or job.seal is not None:  # sealed where it was submitted
         return job
-    seal = SecretsSeal(pool=pool_of(by), id=secrets.token_hex(16))
+    seal = SecretsSeal(pool=pool_of(broker, by), id=secrets.token_hex(16))
     keys = [_private_key(broker.settings.home).public_key()]
     of_service = broker.store.setting(_SERVICE)
     if of_service is not None:
@@ -89,7 +89,7 @@ def with_box(broker: Broker, job: Job, box: SealedBox, *, by: Actor) -> Job:
         raise InvalidInput(
             "the secrets are sealed for another key than this server's", where="sealed", hint="submit again"
         )
-    seal = SecretsSeal(pool=pool_of(by), id=box.id)
+    seal = SecretsSeal(pool=pool_of(broker, by), id=box.id)
     if not _keep(broker, seal, {box.key: box.box}):
         raise InvalidInput("there is a seal with this id", where="sealed", hint="submit again")
     return job.model_copy(update={"seal": seal})

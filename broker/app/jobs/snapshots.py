@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from broker.agent.source_tree import tree_path
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import runs_root
+from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
@@ -21,7 +23,8 @@ from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy, in_workdir, is_local
 from broker.snapshots.collect import CollectedTree, check_size, collect
 from broker.snapshots.git import git_state
-from broker.snapshots.upload import ContentPool, Progress, no_progress, store_tree
+from broker.snapshots.retention import keep_young
+from broker.snapshots.upload import ContentPool, Progress, no_progress, reaching, store_tree
 
 
 def resolved(job: Job, folder: Path, where: str) -> Job:
@@ -127,9 +130,14 @@ def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = n
         return job
     with broker.store.reading() as look:
         runs_root.agree(broker, look)
-    pool = pool_of(by)
+    pool = pool_of(broker, by)
     url = f"{runs_root.root(broker).rstrip('/')}/{pool}"
-    return stored_in(job, pool, partial(ObjectFolder.open, url), progress)
+    with broker.store.using_snapshots():
+        done = stored_in(job, pool, partial(ObjectFolder.open, url), progress)
+        assert done.snapshot is not None
+        with reaching():
+            keep_young(ObjectFolder.open(url), [copy.tree for copy in done.snapshot.trees], broker.clock.now())
+    return done
 
 
 def stored_in(
@@ -149,10 +157,27 @@ def has_local_files(job: Job) -> bool:
     return next(_places(job), None) is not None
 
 
-def pool_of(by: Actor) -> str:
+def pool_of(broker: Broker, by: Actor) -> str:
     """The folder of a person's files beside the run folders. Each person has their own, so that a submission does not
-    reveal whether another person has the same file."""
-    return f"snapshots-{hashlib.sha256(by.identity.encode()).hexdigest()[:16]}"
+    reveal whether another person has the same file; and each store, as only it knows which jobs need them."""
+    owner = f"{store_id(broker.store)} {by.identity}"
+    return f"snapshots-{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+
+
+def check_still_there(broker: Broker, job: Job) -> None:
+    """Raises `InvalidInput` for a job whose snapshot was deleted meanwhile, `Unreachable`. To be asked, and the job to
+    be put on record, within one block of `Store.using_snapshots`."""
+    if job.snapshot is None:
+        return
+    with reaching():
+        pool = ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{job.snapshot.pool}")
+        gone = [copy.source for copy in job.snapshot.trees if not pool.exists(tree_path(copy.tree))]
+    if gone:
+        raise InvalidInput(
+            f"the files of the earlier submission are no longer kept: {', '.join(gone)}",
+            where=job.name,
+            hint="submit the job file again, which takes the files as they are now",
+        )
 
 
 def _places(job: Job) -> Iterator[tuple[str, Path, str | None]]:

@@ -26,7 +26,7 @@ from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_
 from broker.app.jobs.resume import with_resume_point
 from broker.app.jobs.runs_root import agree
 from broker.app.jobs.sealed_secrets import erase, missing_secrets, sealed
-from broker.app.jobs.snapshots import with_snapshot
+from broker.app.jobs.snapshots import check_still_there, with_snapshot
 from broker.app.market.market import fresh_look, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -84,7 +84,11 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
     job = with_predecessors(broker, with_resume_point(broker, job), by=by)
     job = sealed(broker, with_snapshot(broker, job, by=by), by=by)
     try:
-        return _admitted(broker, job, agreed, by)
+        if job.snapshot is None:
+            return _admitted(broker, job, agreed, by)
+        with broker.store.using_snapshots():
+            check_still_there(broker, job)
+            return _admitted(broker, job, agreed, by)
     except (NoFeasibleCapacity, DearerNow, NotAllowed, InvalidInput):
         with suppress(BrokerError):  # an orphaned seal is useless to anybody, but it should not stay
             erase(broker, job)

@@ -54,6 +54,7 @@ class PolicyDefaultsResult(Result):
     keep_checkpoints: Seconds | None
     keep_results: Seconds | None
     keep_logs: Seconds | None
+    keep_snapshots: Seconds | None
 
 
 class CapacityException(Result):

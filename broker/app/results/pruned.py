@@ -1,4 +1,4 @@
-"""Checkpoints of ended jobs that were deleted, as results."""
+"""Files of ended jobs that were deleted, as results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
-from broker.app.jobs.retention import OverdueFiles, PrunedRunFolders
+from broker.app.jobs.pruning import Prunable
+from broker.app.jobs.retention import OverdueFiles
+from broker.app.jobs.snapshot_retention import UnneededSnapshots
 from broker.app.results.values import Moment, Result
 from broker.runfolder.retention import AttemptFiles, StoredCheckpoint
 
@@ -48,25 +50,44 @@ class PrunedByPolicy(Result):
         )
 
 
+class PrunedSnapshots(Result):
+    """Files that one person's jobs were submitted with, and that no job needs any more: numbers of folders and of
+    contents, and bytes of all."""
+
+    user: str
+    folders: int
+    files: int
+    bytes: int
+
+    @classmethod
+    def of(cls, one: UnneededSnapshots) -> Self:
+        return cls(user=one.user, folders=len(one.found.trees), files=len(one.found.contents), bytes=one.found.size)
+
+
 class PrunedCheckpoints(Result):
-    """Checkpoints of jobs that ended before a time, and what the active policy no longer keeps. ``deleted``: false
-    where they were only listed."""
+    """Checkpoints of jobs that ended before a time, what the active policy no longer keeps, and snapshots that no job
+    needs. ``deleted``: false where they were only listed. ``trouble``: why folders of jobs or snapshots were left as
+    they are, by name."""
 
     before: Moment
     deleted: bool
     jobs: list[PrunedJob]
     by_policy: list[PrunedByPolicy]
+    snapshots: list[PrunedSnapshots]
+    bytes: int
+    trouble: dict[str, str]
 
     @classmethod
-    def of(
-        cls, pruned: Iterable[PrunedRunFolders], policy: Iterable[OverdueFiles], before: datetime, *, deleted: bool
-    ) -> Self:
+    def of(cls, found: Prunable, before: datetime, *, deleted: bool) -> Self:
         def kept(checkpoints: Iterable[StoredCheckpoint]) -> list[KeptCheckpoint]:
             return [KeptCheckpoint(checkpoint=one.id, bytes=one.size) for one in checkpoints]
 
         return cls(
             before=before,
             deleted=deleted,
-            jobs=[PrunedJob(id=one.view.id, gone=kept(one.gone), stays=kept(one.stays)) for one in pruned],
-            by_policy=[PrunedByPolicy.of(one) for one in policy],
+            jobs=[PrunedJob(id=one.view.id, gone=kept(one.gone), stays=kept(one.stays)) for one in found.checkpoints],
+            by_policy=[PrunedByPolicy.of(one) for one in found.by_policy],
+            snapshots=[PrunedSnapshots.of(one) for one in found.snapshots],
+            bytes=found.size,
+            trouble=dict(found.trouble),
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from broker.app.jobs.retention import DeletedFiles, delete_due
+from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
 from broker.app.service.periodic_duty import Rounds
 from broker.app.wiring import Broker
 from broker.store.engine.leader import LeaderRole
@@ -18,8 +19,8 @@ _WITHIN = timedelta(days=14)
 
 
 class KeepingFiles:
-    """Deletes files of ended jobs that are older than ``keep_results`` and its like say. ``say``: receives each error
-    once, also of a single run folder."""
+    """Deletes files of ended jobs that are older than ``keep_results`` and its like say, and snapshots.
+    ``say``: receives each error once, also of a single run folder."""
 
     name = "keeping files"
 
@@ -36,6 +37,8 @@ class KeepingFiles:
         """One round. Raises as `delete_due`."""
         done = delete_due(self._broker, _WITHIN, self._failed)
         self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
-        late = (f"files of {job} stay longer than the policy says: {why}" for job, why in done.trouble.items())
-        self._rounds.tell(set(late))
+        trouble = dict(done.trouble)
+        if (over := policy_over(self._broker)) is not None:
+            delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
+        self._rounds.tell({f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()})
         return done

@@ -99,7 +99,12 @@ def _held(limits: HoldingLimits) -> str:
 
 
 def _kept_files(said: PolicyDefaults) -> dict[str, str]:
-    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
+    times = {
+        "checkpoints": said.keep_checkpoints,
+        "results": said.keep_results,
+        "logs": said.keep_logs,
+        "snapshots": said.keep_snapshots,
+    }
     return {
         f"keep_{kind}": f"{kind} of ended jobs are kept for {formats.length(time)}"
         for kind, time in times.items()

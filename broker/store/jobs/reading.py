@@ -27,7 +27,7 @@ from broker.ledger.journal import Judgement, OpenHold, Posted, TaskCounts
 from broker.ledger.meter import Meter
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, tasks
+from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
 from broker.store.jobs.machine_time import MachineTime
 from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.ledger import ledger, metering, movement_sums, spent_sums
@@ -176,6 +176,12 @@ class StoreReading(SpendingReading):
         streamed = self._connection.execute(query.order_by(EVENT.c.at), execution_options=_STREAMED)
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
+
+    def jobs_of_pool(self, pool: str, since: datetime | None = None) -> Iterator[tuple[str, bool, frozenset[str]]]:
+        """For each job whose files are in that pool of snapshots, also one that this version cannot read: its id,
+        whether it is closed, and the ids of trees. ``since`` (UTC): only jobs that are open or were submitted since;
+        without it every job of the store is read. Oldest first, streamed."""
+        return snapshots.of_pool(self._connection, pool, since)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment named by a job, by these four words."""

@@ -113,7 +113,7 @@ def test_checkpoints_are_pruned_where_the_jobs_of_the_store_have_them(silent: Br
     ObjectFolder.open(f"{elsewhere.settings.runs}/{view.id}").write(
         "checkpoints/0001-000000000001-step-1/rank-0/model.bin", b"x"
     )
-    (pruned,) = prune(silent, silent.clock.now() + timedelta(hours=1), by=ANN, newest_too=True)
+    (pruned,) = prune(silent, silent.clock.now() + timedelta(hours=1), {}, by=ANN, newest_too=True)
     assert [one.id for one in pruned.gone] == ["0001-000000000001-step-1"]
 
 
@@ -128,8 +128,8 @@ def test_checkpoints_of_the_tasks_of_arrays_are_pruned(broker: Broker) -> None:
         worker.tick()
     name = "checkpoints/0001-000000000001-step-1/rank-0/model.bin"
     ObjectFolder.open(f"{broker.settings.runs}/{tasks[0].id}").write(name, b"x")
-    assert prune(broker, broker.clock.now() + timedelta(hours=1), by=BOB, newest_too=True) == []
-    (pruned,) = prune(broker, broker.clock.now() + timedelta(hours=1), by=ANN, newest_too=True)
+    assert prune(broker, broker.clock.now() + timedelta(hours=1), {}, by=BOB, newest_too=True) == []
+    (pruned,) = prune(broker, broker.clock.now() + timedelta(hours=1), {}, by=ANN, newest_too=True)
     assert pruned.view.id == tasks[0].id
 
 

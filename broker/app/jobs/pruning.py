@@ -1,0 +1,69 @@
+"""All that `gpubroker jobs prune` deletes: checkpoints, what the active policy no longer keeps, and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.app.jobs.retention import OverdueFiles, PrunedRunFolders, delete_overdue, overdue, prune
+from broker.app.jobs.snapshot_retention import UnneededSnapshots, delete_snapshots, policy_over, unneeded_snapshots
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.events.views import JobView
+
+
+@dataclass(frozen=True, slots=True)
+class Prunable:
+    """What can be deleted, or was. ``trouble``: why folders of jobs and pools of snapshots were left as they are, by
+    name."""
+
+    checkpoints: Sequence[PrunedRunFolders]
+    by_policy: Sequence[OverdueFiles]
+    snapshots: Sequence[UnneededSnapshots]
+    trouble: Mapping[str, str]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return (
+            sum(one.size for one in self.checkpoints)
+            + sum(one.size for one in self.by_policy)
+            + sum(one.found.size for one in self.snapshots)
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.checkpoints or self.by_policy or self.snapshots)
+
+
+def prunable(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
+    """What `pruned` would delete now. A snapshot counts only once nothing else of its jobs is left, so those of jobs
+    whose results or checkpoints would be deleted first are not in it. Raises `InvalidInput` for a policy that cannot be
+    read."""
+    trouble = dict[str, str]()
+    checkpoints = prune(broker, before, trouble, by=by, newest_too=newest_too, dry_run=True)
+    late = overdue(broker, trouble, by=by, besides=checkpoints)
+    return Prunable(checkpoints, late, unneeded_snapshots(broker, _over(broker, before), trouble, by=by), trouble)
+
+
+def pruned(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
+    """Delete checkpoints of the jobs of ``by`` (an administrator: of all) that ended before that time (UTC), what the
+    active policy no longer keeps, and the snapshots that no job needs then, of jobs that ended before that time or
+    whose time by the policy is over; returns what was deleted. A folder that cannot be read or emptied keeps none of
+    the others. Idempotent. Raises `InvalidInput` for a policy that cannot be read."""
+    trouble = dict[str, str]()
+    checkpoints = prune(broker, before, trouble, by=by, newest_too=newest_too)
+    late = delete_overdue(broker, overdue(broker, trouble, by=by), trouble)
+    over = _over(broker, before)
+    snapshots = delete_snapshots(broker, unneeded_snapshots(broker, over, trouble, by=by), trouble)
+    return Prunable(checkpoints, late, snapshots, trouble)
+
+
+def _over(broker: Broker, before: datetime) -> Callable[[JobView], bool]:
+    by_policy = policy_over(broker)
+
+    def over(view: JobView) -> bool:
+        ended_before = view.ended_at is not None and view.ended_at < before
+        return ended_before or (by_policy is not None and by_policy(view))
+
+    return over

@@ -1,0 +1,140 @@
+"""Deleting snapshots that no job needs: which trees these are, by pool.
+
+A job needs its snapshot until it is closed, while an open job goes on from it or takes its results, while the time for
+it is not over, and as long as its run folder holds a checkpoint or results, with which it can be resumed or understood.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from broker.agent.store import ObjectFolder
+from broker.app.jobs import runs_root
+from broker.app.jobs.retention import needed_by_open
+from broker.app.jobs.snapshots import pool_of
+from broker.app.wiring import Broker
+from broker.core.actors import Actor, Role
+from broker.core.errors import BrokerError
+from broker.core.events.views import JobView
+from broker.runfolder.retention import AttemptFiles, kept, left_by_attempts
+from broker.snapshots.retention import UnneededFiles, delete_unneeded, old_trees, unneeded
+from broker.snapshots.upload import reaching
+
+_CLOCKS = timedelta(hours=1)  # by which clocks of machines that submit may differ
+
+
+@dataclass(frozen=True, slots=True)
+class UnneededSnapshots:
+    """What one person's pool of snapshots holds without need, or what was deleted of it."""
+
+    user: str
+    pool: str
+    found: UnneededFiles
+
+
+def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
+    """Whether the time of the active policy for the snapshot of an ended job is over; None if it says none. Raises
+    `InvalidInput` for a policy that cannot be read."""
+    time, now = broker.policy().defaults.keep_snapshots, broker.clock.now()
+    if time is None:
+        return None
+    return lambda view: view.ended_at is not None and view.ended_at + time < now
+
+
+def unneeded_snapshots(
+    broker: Broker, over: Callable[[JobView], bool], trouble: dict[str, str], *, by: Actor | None
+) -> list[UnneededSnapshots]:
+    """What the pools of ``by`` (an administrator, and None: of everybody who submitted jobs) hold without need.
+    ``over``: whether the time for the snapshot of an ended job is over. Deletes nothing. Why a pool or a job's folder
+    could not be read is added to ``trouble``: then what it may need stays."""
+    users = {by.identity} if by is not None else set[str]()
+    with broker.store.reading() as look:
+        if by is None or Role.ADMINISTRATOR in by.roles:
+            users |= look.names_in_jobs()["user"]
+    found = []
+    for user in sorted(users):
+        name = pool_of(broker, Actor(user))
+        try:
+            waste = _unneeded_in(broker, name, over, trouble)
+        except (BrokerError, OSError) as error:
+            trouble[name] = str(error)
+            continue
+        found += [UnneededSnapshots(user, name, waste)] if waste.size else []
+    return found
+
+
+def delete_snapshots(
+    broker: Broker, found: Iterable[UnneededSnapshots], trouble: dict[str, str]
+) -> list[UnneededSnapshots]:
+    """Delete them, without what jobs came to need since; returns what was deleted. May be repeated, and may end
+    anywhere. ``trouble`` as `unneeded_snapshots`."""
+    now, deleted = broker.clock.now(), []
+    for one in found:
+        since = partial(_needed_since, broker, one.pool, now - _CLOCKS)
+        try:
+            with reaching():
+                pool = ObjectFolder.open(_url(broker, one.pool))
+            gone = delete_unneeded(pool, one.found, now, since, broker.store.deleting_snapshots)
+        except (BrokerError, OSError) as error:
+            trouble[one.pool] = str(error)
+            continue
+        deleted.append(UnneededSnapshots(one.user, one.pool, gone))
+    return deleted
+
+
+def _unneeded_in(broker: Broker, name: str, over: Callable[[JobView], bool], trouble: dict[str, str]) -> UnneededFiles:
+    with reaching():
+        pool = ObjectFolder.open(_url(broker, name))
+    now = broker.clock.now()
+    old = old_trees(pool, now)
+    needed, closed = set[str](), defaultdict[str, list[str]](list)
+    with broker.store.reading() as look:
+        by_open = needed_by_open(look)
+        for job, is_closed, trees in look.jobs_of_pool(name):
+            for tree in trees & old:
+                if is_closed and job not in by_open:
+                    closed[tree].append(job)
+                else:
+                    needed.add(tree)
+    judged = dict[str, bool]()
+    doomed = [
+        tree
+        for tree in old - needed
+        if not any(_needs(broker, job, over, judged, trouble) for job in reversed(closed[tree]))
+    ]
+    return unneeded(pool, doomed, now)
+
+
+def _needs(
+    broker: Broker, job: str, over: Callable[[JobView], bool], judged: dict[str, bool], trouble: dict[str, str]
+) -> bool:
+    """Whether a closed job needs its snapshot. ``judged``: earlier answers."""
+    if job not in judged:
+        with broker.store.reading() as look:
+            view = next(iter(look.views([job])), None)
+        judged[job] = view is None or not over(view) or _leaves_something(broker, job, trouble)
+    return judged[job]
+
+
+def _leaves_something(broker: Broker, job: str, trouble: dict[str, str]) -> bool:
+    """Whether the run folder holds a checkpoint or results; true if it cannot be read."""
+    folder = f"{runs_root.chosen(broker).rstrip('/')}/{job}"
+    try:
+        return bool(kept(folder)) or bool(left_by_attempts(folder).get(AttemptFiles.RESULTS))
+    except (BrokerError, OSError) as error:
+        trouble[job] = str(error)
+        return True
+
+
+def _needed_since(broker: Broker, pool: str, since: datetime) -> Collection[str]:
+    """The trees of jobs that are open, or were submitted since."""
+    with broker.store.reading() as look:
+        return {tree for _, _, trees in look.jobs_of_pool(pool, since) for tree in trees}
+
+
+def _url(broker: Broker, pool: str) -> str:
+    return f"{runs_root.chosen(broker).rstrip('/')}/{pool}"

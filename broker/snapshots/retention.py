@@ -1,0 +1,124 @@
+"""Deleting from a pool of snapshots what no job needs.
+
+A tree's list goes before the contents that only it names, and no content goes that another tree's list names. So a tree
+whose list is there is whole, also if a deletion ends in the middle: the next one finds what it left.
+
+A list or a content stays for `GRACE` after it was written, as its job may not be on record yet. Deletions and uploads
+exclude each other (``alone`` of `delete_unneeded`): an upload that finds a content there does not write it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+
+from broker.agent.source_tree import content_path, tree_path
+from broker.agent.store import ObjectFolder
+from broker.core.errors import BrokerError
+from broker.snapshots.upload import entries_of, reaching
+
+GRACE = timedelta(days=1)
+_YOUNG = timedelta(hours=1)
+_TURN = 2.0  # seconds for which submissions wait
+_AT_ONCE, _LOT = 8, 64  # contents deleted side by side, and between two looks at the clock
+
+
+class FilesInUse(BrokerError):
+    """Files were being submitted all the time, so that nothing more was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnneededFiles:
+    """What a pool holds without need: lists by the id of their tree, and contents by path, with bytes of each.
+    ``stays``: the trees whose contents were left out."""
+
+    trees: Mapping[str, int]
+    contents: Mapping[str, int]
+    stays: frozenset[str] = frozenset()
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(self.trees.values()) + sum(self.contents.values())
+
+
+def old_trees(pool: ObjectFolder, now: datetime) -> frozenset[str]:
+    """The trees that are older than `GRACE`. ``now``: UTC. Raises `Unreachable`."""
+    return frozenset(tree for tree, (_, at) in _trees(pool).items() if at < now - GRACE)
+
+
+def keep_young(pool: ObjectFolder, trees: Iterable[str], now: datetime) -> None:
+    """Write the lists of these trees again that are older than an hour: they stay while their job is not yet on record.
+    ``now``: UTC. Raises `StoreTrouble`."""
+    for tree in trees:
+        at = pool.written_at(tree_path(tree))
+        if at is not None and at < now - _YOUNG and (data := pool.read(tree_path(tree))) is not None:
+            pool.write(tree_path(tree), data)
+
+
+def unneeded(pool: ObjectFolder, doomed: Collection[str], now: datetime) -> UnneededFiles:
+    """What would be deleted with these trees: their lists, and every content older than `GRACE` that no other tree
+    names. ``now``: UTC. Raises `Unreachable`, and `Malformed` for a list that cannot be read: then it is unknown what
+    its tree needs."""
+    trees = _trees(pool)
+    with reaching():
+        stored = pool.dated_sizes("files")
+    gone = {tree: size for tree, (size, at) in trees.items() if tree in doomed and at < now - GRACE}
+    stays = trees.keys() - gone.keys()
+    named = _named(pool, stays)
+    old = {path: size for path, (size, at) in stored.items() if at < now - GRACE and path not in named}
+    return UnneededFiles(gone, old, frozenset(stays))
+
+
+def delete_unneeded(
+    pool: ObjectFolder,
+    found: UnneededFiles,
+    now: datetime,
+    needed_since: Callable[[], Collection[str]],
+    alone: Callable[[], AbstractContextManager[bool]],
+) -> UnneededFiles:
+    """Delete what `unneeded` found, in short turns; returns what was deleted: without what came to be needed meanwhile.
+
+    ``now``: as given to `unneeded`. ``needed_since``: the trees of open jobs and of jobs that came since; asked in each
+    turn. ``alone``: a block during which nobody submits files; false in it if somebody does. May be repeated, and may
+    end anywhere. Raises as `unneeded`, and `FilesInUse`."""
+    trees, left, known = dict(found.trees), dict(found.contents), set(found.stays)
+    gone_trees, gone = dict[str, int](), dict[str, int]()
+    while trees or left:
+        with alone() as nobody:
+            if not nobody:
+                raise FilesInUse("files were being submitted all the time", hint="try again later")
+            until = time.monotonic() + _TURN
+            present, needed = _trees(pool), needed_since()
+            kept = {one for one, (_, at) in present.items() if one not in trees or one in needed or at >= now - GRACE}
+            for path in _named(pool, kept - known):
+                left.pop(path, None)
+            known |= kept
+            _delete(pool, {tree: tree_path(tree) for tree in present.keys() - kept}, trees, gone_trees)
+            trees.clear()
+            while left and time.monotonic() < until:
+                _delete(pool, {path: path for path in islice(left, _LOT)}, left, gone)
+    return UnneededFiles(gone_trees, gone, found.stays)
+
+
+def _delete(pool: ObjectFolder, paths: Mapping[str, str], left: dict[str, int], done: dict[str, int]) -> None:
+    with reaching(), ThreadPoolExecutor(_AT_ONCE, "snapshot") as threads:
+        for one, _ in zip(paths, threads.map(pool.delete, paths.values()), strict=True):
+            done[one] = left.pop(one)
+
+
+def _named(pool: ObjectFolder, trees: Iterable[str]) -> set[str]:
+    """The paths of the contents that the lists of these trees name."""
+    return {content_path(entry.sha256) for tree in trees for entry in entries_of(pool, tree) if entry.sha256}
+
+
+def _trees(pool: ObjectFolder) -> dict[str, tuple[int, datetime]]:
+    """The ids of trees, with the bytes of the list and when it was written."""
+    with reaching():
+        found = pool.dated_sizes("trees")
+    return {path.rpartition("/")[2].removesuffix(".json"): value for path, value in found.items()}

@@ -1,0 +1,80 @@
+"""Who uses the snapshots of a store: submissions side by side, or one deletion alone. The lock ends with its process.
+
+SQLite: a lock file beside the database. PostgreSQL: an advisory lock of a separate session, so that submissions on
+other machines count.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import text
+
+from broker.core.errors import StoreProblem
+from broker.store.engine.database import Database
+
+_KEY = 0x67706C6B  # arbitrary, different from the write lock's and those of leaders
+_PAUSE = 0.05  # seconds
+
+
+@contextmanager
+def shared(database: Database) -> Iterator[None]:
+    """During the block nobody has the sole use; waits for its end, which is a matter of seconds. Others may be in such
+    blocks, too. Raises `StoreProblem`."""
+    if database.path is not None:
+        with _lock_file(database.path) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        return
+    with database.apart() as connection:
+        connection.execute(text("SELECT pg_advisory_lock_shared(:key)"), {"key": _KEY})
+        yield  # the end of the session gives it back
+
+
+@contextmanager
+def sole(database: Database, wait: float) -> Iterator[bool]:
+    """During the block nobody is in a block of `shared`; false if there was somebody for ``wait`` seconds. Raises
+    `StoreProblem`."""
+    if database.path is not None:
+        with _lock_file(database.path) as descriptor:
+            yield _tried(descriptor, wait)
+        return
+    with database.apart() as connection:
+        until = time.monotonic() + wait
+        query, key = text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY}
+        while not (taken := bool(connection.scalar(query, key))) and time.monotonic() < until:
+            time.sleep(_PAUSE)
+        yield taken
+
+
+def _tried(descriptor: int, wait: float) -> bool:
+    until = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_PAUSE)
+
+
+@contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(f"{path.absolute()}.snapshots", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreProblem(
+            f"the lock beside the store cannot be taken: {error.strerror or error}",
+            where=str(path),
+            hint="the folder of the store must be writable",
+        ) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
