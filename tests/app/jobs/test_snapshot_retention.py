@@ -21,6 +21,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.job.after import Predecessor
 from broker.core.job.jobs import Job
 from broker.core.values.clock import ManualClock
+from broker.runfolder.retention import kept
 from tests.actors import with_clock
 
 ANN = Actor("ann")
@@ -124,20 +125,19 @@ def test_a_retry_keeps_the_files_of_the_job_that_it_repeats(broker: Broker, tmp_
 def test_each_prunes_their_own_and_a_folder_that_cannot_be_read_keeps_no_other(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker.app.jobs import retention
 
     of_bob = submitted(broker, tmp_path / "b", "b-xxxxx", "1", user="bob")
     bad, good = (submitted(broker, tmp_path / name, f"{name}-xxxxx", name) for name in ("bad", "good"))
     for job in ("b-xxxxx", "bad-xxxxx", "good-xxxxx"):
         end(broker, job)
-    looked = retention.kept
+    looked = kept
 
     def torn(folder: str) -> object:
         if "bad-" in folder:
             raise PermissionError("not yours")
         return looked(folder)
 
-    monkeypatch.setattr(retention, "kept", torn)
+    monkeypatch.setattr("broker.app.jobs.retention.kept", torn)
     monkeypatch.setattr("broker.app.jobs.snapshot_retention.kept", torn)
     done = prune(broker)
     assert done.trouble == {"bad-xxxxx": "not yours"}
