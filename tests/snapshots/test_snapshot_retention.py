@@ -112,7 +112,7 @@ def test_a_list_that_cannot_be_read_keeps_all(pool: ObjectFolder, tmp_path: Path
         unneeded(pool, {tree}, later)
 
 
-class Fails(ObjectFolder):
+class FailingPool(ObjectFolder):
     """A store that fails after so many deletions."""
 
     def __init__(self, folder: Path, after: int) -> None:
@@ -148,7 +148,7 @@ def test_whatever_happens_each_list_that_is_there_is_whole(tmp_path: Path, seed:
         needed -= {tree for tree in sorted(needed) if rng.random() < 0.5}
         found = unneeded(pool, old_trees(pool, now) - needed, now)
         with suppress(Unreachable):
-            delete_unneeded(Fails(place, rng.randrange(6)), found, now, partial(set, needed), between)
+            delete_unneeded(FailingPool(place, rng.randrange(6)), found, now, partial(set, needed), between)
         there = {path.removeprefix("trees/").removesuffix(".json") for path in pool.sizes("trees")}
         assert needed <= there
         for number, tree in enumerate(there):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -21,10 +21,30 @@ _CONTROL = re.compile(
 )
 
 
+# Characters written at once: without a buffer (PYTHONUNBUFFERED, usual in containers) each write calls the system.
+_LOT = 1 << 16
+
+
 def print_output(stream: TextIO, lines: Iterable[str]) -> None:
     """Write the lines, each with a line break. Does not flush."""
     clean = stream.isatty()
-    stream.writelines(f"{harmless(line) if clean else line}\n" for line in lines)
+    for lot in _lots(lines):
+        text = "\n".join(lot)
+        if clean and _CONTROL.search(text):
+            text = "\n".join(map(harmless, lot))
+        stream.write(f"{text}\n")
+
+
+def _lots(lines: Iterable[str]) -> Iterator[list[str]]:
+    lot, size = list[str](), 0
+    for line in lines:
+        lot.append(line)
+        size += len(line) + 1
+        if size >= _LOT:
+            yield lot
+            lot, size = [], 0
+    if lot:
+        yield lot
 
 
 def line_of_job(line: LogLine) -> str:

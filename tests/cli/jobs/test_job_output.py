@@ -51,3 +51,17 @@ def test_a_terminal_does_not() -> None:
             seen += os.read(keyboard, 100)
         assert seen == b"ab\r\n\x1b[31mc\r\n"
     os.close(keyboard)
+
+
+def test_many_lines_are_few_writes() -> None:
+    class CountedWrites(StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            return super().write(text)
+
+    stream, lines = CountedWrites(), ["x" * 99] * 10_000
+    print_output(stream, iter(lines))
+    assert stream.getvalue().splitlines() == lines
+    assert stream.writes < 20
