@@ -29,7 +29,7 @@ test: install  ## the quick complete run: types, style, architecture, every test
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest -n auto --dist loadgroup -m 'not system'
+	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not system'
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes'

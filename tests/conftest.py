@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker.store import Store
 
 # How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
-settings.register_profile("quick", deadline=None, max_examples=15)
+settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("full", deadline=None, max_examples=200)
 settings.load_profile("full" if FULL else "quick")
 
@@ -43,6 +43,7 @@ _BY_THE_WALL = (
 )
 
 
+_SYSTEM = ("system", "cloud", "kubernetes")
 _MACHINES = count(1)
 os.environ["GPUBROKER_OFFLINE"] = "true"  # no test asks a real provider; those of the first look ask fakes
 
@@ -71,17 +72,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--live", action="append", default=[], metavar="PROVIDER", help="Ask this real service, too.")
 
 
+def _of_the_system(path: Path) -> bool:
+    """Whether it is in one of the folders whose tests are all system tests."""
+    return Path(__file__).parent in path.parents and path.relative_to(Path(__file__).parent).parts[0] in _SYSTEM
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests of real services exist only where somebody asked for them."""
-    return True if collection_path.name == "test_live.py" and not config.getoption("live") else None
+    """Tests of real services exist only where somebody asked for them; the quick run does not even read the folders of
+    the system tests."""
+    quick = config.option.markexpr == "not system"
+    live = collection_path.name == "test_live.py" and not config.getoption("live")
+    return True if live or (quick and _of_the_system(collection_path)) else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """In the quick run one more than there are processors: tests of real processes mostly wait."""
-    return (os.cpu_count() or 1) + (not FULL)
+    """One for each processor: each takes long to collect all tests."""
+    return os.cpu_count() or 1
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What mostly waits comes first, and in the full run before it the groups that one worker runs alone, so that no
     worker waits alone at the end. The order is the same in each worker."""
@@ -91,6 +101,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         waits = item.nodeid.startswith(_BY_THE_WALL) and not item.get_closest_marker("system")
         return not alone, not waits, item.nodeid.partition("::")[0]
 
+    for item in items:
+        if _of_the_system(item.path):
+            item.add_marker("system")
     items.sort(key=place)
 
 

@@ -118,9 +118,9 @@ def test_at_the_end_it_tries_until_the_deadline(rig: Rig, disk: FullDisk) -> Non
 def test_the_end_may_come_nearer_while_it_tries(rig: Rig, disk: FullDisk) -> None:
     (rig.folder / "step_1").write_text("one")
     eventually(lambda: disk.tries >= 1, "it tries")
-    began, limits = time.monotonic(), iter([60.0, 60.0])
+    began, hour = time.monotonic(), 3600.0
+    limits = iter([hour, hour])  # to wait until the end that it was told first would take longer than a test may
     rig.saver.finish(killed=False, hurry=False, deadline=lambda: began + next(limits, 0.0))
-    assert time.monotonic() - began < 50, "it does not wait until the end that it was told first"
     assert rig.saver.unsaved == ["step_1"]
 
 

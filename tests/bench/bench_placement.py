@@ -15,6 +15,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
+from broker.economics.reserve.optimum import optimum
+from broker.economics.reserve.replay import ReserveTerms
 from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 
@@ -64,6 +66,9 @@ def main(full: bool = False) -> None:
     on_two = cpu * STARTS / starts / 2
     print(f"backtest: 8 pools, 3 deadlines, {starts} starts, 5 policies {cpu:22.1f} s CPU {wall:8.1f} s")
     print(f"backtest: the same with 100 starts on 2 processors, reckoned (at most 300 s) {on_two:6.0f} s")
+    demand = [200 + 150 * (hour % 24 > 8) - hour * 7919 % 190 for hour in range(4400)]
+    taken = seconds(lambda: optimum(demand, ReserveTerms(720, 0.6)))
+    print(f"optimum of reservations: half a year, 400 units (at most 20 s) {taken:15.2f} s CPU")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,7 @@ machine, however busy; on an idle one a thousand take about 0.2 ms. The limits a
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import BudgetUse, Facts
@@ -15,6 +12,7 @@ from broker.ledger.budgets import periods_touching
 from policies.loader import load
 from policies.policyset import ActivePolicies
 from tests.contracts.rule_contract import NOW, action, live, placement
+from tests.steps import calls
 
 GUARDRAILS = (
     "max_price_per_gpu_hour: {H100: $6, default: $3}, scope: {team: ['nl*', x%n], workload: [training, batch]}",
@@ -37,23 +35,6 @@ def policy_set(files: int, rules: int, when: str = "") -> ActivePolicies:
         return "\n".join(lines)
 
     return load({f"{file}.yaml": text(file) for file in range(files)})
-
-
-def calls(work: Callable[[], object]) -> int:
-    """How many functions the work calls, once what is kept between two times is kept."""
-    made = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal made
-        made += event in ("call", "c_call")
-
-    work()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return made
 
 
 def test_one_submission_under_200_rules_takes_few_steps() -> None:

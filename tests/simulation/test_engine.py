@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -175,7 +174,7 @@ def test_whoever_does_not_leave_is_killed_on_time(bench: SandboxBench) -> None:
 
 
 def test_cancelled_while_it_boots_it_is_away_at_once(bench: Bench) -> None:
-    slowly = SCENARIO.replace("[5, 10]", "[36000, 36000]")  # six minutes of the wall
+    slowly = SCENARIO.replace("[5, 10]", "[3600000, 3600000]")  # ten hours of the wall
     (bench.folder / "scenario.toml").write_text(slowly)
     mark = bench.mark()
     engine = bench.make()
@@ -183,10 +182,8 @@ def test_cancelled_while_it_boots_it_is_away_at_once(bench: Bench) -> None:
     state = slot_of(bench.folder / "home", handle) / "state.json"
     eventually(state.exists, "it boots")
     assert engine.observe([handle])[handle].state is EngineState.PENDING
-    began = time.monotonic()
     engine.cancel(handle)
     gone = bench.until(handle, EngineState.GONE)
-    assert time.monotonic() - began < 60, "it waited for the boot"
     assert (gone.interrupted, gone.evidence) == (False, "cancelled while it booted")
     assert lines(mark) == []
 

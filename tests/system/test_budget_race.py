@@ -183,10 +183,6 @@ def hold_a_race(new: Callable[[str, Money], Broker], url: str, *, count: int, pr
     assert used >= amount.scaled(0.95)
 
 
-def test_a_few_processes_share_a_budget(broker_at: Callable[[str, Money], Broker], tmp_path: Path) -> None:
-    hold_a_race(broker_at, f"sqlite:///{tmp_path / 'store.db'}", count=24, processes=3, kills=1)
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_eight_processes_submit_a_thousand_jobs_against_one_budget(

@@ -25,6 +25,8 @@ from broker.placement.queue.queue import (
 )
 
 _SHAKES = 2
+# A short queue's best round is found at once: after so many shakes in vain, the search ends with effort to spare.
+_PATIENCE = 30
 _MANY = 1_000
 
 
@@ -125,8 +127,11 @@ class Search:
             for order in starts:
                 best = min(best, self._improved(order, none), key=_objective)
         chance = random.Random(n)  # noqa: S311  # a seeded search, no secret
-        while n > 1 and self._effort > 0:
-            best = min(best, self._improved(*self._shaken(best, chance)), key=_objective)
+        in_vain = 0
+        while n > 1 and self._effort > 0 and in_vain < _PATIENCE:
+            found = self._improved(*self._shaken(best, chance))
+            in_vain = 0 if found.objective < best.objective else in_vain + 1
+            best = min(best, found, key=_objective)
         return [*best.turns, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
 
     def _shaken(self, found: Round, chance: random.Random) -> tuple[list[int], Held]:

@@ -22,6 +22,8 @@ from broker.reconciler.loop import Reconciler
 from broker.settings import read_settings
 from tests.contracts.engine_contract import eventually
 
+pytestmark = pytest.mark.system  # each starts a job, and programs beside it
+
 JOB = """\
 name: bert
 resources: {cpus: 1}

@@ -255,6 +255,7 @@ def test_a_second_ctrl_c_interrupts_what_hangs(gpubroker: Any, job: Path, monkey
     assert "Submitted" not in done.err
 
 
+@pytest.mark.system
 def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
     """On a terminal: asked, followed with a live line, detached with Ctrl-C; the background process ends the job."""
     file = write("job.yaml", "name: real\nrun: sleep 6; echo done\nresources: {cpus: 1}\nmax_duration: 5m\n")

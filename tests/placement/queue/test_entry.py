@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +23,7 @@ from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import Free, QueueEntry, place
 from tests.counts import FULL
 from tests.placement.test_offer_index import circumstances, jobs, market
+from tests.steps import calls
 
 Make = Any
 
@@ -158,7 +158,7 @@ def test_time_that_is_worth_nothing_is_not_time_that_nobody_priced(make: Make) -
 
 
 def test_a_long_queue_on_a_large_market(make: Make) -> None:
-    """2,000 jobs × 5,000 offers within 10 s (a tenth of both in the quick suite), and no machine given twice."""
+    """Whoever looks at so many offers for each job takes few steps, and no machine is given twice."""
     jobs, offers = (2_000, 5_000) if FULL else (150, 500)
     chance = random.Random(3)
     listed = [
@@ -186,12 +186,11 @@ def test_a_long_queue_on_a_large_market(make: Make) -> None:
             deadline=chance.choice((None, timedelta(hours=60))),
         )
         asked.append(job)
-    began = time.process_time()
     board = Board.of(listed, interruption_rate)
     how = {"now": make.now, "submitted_at": make.now, "conditions": make.conditions}
     entries = [entry_of(job.name, job, board, **how) for job in asked]
-    turns = place(entries, {o.pool: Free.of(o.slots) for o in listed if o.slots is not None})
-    assert time.process_time() - began < 10
+    assert calls(lambda: [entry_of(job.name, job, board, **how) for job in asked[:20]]) < 20 * 5_000
+    turns = place(entries, {o.pool: Free.of(o.slots) for o in listed if o.slots is not None}, effort=2_000)
     assert len(turns) == jobs
     assert all(turn.option and not turn.late for turn in turns)
     of_pool = defaultdict(list)
