@@ -43,7 +43,7 @@ _BY_THE_WALL = (
 )
 
 
-_SYSTEM = ("system", "cloud", "kubernetes")
+_SYSTEM = tuple(f"{Path(__file__).parent / name}/" for name in ("system", "cloud", "kubernetes"))
 _MACHINES = count(1)
 os.environ["GPUBROKER_OFFLINE"] = "true"  # no test asks a real provider; those of the first look ask fakes
 
@@ -58,6 +58,7 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
 def pytest_configure(config: pytest.Config) -> None:
     """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press
     it. Each worker collects all tests, and begins with other folders: what one has compiled, the others read."""
+    gc.disable()  # until all tests are collected: what is made until then stays
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     worker: dict[str, Any] = getattr(config, "workerinput", {})
@@ -72,17 +73,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--live", action="append", default=[], metavar="PROVIDER", help="Ask this real service, too.")
 
 
-def _of_the_system(path: Path) -> bool:
-    """Whether it is in one of the folders whose tests are all system tests."""
-    return Path(__file__).parent in path.parents and path.relative_to(Path(__file__).parent).parts[0] in _SYSTEM
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Tests of real services exist only where somebody asked for them; the quick run does not even read the folders of
     the system tests."""
     quick = config.option.markexpr == "not system"
     live = collection_path.name == "test_live.py" and not config.getoption("live")
-    return True if live or (quick and _of_the_system(collection_path)) else None
+    return True if live or (quick and f"{collection_path}/".startswith(_SYSTEM)) else None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -102,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return not alone, not waits, item.nodeid.partition("::")[0]
 
     for item in items:
-        if _of_the_system(item.path):
+        if str(item.path).startswith(_SYSTEM):
             item.add_marker("system")
     items.sort(key=place)
 
@@ -111,6 +107,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay until the end: they are not looked through for garbage again and again."""
     gc.freeze()
     gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from broker.core.errors import AskAPerson, Malformed, Unreachable
+from broker.remote.connecting import connected
 from broker.remote.logins import SavedLogin
 from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
 
@@ -48,7 +49,7 @@ def log_in(
 
     Raises `LoginRefused`, `Unreachable`, and `Malformed` for what is no gpubroker server. Nothing is saved.
     """
-    with httpx.Client(base_url=url, timeout=_TIMEOUT, transport=transport) as http:
+    with connected(url, _TIMEOUT, transport) as http:
         asked = {"client_id": CLIENT, "client_name": machine, "scope": " ".join(scopes)}
         begun = _posted(http, url, DEVICE_AUTHORIZATION, asked)
         if "error" in begun:
@@ -82,7 +83,7 @@ def log_in(
 
 def give_up(login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
     """Revoke the login's token at the server. Idempotent. Raises `Unreachable`."""
-    with httpx.Client(base_url=login.url, timeout=_TIMEOUT, transport=transport) as http:
+    with connected(login.url, _TIMEOUT, transport) as http:
         _posted(http, login.url, REVOCATION, {"token": login.token})
 
 

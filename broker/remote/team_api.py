@@ -11,6 +11,7 @@ import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable
+from broker.remote.connecting import connected
 from broker.remote.logins import SavedLogin
 from broker.server.paths import CONTENTS, VERSION
 
@@ -44,7 +45,7 @@ class TeamApi:
         """``transport``: instead of the network, for tests. Contacts nobody."""
         self.url = login.url
         headers = {"Authorization": f"Bearer {login.token}"}
-        self._http = httpx.Client(base_url=login.url, headers=headers, timeout=_TIMEOUT, transport=transport)
+        self._http = connected(login.url, _TIMEOUT, transport, headers)
 
     def __enter__(self) -> Self:
         return self

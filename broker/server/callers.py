@@ -105,17 +105,25 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
     )
 
 
-def gate(
-    broker: Broker, wrong: WrongTokens, permission: Permission | None, rate: RequestRate | None = None
-) -> Callable[[Request], None]:
+@dataclass(frozen=True)
+class Admission:
+    """What callers are admitted by, in ``app.state.admission``. ``rate``: how many requests a token may make."""
+
+    broker: Broker
+    wrong: WrongTokens
+    rate: RequestRate
+
+
+def gate(permission: Permission | None, *, counted: bool) -> Callable[[Request], None]:
     """The check before a route: a valid token, and a role and scope with ``permission`` in some team (None: any valid
-    token). The endpoint checks the team concerned. ``rate``: how many requests a token may make; None: any number.
+    token). The endpoint checks the team concerned. ``counted``: the request counts for the token's rate.
     Raises `SignInNeeded`, `TooManyWrongTokens`, `TooManyRequests`, `RoleMissing`."""
 
     def check(request: Request) -> None:
-        request.state.caller = caller = _entered(broker, wrong, request)
-        if rate is not None:
-            rate.take(caller.token)
+        admission: Admission = request.app.state.admission
+        request.state.caller = caller = _entered(admission.broker, admission.wrong, request)
+        if counted:
+            admission.rate.take(caller.token)
         if permission is not None and not caller.access.anywhere(permission):
             raise refused(caller.access, permission, "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,14 +72,20 @@ class Company:
     ``nobodys``: one without a team; their ids."""
 
     broker: Broker
-    app: FastAPI
-    client: TestClient
     wrong: WrongTokens
     mine: str
     asking: str
     foreign: str
     nobodys: str
     usuals: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def app(self) -> FastAPI:
+        return api(self.broker, ServiceAnswers(self.broker, Pulses(), "127.0.0.1", None), self.wrong, Transport())
+
+    @cached_property
+    def client(self) -> TestClient:
+        return TestClient(Envelope(self.app), raise_server_exceptions=False)
 
     def token(self, person: str, *scopes: TokenScope, expires: timedelta = DAY) -> str:
         return tokens.create(self.broker, person, "", scopes or ALL_SCOPES, expires, by=ROOT).text
@@ -148,7 +154,6 @@ def _filled() -> tuple[bytes, tuple[str, str, str, str]]:
 def new_world(folder: Path) -> Company:
     content, ids = _filled()
     (folder / "store.db").write_bytes(content)
-    broker, wrong = broker_over(f"sqlite:///{folder / 'store.db'}", folder), WrongTokens()
+    broker = broker_over(f"sqlite:///{folder / 'store.db'}", folder)
     broker.store.set_setting("runs", broker.settings.runs_url)  # no job has a run folder yet
-    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), wrong, Transport())
-    return Company(broker, app, TestClient(Envelope(app), raise_server_exceptions=False), wrong, *ids)
+    return Company(broker, WrongTokens(), *ids)
