@@ -25,6 +25,7 @@ from broker.core.errors import (
     InvalidInput,
     LoginMissing,
     Malformed,
+    OutcomeUnknown,
     Refused,
     RetryLater,
     Throttled,
@@ -159,6 +160,31 @@ class Api:
         not be shown. Raises what `get` raises."""
         self._secrets |= {secret} if secret else set()
         return self._call("POST", path, json=body, headers=self._bearer(token))
+
+    def post_once(self, path: str, body: object, *, token: str, key: str) -> Any:
+        """The JSON that a POST of ``body`` brings, for a request that must not take effect twice: it is sent once, with
+        ``key`` as Idempotency-Key. Raises `OutcomeUnknown` if it may have taken effect, else what `get` raises."""
+        return self._once_only("POST", path, json=body, headers={**self._bearer(token), "Idempotency-Key": key})
+
+    def put_once(self, path: str, body: object, *, token: str) -> Any:
+        """The same with PUT, without a key."""
+        return self._once_only("PUT", path, json=body, headers=self._bearer(token))
+
+    def delete_once(self, path: str, *, token: str) -> Any:
+        """The JSON that a DELETE brings; sent once. Raises as `post_once`."""
+        return self._once_only("DELETE", path, headers=self._bearer(token))
+
+    def _once_only(self, method: str, path: str, **request: Any) -> Any:
+        import httpx
+
+        try:
+            return self._once(method, path, request)
+        except HostUnknown:
+            raise
+        except (Unreachable, Malformed) as error:
+            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+                raise  # it was never sent
+            raise OutcomeUnknown(error.message, where=error.where) from error
 
     def _bearer(self, token: str | None, header: str = "") -> Mapping[str, str]:
         if token is None:

@@ -24,6 +24,7 @@ PROVIDERS: dict[str, str] = {
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:SandboxProvider",
+    "sfcompute": "providers.sfcompute:Sfcompute",
     "shadeform": "providers.shadeform:Shadeform",
     "slurm": "providers.slurm:SlurmProvider",
     "vast": "providers.vast:Vast",

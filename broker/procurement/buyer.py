@@ -42,7 +42,7 @@ from broker.core.purchases.purchase_events import (
     UndoRefused,
 )
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, UndoTerms
+from broker.core.purchases.quotes import AT_ITS_END, CapacityQuote, Order, OrderState, UndoTerms
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
@@ -271,7 +271,11 @@ class CapacityBuyer:
         due = next_due(purchase)
         if due is None:
             why = early_end(purchase)
-            return self._write(purchase, PurchaseEnded(evidence=why)) if why or now >= purchase.quote.ends else purchase
+            if not why and now < purchase.quote.ends:
+                return purchase
+            if not why and not self._seller(purchase.quote).ends_itself:
+                return self._write(purchase, UndoAsked(by=purchase.user, terms=UndoTerms(way=AT_ITS_END)))
+            return self._write(purchase, PurchaseEnded(evidence=why))
         if now < due:
             return purchase
         event, entries = accrual(purchase, self._newest(purchase), due, now)

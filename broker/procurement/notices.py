@@ -7,7 +7,7 @@ from zlib import crc32
 
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import PurchaseProduct
+from broker.core.purchases.quotes import AT_ITS_END, PurchaseProduct
 from broker.procurement.running import is_late
 from broker.procurement.using import LEAVES
 
@@ -54,6 +54,9 @@ def notice_of(purchase: Purchase) -> Notice | None:
         case PurchaseState.HELD:
             title = f"Bought: {_paid(purchase)} of capacity"
             body, number = f"{what}. Order {purchase.order.id if purchase.order else ''}", _stamp(purchase.paid_at)
+        case PurchaseState.UNDONE if purchase.undo is not None and purchase.undo.way == AT_ITS_END:
+            title = f"Ended: {purchase.id}"
+            body = f"{what}. {provider} was told to end it; it cost {purchase.charged.rounded(2)} in all"
         case PurchaseState.UNDONE:
             title = f"Undone by {purchase.undone_by}: {purchase.id}"
             body = f"{what}. It cost {purchase.charged.rounded(2)} in all"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.core.errors import Malformed
+from broker.core.errors import Malformed, OutcomeUnknown, Unreachable
 from broker.core.market.offers import SkippedRow
 from broker.core.values.clock import Clock
 from providers.gcp.login import GcpLogin
@@ -60,6 +60,15 @@ class GcpCaller:
         """
         return self._retried(client, method, where, request, lambda answer: answer, None)
 
+    def call_once(self, client: str, method: str, where: str = "", /, **request: Any) -> Any:
+        """`call` for a request that must not take effect twice: it is sent once. Raises `OutcomeUnknown` if it may have
+        taken effect, and the errors of `call` if it has not."""
+        self.login.renew()
+        try:
+            return self._once(client, method, where, request, lambda answer: answer, None)
+        except (Unreachable, Malformed) as error:
+            raise OutcomeUnknown(error.message, where=error.where) from error
+
     def rows(self, listing: ListMethod, /, **request: Any) -> Iterator[ListedRow | SkippedRow]:
         """The rows of all pages, and those that cannot be read. Raises what `call` raises, possibly after some rows,
         and `Malformed` when a page's token comes again."""
@@ -97,22 +106,33 @@ class GcpCaller:
     ) -> Any:
         def once() -> Any:
             self.login.renew()
-            answers = self.login.answers
-            answers.clear()
-            with translated(_asked(client, method, where), answers, self.clock):
-                try:
-                    timeout = self.login.settings.timeout_seconds
-                    asked = getattr(self.login.client(client), method)
-                    answer = unwrap(asked(request=request, retry=None, timeout=timeout))
-                    if not answers[0].content.lstrip().startswith(b"{"):  # protobuf takes a list for an empty answer
-                        raise ValueError("not a JSON object")
-                    return type(answer).pb(answer)
-                except unreadable():
-                    if read_again is None or not answers or answers[0].status_code >= 300:
-                        raise
-                    return read_again(answers[0].content)
+            return self._once(client, method, where, request, unwrap, read_again)
 
         return retrying(self.login.settings, self.clock)(once)
+
+    def _once(
+        self,
+        client: str,
+        method: str,
+        where: str,
+        request: dict[str, Any],
+        unwrap: Callable[[Any], Any],
+        read_again: Callable[[bytes], Any] | None,
+    ) -> Any:
+        answers = self.login.answers
+        answers.clear()
+        with translated(_asked(client, method, where), answers, self.clock):
+            try:
+                timeout = self.login.settings.timeout_seconds
+                asked = getattr(self.login.client(client), method)
+                answer = unwrap(asked(request=request, retry=None, timeout=timeout))
+                if not answers[0].content.lstrip().startswith(b"{"):  # protobuf takes a list for an empty answer
+                    raise ValueError("not a JSON object")
+                return type(answer).pb(answer)
+            except unreadable():
+                if read_again is None or not answers or answers[0].status_code >= 300:
+                    raise
+                return read_again(answers[0].content)
 
 
 def last(url: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.purchases.purchases import is_purchase
 from broker.core.values.money import Money
 from providers.gcp.accelerators import family_of
 from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
@@ -23,6 +24,9 @@ from providers.held import together
 from providers.rows import Found
 
 SOURCE = "gcp-reservations"
+
+MACHINES = "-machines"
+"""What is added to a purchase's id for the reservation that its order makes."""
 
 RESERVATION = "reservation"
 FUTURE_RESERVATION = "future_reservation"
@@ -43,7 +47,7 @@ _HELD = ("READY", "UPDATING")
 _AGREED = ("APPROVED", "COMMITTED", "PROCURING", "PROVISIONING", "PENDING_AMENDMENT_APPROVAL")
 _COMMITTED = ("ACTIVE", "NOT_YET_ACTIVE")
 # Which machines a type of commitment is for; N1's is for machines without GPUs, too.
-_FOR = {
+COMMITMENT_TYPES = {
     "ACCELERATOR_OPTIMIZED": "a2-*",
     "ACCELERATOR_OPTIMIZED_A3": "a3-*",
     "ACCELERATOR_OPTIMIZED_A3_MEGA": "a3-megagpu-*",
@@ -85,6 +89,7 @@ def reservations(asking: GcpCaller) -> Iterator[HeldReservation]:
             ends=utc(row.delete_at_time),
             free=max(0, what.count - what.in_use_count),
             open=not row.specific_reservation_required,
+            mark=_mark(row.name),
         )
         yield HeldReservation(reservation, attached)
 
@@ -113,6 +118,7 @@ def future_reservations(asking: GcpCaller) -> Iterator[Reservation]:
             ends=ends,
             free=0,
             open=not row.specific_reservation_required,
+            mark=_mark(row.name),
         )
 
 
@@ -124,19 +130,20 @@ def commitments(asking: GcpCaller) -> Iterator[Reservation]:
             continue
         row = found.row
         with_gpus = any(resource.type_ == "ACCELERATOR" for resource in row.resources)
-        if not row.name or row.type_ not in _FOR or (row.type_ == "GENERAL_PURPOSE" and not with_gpus):
+        if not row.name or row.type_ not in COMMITMENT_TYPES or (row.type_ == "GENERAL_PURPOSE" and not with_gpus):
             continue
         yield Reservation(
             id=f"{found.place}/{row.name}",
             provider=NAME,
             region=found.place,
             zone=None,
-            instance_type=_FOR[row.type_],
+            instance_type=COMMITMENT_TYPES[row.type_],
             machines=0,
             kind=COMMITMENT,
             starts=utc(row.start_timestamp),
             ends=utc(row.end_timestamp),
             holds_capacity=False,
+            mark=_mark(row.name),
         )
 
 
@@ -179,6 +186,17 @@ def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
         billing=BILLING,
         max_age=HELD_MAX_AGE,
     )
+
+
+def is_of_order(id: str) -> bool:
+    """Whether it is the reservation that another order of gpubroker's made, and so no order of its own."""
+    name = id.rpartition("/")[2]
+    return is_purchase(name) and name.endswith(MACHINES)
+
+
+def _mark(name: str) -> str:
+    """The purchase whose order has that name."""
+    return name if is_purchase(name) else ""
 
 
 def _gpus(shape: GcpMachine) -> tuple[str, int] | None:

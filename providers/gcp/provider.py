@@ -8,7 +8,9 @@ from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import BrokerError, Malformed
 from broker.core.market.capacity import Instance, Reservation
-from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
+from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from providers.failures import Failures
 from providers.gcp import holdings
@@ -22,6 +24,8 @@ from providers.gcp.machines import GcpMachine, in_one_of, machines
 from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME, GcpSettings
+from providers.gcp.shop import registry as shop
+from providers.gcp.shop.counter import GcpCounter, Priced
 from providers.http import endpoint
 from providers.rows import Found, distinct
 
@@ -116,10 +120,43 @@ class Gcp:
         """See `HasReservations`: reservations, future reservations and commitments. One kind that fails does not hold
         back the others."""
         asking, failures = self._asking(), Failures()
-        yield from (held.reservation for held in failures.kept(holdings.reservations(asking)))
+        for held in failures.kept(holdings.reservations(asking)):
+            if not holdings.is_of_order(held.reservation.id):
+                yield held.reservation
         yield from failures.kept(holdings.future_reservations(asking))
         yield from failures.kept(holdings.commitments(asking))
         failures.raise_any()
+
+    @property
+    def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
+        """See `SellsCapacity`."""
+        return shop.products(GcpCounter(self._asking, self._priced, self._clock))
+
+    def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> Priced:
+        """The machines that the request may mean, with their list prices; those to which GPUs would have to be attached
+        are left out."""
+        asking = self._asking()
+        catalogue = PartPrices()
+        for priced in read_prices(asking):
+            if not isinstance(priced, SkippedRow):
+                catalogue.add(priced)
+        found: list[GcpMachine] = []
+        for shape in machines(asking, self._settings):
+            if not isinstance(shape, SkippedRow) and not shape.attached and _is_meant(shape, request):
+                found.append(shape)
+        by_place = {(shape.zone, shape.name): shape for shape in found}
+        by_region = {(shape.region, shape.name): shape for shape in reversed(found)}
+
+        def unchanged(offer: Offer, shape: GcpMachine) -> Offer:
+            return offer
+
+        for row in listed_offers(found, catalogue, kinds, self._clock.now(), unchanged):
+            if isinstance(row, SkippedRow):
+                yield row
+            elif row.zone is None:
+                yield by_region[row.region, row.instance_type], row
+            else:
+                yield by_place[row.zone, row.instance_type], row
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""
@@ -153,6 +190,14 @@ class Gcp:
                 }
             },
         }
+
+
+def _is_meant(shape: GcpMachine, request: QuoteRequest) -> bool:
+    if request.region is not None and shape.region != request.region:
+        return False
+    if request.instance_type is not None:
+        return shape.name == request.instance_type
+    return (shape.accelerator, shape.count) == (request.accelerator, request.count)
 
 
 def _wants(query: OfferQuery, kind: CapacityType) -> bool:

@@ -36,6 +36,10 @@ class NotFound(Refused):
     """The resource or the service's method does not exist."""
 
 
+class AlreadyThere(Refused):
+    """A resource with that name exists already."""
+
+
 class NotPossible(Refused):
     """The service rejects the request itself (400)."""
 
@@ -95,9 +99,15 @@ def _of_service(
             message, where=where, hint="request a higher quota on the Quotas page of the Cloud console"
         )
     if status == 403:
-        return Refused(f"not permitted ({message})", where=where, hint="the login needs the role Compute Viewer")
+        return Refused(
+            f"not permitted ({message})",
+            where=where,
+            hint="the login needs the role Compute Viewer, and to buy, Compute Admin",
+        )
     if status == 404:
         return NotFound(message, where=where, hint=f"is the project right? {setting(NAME, 'project')}")
+    if status == 409 and "alreadyExists" in reasons:
+        return AlreadyThere(message, where=where)
     if status == 400:
         return NotPossible(message, where=where)
     return Refused(message, where=where)

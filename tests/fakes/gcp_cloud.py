@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from tests.fakes.gcp_shop import GcpShop
 from tests.fakes.server import HttpAnswer, HttpRequest
 
 Json = dict[str, Any]
@@ -115,6 +116,7 @@ class GcpCloud:
         self.project: Json = {"name": "team-ml", "quotas": []}
         self.advice: Callable[[str, Json], Json] | None = None
         self.history: Callable[[str, Json], Json] | None = None
+        self.shop = GcpShop()
         self.refuse: dict[str, HttpAnswer] = {}
         self.log: list[tuple[str, dict[str, str], dict[str, str], Any]] = []
 
@@ -168,6 +170,8 @@ class GcpCloud:
         }
         if called in lists:
             return self._aggregated(*lists[called], query)
+        if (sold := self.shop.serve(self, called, path, query, request.body)) is not None:
+            return sold
         return refusal(404, "notFound", f"the fake has no {called}")
 
     def _aggregated(self, by_place: dict[str, list[Json]], key: str, places: str, query: dict[str, str]) -> HttpAnswer:

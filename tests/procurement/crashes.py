@@ -55,6 +55,7 @@ class _Seller:
         self._reaper = reaper
         self.marked = seller.marked
         self.repeats_for = seller.repeats_for
+        self.ends_itself = seller.ends_itself
 
     def quotes(self, request: Any) -> Any:
         return self._called("quotes", request)

@@ -33,6 +33,7 @@ class ProductKind(StrEnum):
     FUTURE_RESERVATION = "future-reservation"
     RESERVED_INSTANCES = "reserved-instances"
     SAVINGS_PLAN = "savings-plan"
+    COMMITMENT = "commitment"
     ALL = "all"
 
 

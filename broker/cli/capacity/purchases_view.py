@@ -31,6 +31,7 @@ _PRODUCTS = {
     PurchaseProduct.FUTURE_RESERVATION: "future reservation",
     PurchaseProduct.RESERVED_INSTANCES: "reserved instances",
     PurchaseProduct.SAVINGS_PLAN: "savings plan",
+    PurchaseProduct.COMMITMENT: "commitment",
 }
 _STATES = {
     PurchaseState.ASKING: "waits for approval",

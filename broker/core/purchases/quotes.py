@@ -23,6 +23,7 @@ class PurchaseProduct(StrEnum):
     FUTURE_RESERVATION = "future_reservation"  # the same from a later day on
     RESERVED_INSTANCES = "reserved_instances"  # a lower rate for machines of one type
     SAVINGS_PLAN = "savings_plan"  # a lower rate for a promised hourly payment
+    COMMITMENT = "commitment"  # machines for a term at a lower rate
 
     @property
     def holds_machines(self) -> bool:
@@ -182,6 +183,25 @@ class Order(PurchaseValue):
     word: str
     billed_from: datetime | None = None
     billed_to: datetime | None = None
+
+
+AT_ITS_END = "at its end"
+"""The way in which an order is undone that its provider would not end by itself."""
+
+
+class ResaleTerms(PurchaseValue):
+    """What can be sold of an order on a resale market: ``machines`` from ``starts`` to ``ends`` (UTC). ``estimate``:
+    what buyers there pay for it now (USD, in all; None: unknown, or nobody does); ``fee``: the market's part of the
+    price, from 0 to 1; ``reference``: the provider's id of what is sold; ``notes``: conditions, in a sentence."""
+
+    market: str
+    machines: int
+    starts: datetime
+    ends: datetime
+    estimate: Money | None = None
+    fee: float = 0.0
+    reference: str = ""
+    notes: str = ""
 
 
 class UndoTerms(PurchaseValue):

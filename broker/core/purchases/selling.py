@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from broker.core.market.offers import SkippedRow
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, QuoteRequest, UndoTerms
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    PurchaseProduct,
+    QuoteRequest,
+    ResaleTerms,
+    UndoTerms,
+)
+from broker.core.values.money import Money
 
 
 class SellsProduct(Protocol):
@@ -15,11 +23,13 @@ class SellsProduct(Protocol):
 
     ``marked``: its orders carry the key as a tag; otherwise they are recognised by what was ordered and when.
     ``repeats_for``: for how long after its first call an order may be sent again with the same key without buying
-    twice; zero: never.
+    twice; zero: never. ``ends_itself``: the provider ends an order at the end of its period; otherwise it is undone
+    then, because it would go on to be billed.
     """
 
     marked: bool
     repeats_for: timedelta
+    ends_itself: bool
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """Quotes for the request, as of now. Read-only. Raises `InvalidInput` for a request that it can never serve."""
@@ -46,6 +56,32 @@ class SellsProduct(Protocol):
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         """Cancel or return the order on these terms. Idempotent by the order's id. After `OutcomeUnknown` it may have
         been executed; after every other error it was not."""
+        ...
+
+
+@runtime_checkable
+class ResellsProduct(Protocol):
+    """A product whose orders can be sold again on a market of the provider's. Each method raises as those of
+    `SellsProduct`. A sale is found again by its key or by what was offered and when; it is sent once."""
+
+    def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
+        """What could be sold of the order now. Raises `Refused` with the reason if nothing can be."""
+        ...
+
+    def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
+        """Offer it there for ``least`` (USD, in all, before the market's fee). After `OutcomeUnknown` it may be
+        offered; after every other error it is not."""
+        ...
+
+    def find_sales(
+        self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
+    ) -> Sequence[tuple[Order, Money]]:
+        """The offers of it since that time, with what they brought or would bring (USD, after the fee).
+        `OrderState.PENDING`: open; ``HELD``: sold; all else: withdrawn or refused."""
+        ...
+
+    def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
+        """Withdraw an open offer. Idempotent."""
         ...
 
 

@@ -67,6 +67,7 @@ class CapacityBlocks:
 
     marked = True
     repeats_for = timedelta(0)
+    ends_itself = True
 
     def __init__(self, counter: AwsCounter) -> None:
         self._counter = counter

@@ -44,6 +44,7 @@ class BlockExtensions:
 
     marked = False
     repeats_for = timedelta(0)
+    ends_itself = True
 
     def __init__(self, counter: AwsCounter) -> None:
         self._counter = counter

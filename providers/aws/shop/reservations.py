@@ -51,6 +51,7 @@ class CapacityReservations:
 
     marked = True
     repeats_for = _REPEATS_FOR
+    ends_itself = True
     product, undone = PurchaseProduct.CAPACITY_RESERVATION, Undo.ANY_TIME
 
     def __init__(self, counter: AwsCounter) -> None:

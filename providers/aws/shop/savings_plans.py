@@ -55,6 +55,7 @@ class SavingsPlans:
 
     marked = True
     repeats_for = timedelta(hours=1)
+    ends_itself = True
 
     def __init__(self, counter: AwsCounter) -> None:
         self._counter = counter

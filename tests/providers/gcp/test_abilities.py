@@ -30,10 +30,9 @@ _ZONES = "https://www.googleapis.com/compute/v1/projects/team-ml/zones"
 
 def test_what_it_can_do_and_what_it_cannot(make: Make) -> None:
     provider = make()
-    for ability in (HasReservations, RunsInstances):
+    for ability in (HasReservations, RunsInstances, SellsCapacity):
         assert isinstance(provider, ability)
-    for lacking in (SellsCapacity, HasCharges):
-        assert not isinstance(provider, lacking)
+    assert not isinstance(provider, HasCharges)
 
 
 # Quotas.

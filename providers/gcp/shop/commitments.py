@@ -1,0 +1,140 @@
+"""Commitments with their reservation (regionCommitments.insert): machines at a lower rate for one or three years; with
+a login.
+
+A commitment for GPUs needs reservations of them, which are made with it in one zone. It is paid by the hour, used or
+not, and cannot be cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType, SkippedRow
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    OrderState,
+    PurchaseProduct,
+    QuoteRequest,
+    Undo,
+    UndoTerms,
+)
+from providers.gcp.calls import utc
+from providers.gcp.holdings import COMMITMENT_TYPES, MACHINES
+from providers.gcp.shop.counter import (
+    GcpCounter,
+    ResourceKind,
+    cannot_be_undone,
+    find,
+    insert,
+    quoted,
+    sold,
+)
+from providers.gcp.shop.reservations import REPEATS_FOR, reserved
+
+_YEAR = timedelta(days=365)
+_PLANS = {_YEAR: (12, "TWELVE_MONTH"), 3 * _YEAR: (36, "THIRTY_SIX_MONTH")}
+_STATES = {
+    "CREATING": OrderState.PENDING,
+    "NOT_YET_ACTIVE": OrderState.HELD,
+    "ACTIVE": OrderState.HELD,
+    "EXPIRED": OrderState.OVER,
+    "CANCELLED": OrderState.OVER,
+}
+_SSD_GB = 375
+
+
+def _order(row: Any, key: str) -> Order:
+    begun = utc(row.start_timestamp) if row.status in ("ACTIVE", "EXPIRED") else None
+    over = utc(row.end_timestamp) if row.status == "EXPIRED" else None
+    state = _STATES.get(row.status, OrderState.PENDING)
+    return Order(id=row.name or key, state=state, word=row.status.lower(), billed_from=begun, billed_to=over)
+
+
+_COMMITMENT = ResourceKind("RegionCommitmentsClient", "commitment", "commitment_resource", _order, regional=True)
+
+
+class GcpCommitments:
+    """See `SellsProduct`."""
+
+    marked = True
+    repeats_for = REPEATS_FOR
+    ends_itself = True
+
+    def __init__(self, counter: GcpCounter) -> None:
+        self._counter = counter
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """One quote a zone, at the list price of the term."""
+        if request.length not in _PLANS:
+            raise InvalidInput(
+                f"Google takes commitments of 1 or 3 years; got {request.length}", where="--for", hint="--for 1y"
+            )
+        months, plan = _PLANS[request.length]
+        kinds = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
+        rows = list(sold(self._counter, request, *kinds))
+        yield from (row for row in rows if isinstance(row, SkippedRow))
+        found = [row for row in rows if not isinstance(row, SkippedRow)]
+        rates = {(shape.region, shape.name): one.price for shape, one in found if one.term_months == months}
+        for shape, offer in found:
+            rate = rates.get((shape.region, shape.name))
+            if offer.capacity_type is CapacityType.RESERVED or rate is None or _type(shape.name) is None:
+                continue
+            fields = quoted(self._counter, request, PurchaseProduct.COMMITMENT, shape, rate)
+            yield CapacityQuote(**{**fields, "undo": Undo.NONE, "terms": plan}, at_once=True)
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        """Google has no dry run of it: only the login is checked."""
+        self._counter.asking()
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        asking = self._counter.asking()
+        where = {"project": asking.login.project, "zone": quote.zone, "machine_type": quote.instance_type}
+        shape = asking.call("MachineTypesClient", "get", str(quote.zone), **where)
+        machines = {**reserved(quote), "name": f"{key}{MACHINES}", "zone": quote.zone}
+        del machines["delete_at_time"]  # a reservation of a commitment stays as long as that
+        body = {
+            "plan": quote.terms,
+            "type_": _type(quote.instance_type),
+            "category": "MACHINE",
+            "auto_renew": False,
+            "resources": _resources(shape, quote.machines),
+            "reservations": [machines],
+        }
+        return insert(asking, _COMMITMENT, quote, key, body)
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        return find(self._counter.asking(), _COMMITMENT, quote, key)
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        raise cannot_be_undone("a commitment", "Google takes none back")
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        raise cannot_be_undone("a commitment", "Google takes none back")
+
+
+def _type(instance_type: str) -> str | None:
+    """Google's type of commitment for machines of that name, the longest pattern that fits; None without one."""
+    fits = [(pattern, type) for type, pattern in COMMITMENT_TYPES.items() if instance_type.startswith(pattern[:-1])]
+    return max(fits, key=lambda one: len(one[0]))[1] if fits else None
+
+
+def _resources(shape: Any, machines: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"type_": "VCPU", "amount": shape.guest_cpus * machines},
+        {"type_": "MEMORY", "amount": shape.memory_mb * machines},
+    ]
+    found += [
+        {
+            "type_": "ACCELERATOR",
+            "accelerator_type": one.guest_accelerator_type,
+            "amount": one.guest_accelerator_count * machines,
+        }
+        for one in shape.accelerators
+    ]
+    if disks := shape.bundled_local_ssds.partition_count:
+        found.append({"type_": "LOCAL_SSD", "amount": disks * _SSD_GB * machines})
+    return found

@@ -1,0 +1,160 @@
+"""What every kind of product needs of Google Cloud: the login, the prices, and how an order is placed and found again.
+
+An order has the purchase's key as its name, so there can be only one: Compute Engine refuses a second resource of a
+name. Each request carries an id that is derived from the key; the operation that it started can be found by that id,
+also when the answer was lost, when the resource was never made, and when it is gone again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from broker.core.errors import OutcomeUnknown, Refused
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, Undo
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.gcp.calls import GcpCaller, ListMethod
+from providers.gcp.machines import GcpMachine
+from providers.gcp.refusals import AlreadyThere, NotFound
+from providers.gcp.settings import NAME
+
+_ZONAL = ListMethod("ZoneOperationsClient", "list", "OperationList", "items")
+_REGIONAL = ListMethod("RegionOperationsClient", "list", "OperationList", "items")
+Priced = Iterable[tuple[GcpMachine, Offer] | SkippedRow]
+
+
+@dataclass(frozen=True, slots=True)
+class GcpCounter:
+    """``asking`` raises `NoLogin` without a login. ``priced``: the machines that a request may mean, with their list
+    prices of these capacity types; a zone's machines on demand, a region's for a term."""
+
+    asking: Callable[[], GcpCaller]
+    priced: Callable[[QuoteRequest, tuple[CapacityType, ...]], Priced]
+    clock: Clock
+
+    def now(self) -> datetime:
+        """The time in whole seconds (UTC)."""
+        return self.clock.now().replace(microsecond=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKind:
+    """One kind of Compute Engine's resources, by the SDK's names: its client, the field of its name and of its body,
+    whether it is in a region instead of a zone. ``read``: a resource as an order."""
+
+    client: str
+    name: str
+    body: str
+    read: Callable[[Any, str], Order]
+    regional: bool = False
+
+    def place(self, quote: CapacityQuote) -> dict[str, str]:
+        """Where the resource is, by the SDK's names."""
+        return {"region": quote.region} if self.regional else {"zone": str(quote.zone)}
+
+
+def insert(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str, body: Mapping[str, Any]) -> Order:
+    """Make the resource ``key``. Raises as `GcpCaller.call_once`; a resource of that name is this order."""
+    place = kind.place(quote)
+    try:
+        made = asking.call_once(
+            kind.client,
+            "insert_unary",
+            quote.zone or quote.region,
+            project=asking.login.project,
+            request_id=request_id(key),
+            **place,
+            **{kind.body: {"name": key, **body}},
+        )
+    except AlreadyThere as error:
+        found = find(asking, kind, quote, key)
+        if not found:
+            raise OutcomeUnknown(error.message, where=error.where) from error
+        return found[0]
+    if (failed := _failure(made)) is not None:
+        raise Refused(failed, where=f"{NAME}: {key}")
+    return Order(id=key, state=OrderState.PENDING, word=str(made.status or "creating").lower())
+
+
+def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) -> list[Order]:
+    """The order ``key``: the resource; without one, what became of the operations that should make or delete it."""
+    place = kind.place(quote)
+    try:
+        row = asking.call(kind.client, "get", project=asking.login.project, **place, **{kind.name: key})
+        return [kind.read(row, key)]
+    except NotFound:
+        pass
+    undone = _operation(asking, kind, place, request_id(key, "undo"))
+    if undone is not None and _failure(undone) is None:
+        over = undone.status == "DONE"
+        return [Order(id=key, state=OrderState.OVER if over else OrderState.UNDOING, word="deleted")]
+    made = _operation(asking, kind, place, request_id(key))
+    if made is None:
+        return []
+    if (failed := _failure(made)) is not None:
+        return [Order(id=key, state=OrderState.REFUSED, word=failed)]
+    return [Order(id=key, state=OrderState.PENDING, word=str(made.status).lower())]
+
+
+def request_id(key: str, what: str = "order") -> str:
+    """The id of a request for a purchase: the same for each repetition of it."""
+    return str(uuid5(NAMESPACE_URL, f"gpubroker:{key}/{what}"))
+
+
+def quoted(
+    counter: GcpCounter, request: QuoteRequest, product: PurchaseProduct, shape: GcpMachine, price: Money
+) -> dict[str, Any]:
+    """The fields of a quote that all kinds have in common, from now on. ``price``: USD per machine and hour."""
+    now = counter.now()
+    starts = request.earliest or now
+    return {
+        "product": product,
+        "provider": NAME,
+        "offering": f"{shape.name}/{shape.zone}",
+        "region": shape.region,
+        "zone": shape.zone,
+        "instance_type": shape.name,
+        "accelerator": shape.accelerator,
+        "count": shape.count,
+        "machines": request.machines,
+        "starts": starts,
+        "ends": starts + request.length,
+        "total": price.for_duration(request.length) * request.machines,
+        "undo": Undo.ANY_TIME,
+        "quoted_at": now,
+        "upfront": Money.ZERO,
+    }
+
+
+def sold(counter: GcpCounter, request: QuoteRequest, *kinds: CapacityType) -> Iterator[Any]:
+    """Machines with a price in USD per hour, and rows that cannot be read."""
+    for row in counter.priced(request, kinds):
+        if isinstance(row, SkippedRow) or row[1].price is not None:
+            yield row
+
+
+def cannot_be_undone(what: str, why: str) -> Refused:
+    """The refusal to undo an order."""
+    return Refused(f"{what} cannot be undone: {why}", where=NAME, hint="use it, or offer it to other teams")
+
+
+def _operation(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], id: str) -> Any:
+    listing = _REGIONAL if kind.regional else _ZONAL
+    wanted = f'clientOperationId = "{id}"'
+    rows = asking.rows(listing, project=asking.login.project, filter=wanted, **place)
+    return next(
+        (one.row for one in rows if not isinstance(one, SkippedRow) and one.row.client_operation_id == id), None
+    )
+
+
+def _failure(operation: Any) -> str | None:
+    """Why the operation failed; None if it did not."""
+    errors = [f"{one.code}: {one.message}" for one in operation.error.errors]
+    if not errors and not operation.http_error_status_code:
+        return None
+    return "; ".join(errors) or str(operation.http_error_message) or f"HTTP {operation.http_error_status_code}"

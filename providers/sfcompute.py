@@ -1,0 +1,227 @@
+"""SF Compute's market of GPU-hours: what a block of nodes costs now, orders to buy and to sell. Needs an API token.
+
+The market has no list of prices: a quote is the price of some nodes for some hours from a time on. An offer here is one
+node for the next whole hours, as quoted now. Fields: SF Compute's API v0 (``/v0/quote``, ``/v0/orders``,
+``/v0/contracts``), as the types of its command line (github.com/sfcompute/cli, schema.ts) have them: prices are in US
+cents, times on the hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.errors import Malformed, NoLogin
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.purchases.quotes import PurchaseProduct
+from broker.core.purchases.selling import SellsProduct
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import Unfit, name, number, whole
+
+NAME = "sfcompute"
+_VARIABLE = "SFC_API_KEY"
+_CENTS = 100
+_LOOK = timedelta(hours=24)  # the time that an offer's quote is for
+_MAX_AGE = timedelta(minutes=30)
+# SF Compute's instance types: eight H100 (SXM) with InfiniBand, and without; eight H200.
+TYPES = {"h100i": ("H100", 8), "h100v": ("H100", 8), "h200ki": ("H200", 8)}
+
+
+class SfcomputeSettings(HttpSettings):
+    """``base_url``: the URL above ``/v0/orders``. ``api_key``: default: SFC_API_KEY. ``instance_types``: those to ask
+    prices of."""
+
+    base_url: Url = "https://api.sfcompute.com"
+    api_key: SecretStr | None = None
+    instance_types: tuple[str, ...] = ("h100i",)
+
+
+class Sfcompute:
+    """SF Compute's nodes, by the block."""
+
+    name = NAME
+    Settings: ClassVar = SfcomputeSettings
+
+    def __init__(
+        self, *, clock: Clock, settings: SfcomputeSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or SfcomputeSettings()
+        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._how = f"set {_VARIABLE} or {setting(NAME, 'api_key')} to a token (`sf tokens create`)"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """One node of each type for the next day. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
+        with self.api() as api:
+            for kind in self._settings.instance_types:
+                try:
+                    yield self._offer(api, kind)
+                except Unfit as error:
+                    yield error.skipped
+
+    def _offer(self, api: Api, kind: str) -> Offer:
+        if kind not in TYPES:
+            raise Unfit("unknown_machine", f"{kind}: known are {', '.join(TYPES)}")
+        (accelerator, count), now = TYPES[kind], self._clock.now()
+        found = quote_of(api, self.token, "buy", kind, 1, _LOOK, None)
+        if found is None:
+            raise Unfit("sold_out", f"{kind}: nobody sells a node for the next day")
+        hours = (found.ends - found.starts) / timedelta(hours=1)
+        return Offer(
+            provider=NAME,
+            region="sf",
+            zone=None,
+            instance_type=name(kind, "instance type"),
+            accelerator=accelerator,
+            count=count,
+            capacity_type=CapacityType.ON_DEMAND,
+            price=Money(round(found.price.micros / hours)),
+            as_of=now,
+            source="sfcompute-quote",
+            interconnect=Interconnect.NVLINK,
+            availability=Availability.AVAILABLE,
+            engine=None,
+            max_age=_MAX_AGE,
+        )
+
+    def reservations(self) -> Iterator[Reservation]:
+        """See `HasReservations`: contracts in force or to come."""
+        with self.api() as api:
+            for row in contracts(api, self.token):
+                yield Reservation(
+                    id=row.id,
+                    provider=NAME,
+                    region="sf",
+                    zone=None,
+                    instance_type=row.instance_type,
+                    machines=row.machines,
+                    kind="contract",
+                    starts=row.starts,
+                    ends=row.ends,
+                )
+
+    @property
+    def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
+        """See `SellsCapacity`."""
+        from providers.sfcompute_orders import SfcomputeBlocks
+
+        return {PurchaseProduct.CAPACITY_BLOCK: SfcomputeBlocks(self, self._clock)}
+
+    def api(self) -> Api:
+        """Calls with the login. Raises `NoLogin` without one."""
+        if self._key is None:
+            raise NoLogin("SF Compute's prices need an API token, and none is set", where=NAME, hint=self._how)
+        return Api(NAME, self._settings.base_url, self._settings, self._clock, login_hint=self._how, per_second=5)
+
+    @property
+    def token(self) -> str:
+        """The API token; empty without one."""
+        return self._key or ""
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        return {
+            "endpoints": {"market": endpoint(NAME, "base_url", self._settings.base_url)},
+            "logins": {
+                "api_key": {
+                    "found": self._key is not None,
+                    "how": self._how,
+                    "adds": "SF Compute's prices, and orders to buy and sell",
+                }
+            },
+        }
+
+
+class MarketQuote:
+    """What the market asks or bids: ``price`` for all nodes and the whole time (USD). Times are UTC."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        """Raises `Unfit` for a row that is none."""
+        cents = number(row.get("price"), "quote")
+        if cents <= 0:
+            raise Unfit("no_price", "a quote without a price")
+        self.price = Money.usd(cents / _CENTS)
+        self.machines = whole(row.get("quantity"), "quantity")
+        self.starts, self.ends = moment(row.get("start_at")), moment(row.get("end_at"))
+        if self.ends <= self.starts:
+            raise Unfit("malformed_row", "a quote that ends before it begins")
+
+
+class SfcomputeContract:
+    """Nodes of the account for a time, as its orders were filled. Times are UTC."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        """Raises `Unfit` for a row that is none."""
+        self.id = name(row.get("id"), "contract")
+        self.instance_type = name(row.get("instance_type"), f"{self.id}: instance_type")
+        shape = row.get("shape")
+        intervals = shape.get("intervals") if isinstance(shape, Mapping) else None
+        quantities = shape.get("quantities") if isinstance(shape, Mapping) else None
+        if not isinstance(intervals, list) or not isinstance(quantities, list) or len(intervals) < 2 or not quantities:
+            raise Unfit("malformed_row", f"{self.id}: no shape")
+        self.starts, self.ends = moment(intervals[0]), moment(intervals[-1])
+        self.machines = max(int(number(one, f"{self.id}: quantity")) for one in quantities)
+
+
+def quote_of(
+    api: Api,
+    token: str,
+    side: str,
+    kind: str,
+    machines: int,
+    length: timedelta,
+    starts: tuple[datetime, datetime] | None,
+    contract: str = "",
+) -> MarketQuote | None:
+    """The market's price; None if nobody sells or buys that. ``starts``: the earliest and latest start (UTC), a day
+    apart at most; None: now. ``kind``: the instance type, or for selling ``contract``. Raises as `Api.get`."""
+    first, last = ("NOW", "NOW") if starts is None else (stamp(starts[0]), stamp(starts[1]))
+    what = {"contract_id": contract} if contract else {"instance_type": kind}
+    asked = {"side": side, "quantity": str(machines), "duration": str(length // timedelta(seconds=1))}
+    times = {"min_start_date": first, "max_start_date": last}
+    answer = api.get("/v0/quote", params={**asked, **times, **what}, token=token)
+    if not isinstance(answer, Mapping) or "quote" not in answer:
+        raise Malformed("no quote in the answer", where=NAME)
+    found = answer["quote"]
+    if found is None:
+        return None
+    try:
+        return MarketQuote(found)
+    except (Unfit, AttributeError) as error:
+        raise Malformed(f"the quote cannot be read: {error}", where=NAME) from error
+
+
+def contracts(api: Api, token: str) -> Iterator[SfcomputeContract]:
+    """The account's contracts; rows that cannot be read are left out. Raises as `Api.get`."""
+    answer = api.get("/v0/contracts", token=token)
+    rows = answer.get("data") if isinstance(answer, Mapping) else None
+    if not isinstance(rows, list):
+        raise Malformed("no contracts in the answer", where=NAME)
+    for row in rows:
+        try:
+            yield SfcomputeContract(row)
+        except (Unfit, AttributeError):
+            continue
+
+
+def moment(text: object) -> datetime:
+    """A time of the API (UTC). Raises `Unfit`."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError as error:
+        raise Unfit("malformed_row", f"not a time: {text!r}") from error
+    if found.tzinfo is None:
+        raise Unfit("malformed_row", f"a time without zone: {text!r}")
+    return found
+
+
+def stamp(at: datetime) -> str:
+    """A time as the API takes it."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

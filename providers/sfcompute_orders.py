@@ -1,0 +1,239 @@
+"""Orders at SF Compute: blocks of nodes that are bought, and bought time that is sold again.
+
+An order is a limit order at the quoted price that is filled at once or not at all. The request carries the purchase's
+key as ``Idempotency-Key``; the list of orders does not tell it, so an order is found again by what was ordered and
+when, and is sent once. A filled order cannot be undone; its time can be sold on the same market (`capacity sell`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any
+
+from broker.core.errors import InvalidInput, Malformed, OutcomeUnknown, Refused
+from broker.core.market.offers import SkippedRow
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    OrderState,
+    PurchaseProduct,
+    QuoteRequest,
+    ResaleTerms,
+    Undo,
+    UndoTerms,
+)
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.rows import Unfit
+from providers.sfcompute import NAME, TYPES, contracts, moment, quote_of, stamp
+
+if TYPE_CHECKING:
+    from providers.sfcompute import Sfcompute, SfcomputeContract
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_LONGEST = timedelta(days=365)
+_EARLIER = timedelta(minutes=2)  # its clock may be behind ours
+_PAGE = 100
+_STATES = {
+    "pending": OrderState.PENDING,
+    "open": OrderState.PENDING,
+    "filled": OrderState.HELD,
+    "cancelled": OrderState.OVER,
+    "rejected": OrderState.REFUSED,
+    "expired": OrderState.REFUSED,
+}
+
+
+class SfcomputeBlocks:
+    """See `SellsProduct` and `ResellsProduct`."""
+
+    marked = False
+    repeats_for = timedelta(0)
+    ends_itself = True
+
+    def __init__(self, provider: Sfcompute, clock: Clock) -> None:
+        self._provider = provider
+        self._clock = clock
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """What the market asks for the nodes now: one quote a type of node."""
+        if not _HOUR <= request.length <= _LONGEST or request.length % _HOUR:
+            raise InvalidInput(
+                f"SF Compute sells whole hours, up to a year; got {request.length}", where="--for", hint="--for 24h"
+            )
+        if request.region not in (None, "sf"):
+            return
+        now = self._clock.now().replace(microsecond=0)
+        kinds = [kind for kind in TYPES if _is_meant(kind, request)]
+        with self._provider.api() as api:
+            for kind in kinds:
+                starts = self._window(request, now)
+                found = quote_of(api, self._provider.token, "buy", kind, request.machines, request.length, starts)
+                if found is not None and found.machines == request.machines:
+                    yield _quote(request, kind, found, now)
+
+    def _window(self, request: QuoteRequest, now: datetime) -> tuple[datetime, datetime]:
+        earliest = max(request.earliest or _next_hour(now), _next_hour(now))
+        return earliest, max(min(request.latest or earliest + _DAY, earliest + _DAY), earliest)
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        """SF Compute has no dry run: only the login is checked."""
+        self._provider.api()
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        cents = (quote.total.dollars * 100).to_integral_value(rounding=ROUND_CEILING)
+        body = {
+            "side": "buy",
+            "instance_type": quote.instance_type,
+            "quantity": quote.machines,
+            "start_at": stamp(quote.starts),
+            "end_at": stamp(quote.ends),
+            "price": int(cents),
+            "flags": {"ioc": True},
+        }
+        return self._placed(body, key)
+
+    def _placed(self, body: Mapping[str, Any], key: str) -> Order:
+        with self._provider.api() as api:
+            answer = api.post_once("/v0/orders", body, token=self._provider.token, key=key)
+        if not isinstance(answer, Mapping) or not answer.get("id"):
+            raise OutcomeUnknown("an order without an id", where=f"{NAME}: /v0/orders")
+        return Order(id=str(answer["id"]), state=OrderState.PENDING, word=str(answer.get("status") or "pending"))
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        wanted = ("buy", quote.instance_type, quote.machines, quote.starts, quote.ends)
+        return [_order(row) for row in self._orders(quote.quoted_at) if _told(row) == wanted]
+
+    def _orders(self, since: datetime) -> Iterator[Mapping[str, Any]]:
+        """The account's orders since that time, newest first."""
+        with self._provider.api() as api:
+            for page in range(100):
+                params = {"sort_by": "created_at", "sort_direction": "DESC", "limit": str(_PAGE)}
+                more = {"offset": str(page * _PAGE)} if page else {}
+                answer = api.get("/v0/orders", params={**params, **more}, token=self._provider.token)
+                rows = answer.get("data") if isinstance(answer, Mapping) else None
+                if not isinstance(rows, list):
+                    raise Malformed("no orders in the answer", where=NAME)
+                for row in rows:
+                    created = _moment(row, "created_at") if isinstance(row, Mapping) else None
+                    if created is None:
+                        continue
+                    if created < since - _EARLIER:
+                        return
+                    yield row
+                if not answer.get("has_more"):
+                    return
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        if order.state is OrderState.PENDING:
+            return UndoTerms(way="cancel")
+        raise Refused(
+            "a filled order cannot be undone",
+            where=NAME,
+            hint="sell what is left of it on SF Compute's market: gpubroker capacity sell PURCHASE",
+        )
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        with self._provider.api() as api:
+            api.delete_once(f"/v0/orders/{order.id}", token=self._provider.token)
+
+    # --- the resale market: `ResellsProduct` ------------------------------------------------------------------------
+
+    def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
+        """What the market would pay for the rest of it from the next hour on."""
+        now = self._clock.now().replace(microsecond=0)
+        starts = max(quote.starts, _next_hour(now))
+        if starts >= quote.ends:
+            raise Refused("nothing is left of it to sell", where=NAME, hint="it ends within the hour")
+        with self._provider.api() as api:
+            contract = self._contract(api, quote)
+            token = self._provider.token
+            length = quote.ends - starts
+            found = quote_of(api, token, "sell", "", machines, length, (starts, starts), contract=contract.id)
+        estimate = None if found is None else found.price
+        return ResaleTerms(
+            market="SF Compute", machines=machines, starts=starts, ends=quote.ends, estimate=estimate,
+            reference=contract.id,
+        )  # fmt: skip
+
+    def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
+        """A sell order at ``least`` (USD, in all), which stays open until somebody buys."""
+        body = {
+            "side": "sell",
+            "contract_id": terms.reference,
+            "quantity": terms.machines,
+            "start_at": stamp(terms.starts),
+            "end_at": stamp(terms.ends),
+            "price": int((least.dollars * 100).to_integral_value(rounding=ROUND_FLOOR)),
+        }
+        return self._placed(body, key)
+
+    def find_sales(
+        self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
+    ) -> Sequence[tuple[Order, Money]]:
+        found = []
+        for row in self._orders(since):
+            told = _told(row)
+            if (told[0], *told[2:]) == ("sell", terms.machines, terms.starts, terms.ends):
+                cents = row.get("execution_price") or row.get("price") or 0
+                found.append((_order(row), Money.usd(Decimal(str(cents)) / 100)))
+        return found
+
+    def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
+        with self._provider.api() as api:
+            api.delete_once(f"/v0/orders/{sale.id}", token=self._provider.token)
+
+    def _contract(self, api: Any, quote: CapacityQuote) -> SfcomputeContract:
+        wanted = (quote.instance_type, quote.machines, quote.starts, quote.ends)
+        for one in contracts(api, self._provider.token):
+            if (one.instance_type, one.machines, one.starts, one.ends) == wanted:
+                return one
+        raise Refused("SF Compute lists no contract for it", where=NAME, hint="look at `sf contracts list`")
+
+
+def _quote(request: QuoteRequest, kind: str, found: Any, now: datetime) -> CapacityQuote:
+    accelerator, count = TYPES[kind]
+    return CapacityQuote(
+        product=PurchaseProduct.CAPACITY_BLOCK,
+        provider=NAME,
+        offering=f"{kind}/{stamp(found.starts)}/{stamp(found.ends)}",
+        region="sf",
+        instance_type=kind,
+        accelerator=accelerator,
+        count=count,
+        machines=request.machines,
+        starts=found.starts,
+        ends=found.ends,
+        total=found.price,
+        undo=Undo.NONE,
+        quoted_at=now,
+    )
+
+
+def _is_meant(kind: str, request: QuoteRequest) -> bool:
+    if request.instance_type is not None:
+        return kind == request.instance_type
+    return TYPES[kind] == (request.accelerator, request.count)
+
+
+def _told(row: Mapping[str, Any]) -> tuple[object, ...]:
+    times = (_moment(row, "start_at"), _moment(row, "end_at"))
+    return (row.get("side"), row.get("instance_type"), row.get("quantity"), *times)
+
+
+def _moment(row: Mapping[str, Any], field: str) -> datetime | None:
+    try:
+        return moment(row.get(field))
+    except Unfit:
+        return None
+
+
+def _order(row: Mapping[str, Any]) -> Order:
+    word = str(row.get("status", ""))
+    return Order(id=str(row.get("id") or ""), state=_STATES.get(word, OrderState.PENDING), word=word)
+
+
+def _next_hour(now: datetime) -> datetime:
+    return now.replace(minute=0, second=0, microsecond=0) + _HOUR

@@ -1,0 +1,158 @@
+"""Every provider beside AWS, by one contract: killed before and after every write and call, with answers lost,
+unreadable, late, old, and orders that arrive twice: one purchase for an intent, the hold right, the ledger balanced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app.capacity import purchases
+from broker.core.purchases.purchase_events import NotBought
+from broker.core.purchases.purchases import PurchaseState
+from broker.core.values.money import Money
+from tests.actors import ANN
+from tests.procurement.crashes import BuyerKilled, Reaper, mortal
+from tests.procurement.markets import STALLS, MarketBench, Stall, bench
+
+MOMENTS = 24
+pytestmark = pytest.mark.system
+
+
+def well(stall: Stall) -> None:
+    """The provider does what it should."""
+
+
+def charged_then_reset(stall: Stall) -> None:
+    stall.line.lost = True
+
+
+def charged_then_reset_and_listed_late(stall: Stall) -> None:
+    stall.line.lost, stall.line.unlisted = True, 6
+
+
+def unreadable(stall: Stall) -> None:
+    stall.line.garbled = True
+
+
+def told_in_the_wrong_order(stall: Stall) -> None:
+    """Every second look at the order gets an answer from before."""
+    stall.line.old = True
+
+
+def arrives_twice(stall: Stall) -> None:
+    """Something on the way delivers the order twice, where the provider knows it by its key."""
+    stall.line.twice = stall.keyed
+
+
+def refused_by_a_server_error(stall: Stall) -> None:
+    stall.line.broken = True
+
+
+# Every moment in the worst world, every third in the others.
+OTHERS = (
+    well,
+    charged_then_reset,
+    unreadable,
+    told_in_the_wrong_order,
+    arrives_twice,
+    refused_by_a_server_error,
+)
+KILLED = [
+    *((charged_then_reset_and_listed_late, at) for at in range(1, MOMENTS)),
+    *((world, at) for number, world in enumerate(OTHERS) for at in range(1 + number % 3, MOMENTS, 3)),
+]
+
+
+@pytest.fixture(autouse=True)
+def _google_sdk() -> None:
+    pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
+    pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
+
+
+@pytest.fixture(params=STALLS, ids=lambda make: make.__name__)
+def market(
+    request: pytest.FixtureRequest, tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MarketBench]:
+    with bench(request.param(), tmp_path, store_url, monkeypatch) as found:
+        yield found
+
+
+SQLITE = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+
+
+@SQLITE
+@pytest.mark.parametrize(("world", "at"), KILLED)
+def test_the_buyer_is_killed_everywhere(market: MarketBench, world: Callable[[Stall], None], at: int) -> None:
+    asked, reaper = market.approved(), Reaper(at)
+    world(market.stall)
+    try:
+        mortal(market.broker, reaper).advance(asked.id)
+    except BuyerKilled:
+        pass
+    else:
+        assert len(reaper.moments) < at, "the reaper missed its moment"
+    ended = market.carry_on(asked)
+
+    bought = market.stall.bought()
+    assert len(bought) <= 1
+    if not market.stall.resent:
+        assert market.stall.line.sent <= 1, "the provider would have sold it twice"
+    if bought:
+        assert ended.state is PurchaseState.HELD
+        assert market.money(asked) == (ended.quote.recurring, market.stall.upfront)
+        assert len(market.broker.store.holdings()) == 1
+        return
+    # The order was written down, and then was not sent or was refused without an answer: only a person may say so.
+    assert (ended.state, market.money(asked)) == (PurchaseState.UNKNOWN, (asked.ceiling, Money.ZERO))
+    assert market.notices().count(f"purchase/{asked.id}/unknown") == 1
+    market.stall.line.broken = False
+    over = purchases.withdraw(market.broker, asked.id, by=ANN, nothing_bought=True)
+    assert (over.state, market.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
+
+
+def test_the_moments_are_all_there(market: MarketBench) -> None:
+    reaper = Reaper()
+    mortal(market.broker, reaper).advance(market.approved().id)
+    assert {"before order", "after order", "before a commit", "after a write"} <= {*reaper.moments}
+    assert len(reaper.moments) < MOMENTS
+
+
+@SQLITE
+@pytest.mark.parametrize("at", range(1, MOMENTS, 3))
+def test_two_brokers_buy_once(market: MarketBench, at: int) -> None:
+    """One is stopped at a moment, another looks after the purchase meanwhile, and the first one goes on."""
+    asked, other = market.approved(), market.new_broker()
+
+    class LettingAnother(Reaper):
+        def moment(self, name: str) -> None:
+            self.moments.append(name)
+            if len(self.moments) == at and name != "before a commit":  # the other one would wait for the store
+                purchases.buyer(other).advance(asked.id)
+
+    mortal(market.broker, LettingAnother()).advance(asked.id)
+    ended = market.carry_on(asked)
+    assert len(market.stall.bought()) == 1
+    assert market.money(asked) == (ended.quote.recurring, market.stall.upfront)
+
+
+def test_a_person_is_told_within_a_minute_of_an_unknown_outcome(market: MarketBench) -> None:
+    asked = market.approved()
+    charged_then_reset_and_listed_late(market.stall)
+    began = market.clock.now()
+    assert market.advance(asked).state is PurchaseState.UNKNOWN
+    [told] = [one for one in market.broker.store.outbox.under("purchase/") if "/unknown/" in one.notice.key]
+    assert market.clock.now() - began < timedelta(minutes=1)
+    assert "--nothing-bought" in told.notice.body
+    assert market.carry_on(asked).state is PurchaseState.HELD
+    assert len(market.stall.bought()) == 1
+
+
+def test_an_order_that_the_provider_refuses_releases_its_money(market: MarketBench) -> None:
+    asked = market.approved()
+    market.stall.line.refusal = True
+    ended = market.advance(asked)
+    assert (ended.state, ended.reason) == (PurchaseState.NOT_BOUGHT, NotBought.PROVIDER_REFUSED)
+    assert (market.stall.bought(), market.money(asked)) == ([], (Money.ZERO, Money.ZERO))

@@ -1,0 +1,80 @@
+"""SF Compute's quotes as offers, and its contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.core.errors import LoginMissing
+from broker.core.market.offers import OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from providers.sfcompute import Sfcompute, SfcomputeSettings
+from tests.contracts.http_faults import HttpFaults
+from tests.contracts.provider_contract import NOW, ProviderContract, poll
+from tests.fakes.server import FakeServer, Market
+from tests.fakes.sfcompute import SfcomputeMarket
+
+CLOCK = ManualClock(NOW)
+
+
+def sfcompute(url: str, clock: ManualClock, **settings: Any) -> Sfcompute:
+    chosen = SfcomputeSettings(**{"base_url": url, "api_key": "sk_live_test", **settings})
+    return Sfcompute(clock=clock, settings=chosen, environment={})
+
+
+@pytest.fixture
+def market() -> SfcomputeMarket:
+    return SfcomputeMarket(now=lambda: NOW)
+
+
+@pytest.fixture
+def server(market: SfcomputeMarket) -> Iterator[FakeServer]:
+    with FakeServer(market) as running:
+        yield running
+
+
+class TestSfcomputeIsAProvider(ProviderContract):
+    plugin = "sfcompute"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock, server: FakeServer) -> Sfcompute:
+        return sfcompute(server.url, clock)
+
+
+class TestFaultsOfSfcompute(HttpFaults):
+    logs_in = True
+
+    def market(self) -> Market:
+        return SfcomputeMarket(now=lambda: NOW)
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> Sfcompute:
+        return sfcompute(url, clock, **settings)
+
+
+def test_a_node_costs_an_hour_what_a_day_is_quoted_at(server: FakeServer) -> None:
+    [offer] = poll(sfcompute(server.url, CLOCK))
+    assert (offer.accelerator, offer.count, offer.price, offer.engine) == ("H100", 8, Money.usd("16"), None)
+
+
+def test_what_nobody_sells_and_unknown_types_are_told(server: FakeServer, market: SfcomputeMarket) -> None:
+    del market.cents["h100i"]
+    provider = sfcompute(server.url, CLOCK, instance_types=("h100i", "voodoo2"))
+    rows = [row.reason for row in provider.offers(OfferQuery()) if isinstance(row, SkippedRow)]
+    assert rows == ["sold_out", "unknown_machine"]
+
+
+def test_without_a_token_nobody_is_asked() -> None:
+    with pytest.raises(LoginMissing, match="API token"):
+        list(Sfcompute(clock=CLOCK, environment={}).offers(OfferQuery()))
+
+
+def test_contracts_are_held_capacity(server: FakeServer, market: SfcomputeMarket) -> None:
+    ends = NOW + timedelta(days=2)
+    shape = {"intervals": [NOW.isoformat(), ends.isoformat()], "quantities": [2, 0]}
+    market.contracts = [{"object": "contract", "id": "cont_1", "instance_type": "h100i", "shape": shape}, {"id": 3}]
+    [held] = sfcompute(server.url, CLOCK).reservations()
+    assert (held.id, held.machines, held.starts, held.ends) == ("cont_1", 2, NOW, ends)
