@@ -33,6 +33,14 @@ class Exited:
 
 
 @dataclass(frozen=True)
+class LeftEnded:
+    """A process ended that the command had left behind: the program of a shell that died before it. On Linux only.
+    ``status``: as in `Exited`."""
+
+    status: int
+
+
+@dataclass(frozen=True)
 class GroupEmpty:
     """No process of the command's group is left."""
 
@@ -66,8 +74,8 @@ class CommandFiles:
 
 
 class Command:
-    """Starts on creation. ``tell`` receives `Started` or `CannotStart`, `Exited`, `GroupEmpty`, and at last
-    `GuardGone`."""
+    """Starts on creation. ``tell`` receives `Started` or `CannotStart`, `Exited`, `LeftEnded`, `GroupEmpty`, and at
+    last `GuardGone`."""
 
     def __init__(
         self,
@@ -130,6 +138,8 @@ class Command:
                 self._tell(CannotStart(rest))
             elif word == "exited":
                 self._tell(Exited(int(rest)))
+            elif word == "left":
+                self._tell(LeftEnded(int(rest)))
             elif word == "empty":
                 self._tell(GroupEmpty())
         if self.pid is not None and self._guard.wait() != 0:

@@ -44,6 +44,10 @@ class Scratch:
     def output(self) -> Path:
         return self.root / "output.log"
 
+    def script(self, number: int) -> Path:
+        """What the shell reads as the attempt's command of that number."""
+        return self.root / f"command-{number}.sh"
+
     @property
     def progress(self) -> Path:
         return self.root / "progress.json"

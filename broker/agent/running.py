@@ -6,11 +6,11 @@ import logging
 import os
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from broker.agent.clock import NodeClock
-from broker.agent.command import CannotStart, Command, Exited, GroupEmpty, GuardGone
+from broker.agent.command import CannotStart, Command, Exited, GroupEmpty, GuardGone, LeftEnded
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt
 from broker.agent.formats import Spec
@@ -22,6 +22,32 @@ log = logging.getLogger("gpubroker-agent")
 # A machine's shutdown signals all processes at once, so the command may end before the agent gets its signal. For this
 # many seconds a late signal still counts as the reason. Slurm signals one by one.
 _BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
+
+
+def _beside(status: int) -> float:
+    """A shell dies of SIGTERM at once, and its program, which is told to stop as well, may be saving already."""
+    return max(_BESIDE, 1.0) if status == -signal.SIGTERM else _BESIDE
+
+
+@dataclass
+class _Heard:
+    """What is known of the command's end. ``left``: the statuses of processes that it left behind at a stop."""
+
+    status: int | None = None
+    left: list[int] = field(default_factory=list)
+    empty: bool = False
+
+    def take(self, message: Exited | LeftEnded | GroupEmpty, *, stopping: bool) -> None:
+        if isinstance(message, Exited):
+            self.status = message.status
+        elif isinstance(message, GroupEmpty):
+            self.empty = True
+        elif stopping:
+            self.left.append(message.status)
+
+    def in_all(self) -> int | None:
+        """The status at a stop. If the shell died of the signal, that of its programs: the first failure, or 0."""
+        return next(filter(None, self.left), 0) if self.left and self.status == -signal.SIGTERM else self.status
 
 
 @dataclass(frozen=True)
@@ -45,23 +71,20 @@ class SupervisedCommand:
         """Raises NewerAttempt. The command may still run: the caller kills it."""
         stop: StopOrder | None = None
         deadline = float("inf")
-        status: int | None = None
-        empty, session = False, None
+        heard, session = _Heard(), None
         while True:
             message = self._next(deadline)
             if isinstance(message, (CannotStart, GuardGone)):
-                return self._ended_by_guard(message, status, stop)
-            if isinstance(message, Exited):
-                status = message.status
-                if stop is None:
-                    deadline = time.monotonic() + _BESIDE
+                return self._ended_by_guard(message, heard.status, stop)
+            if isinstance(message, (Exited, LeftEnded, GroupEmpty)):
+                heard.take(message, stopping=stop is not None)
+                if isinstance(message, Exited) and stop is None:
+                    deadline = time.monotonic() + _beside(message.status)
                     self.on_exit()
-            elif isinstance(message, GroupEmpty):
-                empty = True
             elif self.command.pid is not None and session != self.command.pid:
                 session = self.command.pid
                 self.on_session(session)
-            asked = self._stop_in(message, status, stop)
+            asked = self._stop_in(message, heard.status, stop)
             if asked is not None and stop is None:
                 log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
                 stop, deadline = asked, time.monotonic() + self.spec.grace
@@ -71,13 +94,12 @@ class SupervisedCommand:
                 left = max(0.0, self.clock.wall_seconds_until(asked.terminates_at))
                 deadline = min(deadline, time.monotonic() + for_the_command(left, self.upload()))
                 stop = replace(stop or asked, terminates_at=asked.terminates_at)
-            if empty and stop is not None:
-                # A shell dies at once at a stop; its program may have been saving until now.
-                return CommandEnd(status, stop, clean=status == 0)
+            if heard.empty and stop is not None:
+                return CommandEnd(heard.in_all(), stop, clean=heard.in_all() == 0)
             if time.monotonic() >= deadline:
                 if stop is not None:
                     log.warning("the command did not stop in time")
-                return CommandEnd(status, stop, clean=stop is None and status == 0)
+                return CommandEnd(heard.status, stop, clean=stop is None and heard.status == 0)
 
     def _next(self, deadline: float) -> Any:
         """The next message that concerns this command. Raises NewerAttempt."""

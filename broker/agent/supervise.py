@@ -293,9 +293,15 @@ class Attempt:
             return CommandEnd(None, could_not_start=f"there is no folder {folder} on this machine")
         self._commands += 1
         number = self._commands
+        # Not as an argument: everybody on the machine may read those of every process.
+        text = self._scratch.script(number)
+        try:
+            text.write_bytes(script.encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            return CommandEnd(None, could_not_start=f"{text} cannot be written: {error.strerror or error}")
         self._saver.go_on()
         command = Command(
-            ["bash", "-c", script],
+            ["bash", str(text)],
             environment=environment,
             folder=folder,
             files=CommandFiles(self._scratch.output, self._scratch.root, self._scratch.witness),

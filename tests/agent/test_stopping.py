@@ -101,3 +101,17 @@ def test_a_command_that_was_told_before_the_agent_was_is_interrupted_too(node: N
     assert agent.wait(240) == INTERRUPTED
     assert node.ending().cause is Cause.PREEMPTED
     assert node.saved() == [9]
+
+
+def test_what_a_program_says_at_a_stop_counts_though_its_shell_died_of_the_signal(node: Node) -> None:
+    """What it wrote in place, without rest or rename, is whole: it ended well."""
+    program = "import os, signal, sys, time; from pathlib import Path;"
+    program += ' at = Path(os.environ["GPUBROKER_CHECKPOINT_DIR"]);'
+    program += ' signal.signal(15, lambda *_: (at.joinpath("step_9").write_text("9"), sys.exit(0)));'
+    node.spec(f"python3 -c '{program} print(\"up\", flush=True); time.sleep(300)'\necho never")
+    agent = node.start()
+    node.until_said("up")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(240) == INTERRUPTED
+    assert node.saved() == [9]
+    assert (node.ending().exit_status, node.output()) == (0, ["up"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
+import psutil
 import pytest
 
+from broker.agent.supervise import INTERRUPTED
 from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node, alive, eventually
@@ -167,3 +169,16 @@ def test_what_is_written_in_place_counts_when_it_rests(node: Node) -> None:
 def test_what_runs_on_in_the_background_ends_with_the_command(node: Node) -> None:
     assert node.run("sleep 300 & echo $!; setsid sleep 300 & echo $!") == 0
     assert not [line for line in node.output() if alive(int(line))]
+
+
+def test_nothing_of_the_script_is_in_the_list_of_processes_and_it_may_be_long(node: Node) -> None:
+    node.spec(f": {'x' * 200_000}\necho up; sleep 300 & wait", setup=": setup-planted; true")
+    agent = node.start()
+    node.until_said("up")
+    words = [" ".join(one.cmdline()) for one in psutil.Process(agent.pid).children(recursive=True)]
+    assert any("command-2.sh" in one for one in words), words
+    assert not [one for one in words if "xxx" in one or "planted" in one]
+    (script,) = node.folder.rglob("command-2.sh")
+    assert script.stat().st_mode & 0o077 == 0
+    agent.terminate()
+    assert agent.wait(240) == INTERRUPTED
