@@ -133,7 +133,7 @@ class CloudDesk:
 
     def _signs(self) -> object:
         events = rows(self.store, "SELECT count(*) FROM attempt_event") if self.store.exists() else []
-        return events, [(one["InstanceId"], one["State"]["Name"]) for one in self.lab.instances()]
+        return events, self.lab.states()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the events of a kind, with the attempt's number."""

@@ -14,7 +14,7 @@ runuser -u "$NODE_USER" -- env HOME="/home/$NODE_USER" bash -eu <<'X'
 umask 022
 mkdir -p ~/.local/bin ~/.aws ~/.sky
 /opt/image/uv venv --quiet --seed --python /usr/bin/python3 ~/skypilot-runtime
-VIRTUAL_ENV=~/skypilot-runtime UV_LINK_MODE=copy /opt/image/uv pip install --quiet --no-cache $RUNTIME
+VIRTUAL_ENV=~/skypilot-runtime UV_LINK_MODE=copy /opt/image/uv pip install --quiet --no-cache --compile-bytecode $RUNTIME
 # SkyPilot asks for a Python 3.10, which it would have from the internet.
 cat > ~/.local/bin/uv <<'K'
 #!/bin/bash

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.cloud.ec2 import EmulatedAws, OrderedRefusal, running_aws
+from tests.cloud.ec2 import ACCOUNT, EmulatedAws, OrderedRefusal, running_aws, states
 from tests.cloud.image import mounted_image
 from tests.cloud.nodes import CloudNode, CloudNodes, following, lacking_rights, network
 from tests.cloud.slots import CloudSlot
@@ -31,12 +32,12 @@ ZONES = {"use1-az6": "us-east-1a", "use1-az1": "us-east-1b"}
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "planted-secret-key"}
 OWN_KEY = "AKIAIOSFODNN7THECLOUD"  # of what stands for the provider and belongs to no account
 MACHINE = "m6i.large"
-_ACCOUNT = "123456789012"  # moto's
 _IMAGE = "ami-1e749f67"  # one that moto knows
 _ROLE = "skypilot-v1"  # of SkyPilot's nodes, made by its first launch in an account; moto refuses its policies
 _INTERFACES = ("ec2", "s3", "iam")
 _PROGRAMS = ("ip", "unshare", "sshd", "ssh-keygen", "rsync", "sudo", "curl")
 _SKYPILOT_CONFIG = """
+allowed_clouds: [aws]
 aws:
   vpc_name: lab
   use_internal_ips: true
@@ -79,6 +80,11 @@ class CloudLab:
             (one for one in found if not states or one["State"]["Name"] in states), key=lambda one: one["LaunchTime"]
         )
 
+    @staticmethod
+    def states() -> dict[str, str]:
+        """The state of each instance, by its id."""
+        return states(REGION)
+
     def alive(self) -> list[dict[str, Any]]:
         return self.instances("pending", "running", "stopping", "stopped")
 
@@ -112,7 +118,7 @@ class CloudLab:
         """The instance as moto keeps it."""
         from moto.ec2.models import ec2_backends
 
-        return ec2_backends[_ACCOUNT][REGION].get_instance(instance["InstanceId"])
+        return ec2_backends[ACCOUNT][REGION].get_instance(instance["InstanceId"])
 
     def subnet(self, zone: str) -> str:
         """The id of the subnet there, which is how SkyPilot names a zone to EC2."""
@@ -166,7 +172,7 @@ def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
         port, metrics_port = free_ports(2)
         server = SkyServer(folder, {**environment, **address(port)})
         on_nodes = {".aws/config": f"[default]\nregion = {REGION}\nendpoint_url = {aws.url}\n"}
-        nodes = CloudNodes(slot, ec2, folder / "nodes", folder / "image", on_nodes)
+        nodes = CloudNodes(slot, ec2, partial(states, REGION), folder / "nodes", folder / "image", on_nodes)
         stack.enter_context(following(nodes))
         stack.callback(server.end)
         server.start_api(port, metrics_port)

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -113,18 +113,24 @@ class CloudNode:
 
 @dataclass
 class CloudNodes:
-    """The nodes of one region, by instance id, kept as its instances are. ``ec2``: a client of boto3."""
+    """The nodes of one region, by instance id, kept as its instances are. ``ec2``: a client of boto3; ``states``: of
+    all instances, by their ids."""
 
     slot: CloudSlot
     ec2: Any
+    states: Callable[[], Mapping[str, str]]
     folder: Path
     image: Path
     home: Mapping[str, str]
     running: dict[str, CloudNode] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
+    _followed: Mapping[str, str] = field(default_factory=dict)
 
     def follow(self) -> None:
         """Start and end what the instances' states say."""
+        states = self.states()
+        if states == self._followed:
+            return
         found = [one for part in self.ec2.describe_instances()["Reservations"] for one in part["Instances"]]
         wanted = {one["InstanceId"]: one for one in found if one["State"]["Name"] in ("pending", "running")}
         for id in self.running.keys() - wanted.keys():
@@ -133,6 +139,7 @@ class CloudNodes:
             if node := self._node(wanted[id]):
                 self.running[id] = node
                 node.start()
+        self._followed = states
 
     def _node(self, about: Mapping[str, Any]) -> CloudNode | None:
         """None for an instance that nobody could log in to."""
