@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -133,6 +134,16 @@ class SkyServer:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.out"))
 
 
+def api_ports() -> tuple[int, int]:
+    """Free ports for an API server and for its figures. It takes a third one, for its queue, that follows from the first
+    (sky/server/requests/queues/mp_queue.py of SkyPilot 0.14)."""
+    while True:
+        port, metrics_port = free_ports(2)
+        with socket.socket() as queue, suppress(OSError):
+            queue.bind(("127.0.0.1", 50000 + (11 + port - 46580) % 10000))
+            return port, metrics_port
+
+
 def address(port: int) -> dict[str, str]:
     """The variables with which a client finds a server of this machine at that port."""
     return {
@@ -145,7 +156,7 @@ def address(port: int) -> dict[str, str]:
 @contextmanager
 def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
     """Start one in that folder (which everybody may enter), over that cluster; end it with all it started."""
-    ssh_port, sky_port, metrics_port = free_ports(3)
+    (ssh_port,), (sky_port, metrics_port) = free_ports(1), api_ports()
     home = folder / "home"
     for name in ("shims", "ssh", "home/.slurm", "home/.sky/catalogs/v8/common", "node", "uv-cache"):
         (folder / name).mkdir(parents=True)
@@ -231,6 +242,7 @@ def _kill_all(daemon: subprocess.Popen[bytes]) -> None:
 def _eventually(look: Callable[[], bool], what: str, server: SkyServer) -> None:
     deadline = time.monotonic() + 90
     while not look():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within 90 s\n{server.last_words()}")
+        over = [one.args for one in server.daemons if one.poll() is not None]
+        if over or time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within 90 s, ended: {over}\n{server.last_words()}")
         time.sleep(0.2)

@@ -23,8 +23,7 @@ from tests.cloud.image import mounted_image
 from tests.cloud.nodes import CloudNode, CloudNodes, following, lacking_rights, network
 from tests.cloud.slots import CloudSlot
 from tests.program import eventually
-from tests.skypilot_server import SkyServer, address
-from tests.slurm_cluster import free_ports
+from tests.skypilot_server import SkyServer, address, api_ports
 
 REGION = "us-east-1"
 # Two zones as AWS numbers them for everybody, and as this account calls them (moto's own names).
@@ -169,7 +168,7 @@ def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         _home(folder / "home")
-        port, metrics_port = free_ports(2)
+        port, metrics_port = api_ports()
         server = SkyServer(folder, {**environment, **address(port)})
         on_nodes = {".aws/config": f"[default]\nregion = {REGION}\nendpoint_url = {aws.url}\n"}
         nodes = CloudNodes(slot, ec2, partial(states, REGION), folder / "nodes", folder / "image", on_nodes)

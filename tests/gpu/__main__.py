@@ -34,7 +34,7 @@ guardrails:
 _PATIENCE = 150.0
 
 
-class Trial:
+class GpuTrial:
     """What was seen, and what of it is not as it should be. ``folder``: where it is written."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Trial:
 class Home:
     """One home of gpubroker."""
 
-    def __init__(self, root: Path, trial: Trial) -> None:
+    def __init__(self, root: Path, trial: GpuTrial) -> None:
         self.root, self._trial = root, trial
         root.mkdir(mode=0o700)
 
@@ -97,7 +97,7 @@ class Home:
 
 
 @contextmanager
-def homes(trial: Trial) -> Iterator[list[Home]]:
+def homes(trial: GpuTrial) -> Iterator[list[Home]]:
     with tempfile.TemporaryDirectory(prefix="gpubroker-gpu-") as folder:
         made = [Home(Path(folder) / name, trial) for name in ("training", "idle", "session")]
         try:
@@ -107,7 +107,7 @@ def homes(trial: Trial) -> Iterator[list[Home]]:
                 home.end()
 
 
-def nvml(trial: Trial) -> str:
+def nvml(trial: GpuTrial) -> str:
     """The recording: what `local_gpus` asks, and its questions when something is missing. The accelerator's name."""
     recorded = RecordedNvml(import_module("pynvml"))
     found, skipped = local_gpus(recorded)
@@ -129,7 +129,7 @@ def asked(fields: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
 
-def smi(trial: Trial, when: str) -> None:
+def smi(trial: GpuTrial, when: str) -> None:
     """The agent's sample beside NVML's own words, and the raw text of `nvidia-smi`."""
     began = time.monotonic()
     raw = asked(gpu._FIELDS)  # the agent's very question
@@ -147,7 +147,7 @@ def smi(trial: Trial, when: str) -> None:
     trial.check(f"{when}: the sample is what NVML says", near, told)
 
 
-def part(trial: Trial, home: Home, accelerator: str) -> None:
+def part(trial: GpuTrial, home: Home, accelerator: str) -> None:
     """The machine as capacity."""
     doctor = json.loads(run("doctor", "--json", home=home.root).stdout)
     told = next((one for one in doctor["findings"] if one["area"] == "gpu"), None) if "findings" in doctor else doctor
@@ -159,7 +159,7 @@ def part(trial: Trial, home: Home, accelerator: str) -> None:
     )
 
 
-def watch(trial: Trial, accelerator: str) -> None:
+def watch(trial: GpuTrial, accelerator: str) -> None:
     with homes(trial) as (training, idle, session):
         part(trial, training, accelerator)
         train = f"{sys.executable} train.py --seconds"
@@ -175,7 +175,7 @@ def watch(trial: Trial, accelerator: str) -> None:
         let_go(trial, training, idle, session)
 
 
-def busy(trial: Trial, training: Home, idle: Home, session: Home) -> None:
+def busy(trial: GpuTrial, training: Home, idle: Home, session: Home) -> None:
     """While the GPU computes: samples, waiting for the part, the interruption."""
     training.until("digits", "it trains", lambda told: (told["step"] or 0) > 5)
     smi(trial, "busy")
@@ -201,7 +201,7 @@ def busy(trial: Trial, training: Home, idle: Home, session: Home) -> None:
     (training.root / "enough").touch()
 
 
-def let_go(trial: Trial, training: Home, idle: Home, session: Home) -> None:
+def let_go(trial: GpuTrial, training: Home, idle: Home, session: Home) -> None:
     """The job ends, then what computes nothing."""
     done = training.until("digits", "it is done", lambda told: bool(told["closed"]))
     trial.note("jobs show digits", done)
@@ -260,7 +260,7 @@ def main() -> int:
     if shutil.which("nvidia-smi") is None:
         print("no NVIDIA GPU here")
         return 1
-    trial = Trial(folder)
+    trial = GpuTrial(folder)
     try:
         accelerator = nvml(trial)
         smi(trial, "idle")

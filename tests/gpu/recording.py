@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Answer:
+class NvmlAnswer:
     """One call of the binding. ``arguments``: those that are numbers (handles are left out). ``kind``: the type of the
     answer; ``value``: as JSON, for a structure its fields. ``error``: the class and the number of what was raised."""
 
@@ -28,7 +28,7 @@ class RecordedNvml:
     """Stands before the binding, passes each call on and notes the answer."""
 
     binding: Any
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[NvmlAnswer] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         there = getattr(self.binding, name)
@@ -41,9 +41,9 @@ class RecordedNvml:
                 answer = call(*arguments)
             except self.binding.NVMLError as error:
                 told = {"class": type(error).__name__, "number": error.value, "text": str(error)}
-                self.answers.append(Answer(name, numbers, "raised", error=told))
+                self.answers.append(NvmlAnswer(name, numbers, "raised", error=told))
                 raise
-            self.answers.append(Answer(name, numbers, type(answer).__name__, as_json(answer)))
+            self.answers.append(NvmlAnswer(name, numbers, type(answer).__name__, as_json(answer)))
             return answer
 
         return noted

@@ -22,8 +22,7 @@ from tests.kubernetes.apart import lacking_namespaces, remove_empty_cgroups
 from tests.kubernetes.binaries import cannot_build, cluster_binaries
 from tests.kubernetes.cluster import CONTEXT, GATEWAY, NODES, KubernetesCluster, running_cluster
 from tests.kubernetes.images import IMAGES
-from tests.skypilot_server import SkyServer, address
-from tests.slurm_cluster import free_ports
+from tests.skypilot_server import SkyServer, address, api_ports
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "planted-secret-key"}
 _PRICE_PER_GPU = "0.45"
@@ -119,7 +118,7 @@ def running_lab(folder: Path) -> Iterator[KubernetesLab]:
         keys = {name.lower(): value for name, value in KEYS.items()}
         boto3.client("s3", endpoint_url=aws.url, region_name="us-east-1", **keys).create_bucket(Bucket="runs")
         _sky_home(folder / "home")
-        port, metrics_port = free_ports(2)
+        port, metrics_port = api_ports()
         server = SkyServer(folder, {**cluster.environment, **address(port)})
         stack.callback(server.end)
         server.start_api(port, metrics_port)
