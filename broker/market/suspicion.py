@@ -1,9 +1,11 @@
 """Detects incomplete answers and implausible prices. Pure; the store provides the figures.
 
-Expected churn: of n offers, n·p disappear between two polls, where p is the greatest fraction that any of the last
-believed polls ended (at least 5 %, at most 50 %). Up to n·p + 3·sqrt(n·p·(1 − p)) + 2 may disappear by chance: a normal
-bound of a binomial count, plus 2 for small groups. More than that, and at least a fifth of all offers or half of a
-group, is suspect.
+Expected churn: of n offers, n·p disappear between two polls. For all offers, p is the greatest fraction that any of the
+last believed polls ended (at least 5 %); for a group, that fraction, or the group's own rate if it is higher: its ends
+in past polls by the number of its offers times polls, starting from one end in 20. Neither is above 50 %. A number that
+disappears by chance less often than once in 740 times (three standard deviations), and is at least a fifth of all
+offers or half of a group, is suspect: by the exact binomial up to 50 offers, above by its normal bound plus 2. So a
+group of two that is known to be stable may not vanish, and one of eight may not lose half of its offers unseen.
 
 Prices: the price of a GPU-hour is compared with the providers' medians for the model and capacity type, and that of a
 known offer with its previous price. The factors are our choice: wide enough for the range between marketplaces and
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from math import sqrt
+from math import comb, sqrt
 
 from broker.core.market.judging import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
@@ -22,6 +24,8 @@ from broker.core.values.money import Money
 
 _LEAST_CHURN, _MOST_CHURN = 0.05, 0.5
 _PART_OF_ALL, _PART_OF_GROUP = 0.2, 0.5
+_CHANCE = 0.00135  # of a number beyond three standard deviations
+_SMALL = 50  # offers up to which the binomial is summed
 _NAMED = 4  # groups named in a message
 
 BAND = 4  # times below the lowest median, and above the highest
@@ -44,12 +48,12 @@ class Suspicion:
         """Why the answer is considered incomplete; empty if it is considered complete."""
         if not answer.told:
             return "" if answer.was_empty else f"an empty answer{_known_before(answer.all)}"
-        p = min(max((_LEAST_CHURN, *answer.churn)), _MOST_CHURN)
+        recent = max(answer.churn, default=0.0)
         named = sorted(
-            (found for found in answer.groups.items() if _too_few(found[1], p, _PART_OF_GROUP)),
+            (one for one in answer.groups.items() if _too_few(one[1], _churn(one[1], answer, recent), _PART_OF_GROUP)),
             key=lambda found: (-found[1].missing, found[0]),
         )
-        if not named and not _too_few(answer.all, p, _PART_OF_ALL):
+        if not named and not _too_few(answer.all, max(_LEAST_CHURN, recent), _PART_OF_ALL):
             return ""
         groups = [f"{dimension} {name}: {count.told} of {count.known}" for (dimension, name), count in named[:_NAMED]]
         more = [f"and {len(named) - _NAMED} more groups"] if len(named) > _NAMED else []
@@ -84,9 +88,19 @@ def _known_before(all: GroupCount) -> str:
     return f", where {all.known:,} offers were known" if all.known else ": no offer at all, and none was known before"
 
 
-def _too_few(count: GroupCount, p: float, part: float) -> bool:
-    by_chance = count.known * p + 3 * sqrt(count.known * p * (1 - p)) + 2
-    return count.missing > by_chance and count.missing >= part * count.known
+def _churn(group: GroupCount, answer: AnswerCounts, recent: float) -> float:
+    """The fraction of the group that is expected to disappear in one poll."""
+    own = (group.ended + 1) / (group.known * answer.polls + 1 / _LEAST_CHURN)
+    return max(own, recent)
+
+
+def _too_few(count: GroupCount, churn: float, part: float) -> bool:
+    n, missing, p = count.known, count.missing, min(churn, _MOST_CHURN)
+    if missing < part * n or not missing:
+        return False
+    if n > _SMALL:
+        return missing > n * p + 3 * sqrt(n * p * (1 - p)) + 2
+    return sum(comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(missing, n + 1)) < _CHANCE
 
 
 def _bounds(kind: CapacityType, levels: Mapping[str, PriceLevels]) -> tuple[Money, Money]:

@@ -23,6 +23,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
+from broker.market.suspicion import Suspicion
 from broker.placement.feasibility import PreparedJob, fit
 from broker.store import Store, open_store
 from tests.bench.bench_plan import CONDITIONS
@@ -41,7 +42,8 @@ JOB = Job(name="bench", run="true", resources=(MachineRequest(accelerator="H100"
 
 def polled(store: Store, offers: list[Offer], at: timedelta) -> None:
     started = NOW + at
-    store.record_poll("bench", started=started, finished=started + timedelta(seconds=30), offers=offers)
+    finished = started + timedelta(seconds=30)
+    store.record_poll("bench", started=started, finished=finished, offers=offers, judge=Suspicion())
 
 
 def cheapest(store: Store) -> Offer | None:
@@ -57,12 +59,14 @@ def bench_polls(folder: Path, number: int) -> None:
     offers = market(number)
     timed(f"{number:,} offers: first poll", lambda: polled(store, offers, timedelta(0)))
     chance = random.Random(2)
-    for round_ in (1, 2):
+    for round_, what in ((1, "2 % changed, after new offers"), (2, "2 % changed (at most 1 s)"), (3, "2 % changed")):
         at = round_ * TEN_MINUTES
         for place, offer in enumerate(offers):
-            price = Money(chance.randrange(10**5, 10**8)) if chance.random() < 0.02 else offer.price
+            assert offer.price is not None
+            moved = offer.price.micros * chance.randrange(80, 126) // 100  # not odd: odd prices are judged as well
+            price = Money(moved) if chance.random() < 0.02 else offer.price
             offers[place] = replace(offer, as_of=NOW + at, price=price)
-        timed(f"{number:,} offers: poll, 2 % changed (at most 1 s)", partial(polled, store, offers, at))
+        timed(f"{number:,} offers: judged poll, {what}", partial(polled, store, offers, at))
     timed(f"{number:,} offers: cheapest feasible H100:8 (at most 0.05 s)", lambda: cheapest(store))
     timed(f"{number:,} offers: all as they were", lambda: store.market.offers_at(NOW + TEN_MINUTES))
     timed(f"{number:,} offers: freshness", lambda: store.market.freshness(NOW))

@@ -104,6 +104,12 @@ def _tail_row(row: Any, number: int) -> Any:
     return {**row, **{key: f"{row[key]}-{number}" for key in known}}
 
 
+def _larger(row: Any, number: int) -> Any:
+    """Hot Aisle's machines have no names but their number of GPUs."""
+    row["Specs"]["gpus"][0]["count"] += 4 * number
+    return row
+
+
 def _lambda_row(row: Any, number: int) -> Any:
     about = row["instance_type"]
     return {**row, "instance_type": {**about, "name": f"{about['name']}-{number}"}}
@@ -113,6 +119,11 @@ def _lambda_row(row: Any, number: int) -> Any:
 CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] = {
     "azure": ("azure.test_retail", (), _renamed(armRegionName=_numbered)),
     "gcp": ("gcp.test_fuzz", (), None),
+    "gpuhunt: cloudrift": ("test_gpuhunt_tail", ("cloudrift",), _renamed(name=_numbered)),
+    "gpuhunt: crusoe": ("test_gpuhunt_tail", ("crusoe",), _renamed(product_name=_numbered)),
+    "gpuhunt: daytona": ("test_gpuhunt_tail", ("daytona",), None),
+    "gpuhunt: hotaisle": ("test_gpuhunt_tail", ("hotaisle",), _larger),
+    "gpuhunt: jarvislabs": ("test_gpuhunt_tail", ("jarvislabs",), None),
     "gpuhunt: lium": ("test_gpuhunt_tail", ("lium",), _tail_row),
     "gpuhunt: seeweb": ("test_gpuhunt_tail", ("seeweb",), _tail_row),
     "gpuhunt: vultr": ("test_gpuhunt_tail", ("vultr",), _tail_row),
@@ -180,7 +191,9 @@ def _judged(known: dict[str, Offer], offers: list[Offer], result: PollResult, no
     faults += [f"{o.id} costs {o.price} now" for o in offers if o.id in known and o.price != known[o.id].price]
     faults += [f"{offer.id} is of the future" for offer in offers if offer.as_of > now]
     faults += [f"{offer.id} may be launched" for offer in doubted if not _is_refused(offer, now)]
-    again = [o for o in offers if o.id in known and o.doubt is None and o.as_of > known[o.id].as_of]
+    # What is told again has a later date, if it is not of a list that has one of its own.
+    same = [offer for offer in offers if offer.id in known and offer.doubt is None]
+    again = [offer for offer in same if offer.reference or offer.as_of > known[offer.id].as_of]
     if not result.failed and not doubted and len(again) < len(known) and result.finished > NOW:
         faults.append(f"{len(known) - len(again)} offers were not told again, and nothing is marked")
     words = f"{result.status}, {len(doubted)} in doubt" if doubted else f"{result.status}"

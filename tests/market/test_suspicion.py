@@ -49,6 +49,34 @@ def test_a_region_that_vanishes_is_suspect_and_named() -> None:
     assert "region aws us-east-1: 0 of 8" in JUDGE.incomplete(answer(310, 302, groups))
 
 
+@pytest.mark.parametrize(
+    ("known", "told", "polls", "suspect"),
+    [
+        (8, 4, 0, True),  # half of a small group, also before there is a history
+        (7, 3, 0, True),
+        (4, 1, 0, True),
+        (4, 2, 0, False),  # one in seventy groups of four, at one end in 20
+        (4, 2, 20, True),  # none has ended in 20 polls
+        (2, 0, 0, False),
+        (2, 0, 20, True),
+        (1, 0, 200, False),  # one offer may always go
+        (8, 5, 200, False),  # less than half
+    ],
+)
+def test_half_of_a_small_group_is_judged_exactly(known: int, told: int, polls: int, suspect: bool) -> None:
+    groups = {("region", "r"): GroupCount(known, told), ("region", "rest"): GroupCount(300, 300)}
+    assert bool(JUDGE.incomplete(answer(300 + known, 300 + told, groups, polls=polls))) is suspect
+
+
+def test_a_small_group_whose_offers_come_and_go_may_lose_half() -> None:
+    def judged(ended: int) -> str:
+        groups = {("region", "lambda us"): GroupCount(4, 2, ended), ("region", "rest"): GroupCount(300, 300)}
+        return JUDGE.incomplete(answer(304, 302, groups, polls=200))
+
+    assert "region lambda us: 2 of 4" in judged(0)
+    assert not judged(30)  # an offer of it ended in every seventh poll
+
+
 def test_a_marketplace_whose_listings_come_and_go_is_believed() -> None:
     groups = {("region", "vast US"): GroupCount(8, 2)}
     assert JUDGE.incomplete(answer(400, 300, groups))

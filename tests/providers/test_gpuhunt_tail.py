@@ -339,7 +339,9 @@ def answers(cloud: str) -> JsonAnswers:
     market.bodies["/vultr/v2/plans-metal"]["plans_metal"] = []
     capacities = market.bodies["/crusoe/v1alpha5/capacities"]["items"]
     capacities[:] = capacities[:1]
-    capacities += [{**capacities[0], "type": row["product_name"]} for row in rows[1:] if "product_name" in row]
+    types = [row["product_name"] for row in rows if "product_name" in row]
+    types = [*types[1:], *(f"{name}-{number}" for name in types for number in range(1, 10))]  # also of a market grown
+    capacities += [{**capacities[0], "type": name} for name in types]
 
     def make(url: str, clock: ManualClock) -> Gpuhunt:
         return gpuhunt(url, clock, cloud, attempts=1)

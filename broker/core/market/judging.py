@@ -15,10 +15,14 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class GroupCount:
-    """The number of offers of a group that were current before a poll, and how many of them it reported again."""
+    """The number of offers of a group that were current before a poll, and how many of them it reported again.
+
+    ``ended``: how often one of the group's offers ended in the past polls that `AnswerCounts.polls` counts.
+    """
 
     known: int
     told: int
+    ended: int = 0
 
     @property
     def missing(self) -> int:
@@ -32,6 +36,7 @@ class AnswerCounts:
     ``told``: offers in the answer, new ones included; ``all``: counts over all offers that were current; ``groups``:
     the same by (dimension, name), such as ("region", "aws us-east-1"). ``churn``: the fraction of current offers that
     each earlier believed poll ended, newest first. ``was_empty``: the previous poll was empty and was believed.
+    ``polls``: earlier believed polls, as many as the ends of the groups are counted in.
     """
 
     told: int
@@ -39,6 +44,7 @@ class AnswerCounts:
     groups: Mapping[tuple[str, str], GroupCount]
     churn: Sequence[float] = ()
     was_empty: bool = False
+    polls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

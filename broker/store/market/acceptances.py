@@ -9,7 +9,8 @@ from sqlalchemy import Connection, bindparam, func, select, update
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import Doubt
-from broker.store.market.polls import ENDED, end_offers, supersede
+from broker.store.market.doubts import ENDED
+from broker.store.market.polls import end_offers, supersede
 from broker.store.records import AcceptedDoubts, PollStatus
 from broker.store.tables.market import ACCEPTANCE, OFFER, POLL, POOL, PRICE
 

@@ -12,9 +12,10 @@ from broker.core.events.outcomes import Cause
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.store.engine.statement_cache import question, values_of
 from broker.store.engine.times import from_micros
+from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
-from broker.store.market.polls import CODES, ENDED
+from broker.store.market.polls import CODES
 from broker.store.tables.jobs import EVENT, JOB
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE
 

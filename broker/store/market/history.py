@@ -13,9 +13,10 @@ from sqlalchemy.sql.selectable import FromClause
 from broker.core.market.offers import Availability, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions
 from broker.store.market.offer_rows import OFFER_QUERY, PLACE, SAID, to_offers
-from broker.store.market.polls import CODES, ENDED
+from broker.store.market.polls import CODES
 from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 

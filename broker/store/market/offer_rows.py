@@ -34,6 +34,11 @@ SAID = (
     "bill_free_within",
     "max_age",
 )
+# A known offer as a poll reads it: key of the pool, source, id, as_of, changed_at, ended_at, signalled_at, doubt,
+# trusted, and the columns of `SAID`. By number, since a poll has a hundred thousand.
+KnownOffer = tuple[Any, ...]
+ID_AT, ENDED_AT, DOUBT_AT, SAID_AT = 2, 5, 7, slice(-len(SAID), None)
+MONEY_AT = SAID.index("money") - len(SAID)
 PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 OFFER_QUERY = select(
     *(POOL.c[name] for name in PLACE),

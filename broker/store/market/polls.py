@@ -18,19 +18,18 @@ from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.clock_rewind import redate
-from broker.store.market.doubts import PriceDoubts, answer_counts, doubt_untold
-from broker.store.market.offer_rows import SAID, place, said
+from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_untold, forget_levels
+from broker.store.market.offer_rows import DOUBT_AT, ENDED_AT, ID_AT, SAID, SAID_AT, KnownOffer, place, said
 from broker.store.records import PollDetails, PollRun, PollStatus
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
-# Codes of `price_change.availability`; ENDED: the provider no longer reports the offer.
+# Codes of `price_change.availability`, besides ENDED.
 CODES = {
     Availability.AVAILABLE.value: 0,
     Availability.UNAVAILABLE.value: 1,
     Availability.NO_QUOTA.value: 2,
     Availability.UNKNOWN.value: 3,
 }
-ENDED = 4
 _SIGNALS = slice(SAID.index("score"), SAID.index("interruption_rate") + 1)
 _BATCH = 2_000
 _T = TypeVar("_T")
@@ -104,8 +103,8 @@ def record_poll(
         before = known.get(key)
         if before is None:
             writes.fresh.append((key[0], offer, as_of, words, prices.about(offer, None)))
-        elif words == before[_SAID] and before[_ENDED] is None and before[_DOUBT] is None:
-            touched.append((before[_ID], as_of))
+        elif words == before[SAID_AT] and before[ENDED_AT] is None and before[DOUBT_AT] is None:
+            touched.append((before[ID_AT], as_of))
         else:
             _again(writes, before, offer, as_of, words, prices)
     if complete and judge is not None:
@@ -113,7 +112,7 @@ def record_poll(
         if why:
             complete, status, error = False, PollStatus.SUSPECT, f"{provider}: {_kept(why, known, counts)}"
             hint = _LOOK_AT_IT.format(provider=provider)
-            writes.untold += [r.id for key, r in known.items() if key not in told and _is_believed(r)]
+            writes.untold += [r[ID_AT] for key, r in known.items() if key not in told and _is_believed(r)]
     if complete:
         _end_untold(writes, known, told)
     _insert_fresh(connection, writes, provider)
@@ -145,7 +144,7 @@ _LOOK_AT_IT = (
 )
 
 
-def _kept(why: str, known: Mapping[tuple[str, str], Any], counts: Mapping[str, int]) -> str:
+def _kept(why: str, known: Mapping[tuple[str, str], KnownOffer], counts: Mapping[str, int]) -> str:
     """Why an answer is suspect, and the consequences."""
     skipped = sum(count for reason, count in counts.items() if reason != "duplicate")
     rows = [f"{skipped:,} rows were skipped"] if skipped else []
@@ -153,8 +152,8 @@ def _kept(why: str, known: Mapping[tuple[str, str], Any], counts: Mapping[str, i
     return "; ".join([why, *rows, *kept])
 
 
-def _is_believed(row: Any) -> bool:
-    return row.ended_at is None and row.doubt is None
+def _is_believed(row: KnownOffer) -> bool:
+    return row[ENDED_AT] is None and row[DOUBT_AT] is None
 
 
 # The number of the last poll of any provider, and the start of the provider's newest.
@@ -171,28 +170,24 @@ def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
     connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
 
 
-# Places in a row of `_known`; by number, since a poll has a hundred thousand.
-_ID, _ENDED, _DOUBT, _SAID = 2, 5, 7, slice(-len(SAID), None)
-
-
-def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, date, last changes, end and doubt, then the columns of `SAID`."""
+def _known(connection: Connection, provider: str) -> dict[tuple[str, str], KnownOffer]:
+    """The provider's offers by (pool, source), from the driver's cursor: rows of SQLAlchemy take longer."""
     c = OFFER.c
     known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at, c.doubt, c.trusted)
     columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
-    return {row[:2]: row for row in connection.execute(query).all()}
+    return {row[:2]: row for row in connection.execute(query).cursor.fetchall()}
 
 
 def _again(
-    writes: _PollWrites, before: Any, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
+    writes: _PollWrites, before: KnownOffer, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
     """Collect the writes for a known offer that is not as it was, or in doubt."""
-    known_words, ended_at, doubt = before[_SAID], before.ended_at, before.doubt
-    series, changed_at, signalled_at = before.id, before.changed_at, before.signalled_at
+    _, _, series, _, changed_at, ended_at, signalled_at, doubt, before_doubt, *_ = before
+    known_words = before[SAID_AT]
     in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value
-    trusted = before.trusted if in_doubt else before.micros
-    odd = prices.about(offer, trusted) if in_doubt or words[0] != before.micros else None
+    trusted = before_doubt if in_doubt else known_words[0]
+    odd = prices.about(offer, trusted) if in_doubt or words[0] != known_words[0] else None
     if ended_at is not None or words[:2] != known_words[:2]:
         # An offer that had ended returns with this poll, not at an older date of its own.
         at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
@@ -227,20 +222,22 @@ def _change(writes: _PollWrites, series: int, at: int, micros: int | None, avail
     writes.changes.append(row)
 
 
-def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
+def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], KnownOffer], told: set[tuple[str, str]]) -> None:
     """Collect the ends of offers missing from a complete poll: at the moment to which the poll refers, or just after
     the offer's last date, if later."""
     for key, row in known.items():
-        if key not in told and row.ended_at is None:
-            at = max(writes.speaks_of, row.as_of + 1, row.changed_at + 1)
-            writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": at})
-            _change(writes, row.id, at, row.micros, ENDED)
+        if key not in told and row[ENDED_AT] is None:
+            _, _, series, as_of, changed_at, *_ = row
+            at = max(writes.speaks_of, as_of + 1, changed_at + 1)
+            writes.ended.append({"b_id": series, "changed_at": at, "ended_at": at})
+            _change(writes, series, at, row[SAID_AT][0], ENDED)
 
 
 def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) -> None:
     """Insert rows for new offers. Ids are assigned here, as the transaction excludes other writers."""
     if not writes.fresh:
         return
+    forget_levels(connection)
     next_pool, next_series = _next_id(connection, POOL), _next_id(connection, OFFER)
     pools: dict[str, int] = {}
     for batch in _batches(writes.fresh):

@@ -116,3 +116,22 @@ def test_who_has_no_judge_is_believed(store: Store) -> None:
     poll(store, 0, *(offer(name) for name in NAMES))
     store.record_poll("aws", started=T + MINUTE, finished=T + MINUTE, offers=[])
     assert not store.offers()
+
+
+def test_a_small_group_is_judged_by_its_own_history(store: Store) -> None:
+    """Two of four offers of a region: suspect where none ever ended, believed where they come and go."""
+    rest = [f"n{number}" for number in range(110)]
+    four = ["a", "b", "c", "d"]
+
+    def told(at: int, *names: str, region: str) -> PollRun:
+        everything = [*(offer(name, at=at) for name in rest), *(offer(name, at=at, region=region) for name in names)]
+        return poll(store, at, *everything, provider=region)
+
+    for at in range(0, 160, 10):
+        away = four[at // 10 % 4] if at < 150 else ""
+        assert told(at, *four, region="calm").status is PollStatus.OK
+        assert told(at, *(name for name in four if name != away), region="busy").status is PollStatus.OK
+    assert told(160, "a", "b", region="busy").status is PollStatus.OK
+    suspect = told(160, "a", "b", region="calm")
+    assert suspect.status is PollStatus.SUSPECT
+    assert "calm: 2 of 4" in suspect.error
