@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.backtest.reserve.demand import Demand, read_demand
+from broker.backtest.reserve.patterns import pattern_demand
 from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.reserve.optimum import optimum
@@ -42,7 +43,8 @@ class ReserveReplay:
 
     ``warm_up``: hours at the start of every series that are history and cost nothing; by default two weeks, or the term
     if shorter, and none for a series with ``history``. ``history``: files of earlier demand, in the order of the
-    series. ``end_known``: see `broker.economics.reserve.replay`.
+    series, those of ``patterns`` (`broker.backtest.reserve.patterns`) last. ``end_known``: see
+    `broker.economics.reserve.replay`.
     """
 
     files: Sequence[Path]
@@ -52,13 +54,17 @@ class ReserveReplay:
     history: Sequence[Path] = ()
     end_known: bool = False
     policies: Sequence[str] = DEFAULT_POLICIES
+    patterns: Sequence[str] = ()
 
 
 def run_reserve_backtest(request: ReserveReplay, progress: Progress | None = None) -> ReserveReport:
     """Measure every policy on every series at every ratio. Deterministic. Raises `InvalidInput` or `UnknownName` before
     any work is done if that is impossible, and `MissingExtra` without SciPy."""
     _check(request)
-    series = read_demand(request.files)
+    series = [
+        *(read_demand(request.files) if request.files or not request.patterns else []),
+        *pattern_demand(request.patterns),
+    ]
     before = _history(request, series)
     default = 0 if request.history else min(request.term, DEFAULT_WARM_UP)
     warm_up = default if request.warm_up is None else request.warm_up

@@ -20,6 +20,7 @@ from broker.core.errors import InvalidInput
 EXAMPLES = examples(
     "gpubroker backtest reserve demand.csv --term 720h --ratio 0.6",
     "gpubroker backtest reserve a.csv b.csv --term 30d --ratio 0.4 --ratio 0.7 --warmup 14d --json",
+    "gpubroker backtest reserve --pattern half-day --pattern burst --ratio 0.6",
     "gpubroker backtest reserve november.csv --history october.csv --policies gpubroker,wang,optimum --chart",
 )
 
@@ -42,6 +43,13 @@ class ReserveBacktestOptions:
         ),
     ] = None
     demand: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Same as FILE. Repeatable.")] = None
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Synthetic demand of a year: constant, half-day, weekday, quarter-end, ramp, stop, burst. Repeatable.",
+        ),
+    ] = None
     term: Annotated[str, typer.Option(metavar="TIME", help="Term of a reservation.")] = "720h"
     ratio: Annotated[
         list[float] | None,
@@ -92,6 +100,7 @@ def reserve(context: typer.Context, given: ReserveBacktestOptions, drawing: Draw
         history=tuple(given.history or []),
         end_known=given.end is SeriesEnd.KNOWN,
         policies=DEFAULT_POLICIES if given.policies is None else names(given.policies),
+        patterns=tuple(dict.fromkeys(given.pattern or [])),
     )
     check_picture(drawing)
     with progress(terminal, "measuring") as told:

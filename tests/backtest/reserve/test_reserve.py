@@ -9,6 +9,7 @@ import pytest
 
 from broker.app.results.backtests import ReserveBacktest
 from broker.backtest.reserve.demand import read_demand
+from broker.backtest.reserve.patterns import PATTERN_HOURS, PATTERNS, pattern_demand
 from broker.backtest.reserve.reserve import POLICIES, ReserveReplay, run_reserve_backtest
 from broker.core.errors import InvalidInput, UnknownName
 
@@ -94,6 +95,19 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, ob
     request = {"files": [file(tmp_path, lines(SAWTOOTH))], "term": 48, **change}
     with pytest.raises(InvalidInput, match=says):
         run_reserve_backtest(ReserveReplay(**request))  # type: ignore[arg-type]  # the table above mixes types
+
+
+def test_every_pattern_is_told_apart_and_costs_at_least_its_optimum() -> None:
+    known = [series.hours for series in pattern_demand(PATTERNS)]
+    assert len(set(known)) == len(PATTERNS)
+    assert {len(hours) for hours in known} == {PATTERN_HOURS}
+    report = run_reserve_backtest(ReserveReplay([], 8760, patterns=("constant",), policies=("gpubroker", "on-demand")))
+    assert [cell.cost_over_optimum for cell in report.cells] == [1.0, pytest.approx(1 / 0.6)]
+
+
+def test_an_unknown_pattern_is_refused() -> None:
+    with pytest.raises(UnknownName, match="half-days"):
+        run_reserve_backtest(ReserveReplay([], 720, patterns=("half-days",)))
 
 
 def test_a_misspelt_policy_is_recognised(tmp_path: Path) -> None:
