@@ -187,7 +187,7 @@ def _settings(aws: EmulatedAws) -> dict[str, str]:
         "GPUBROKER_ENGINES__SKYPILOT__ENVIRONMENT": " ".join(handed),
         "GPUBROKER_ENGINES__SKYPILOT__CLOUDS__LAB": "aws",
         "GPUBROKER_ENGINES__SKYPILOT__LOOK": "2",
-        "GPUBROKER_ENGINES__SKYPILOT__REFRESH": "10",
+        "GPUBROKER_ENGINES__SKYPILOT__REFRESH": "20",  # a look takes six seconds of a processor on the node
     }
 
 

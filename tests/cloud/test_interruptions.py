@@ -16,11 +16,18 @@ pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 FIRST, SECOND = ZONES
 
 
-def test_a_job_runs_on_a_spot_machine_to_its_end(lab: CloudLab, desk: Callable[..., CloudDesk]) -> None:
+def test_a_job_runs_on_a_spot_machine_to_its_end_with_a_program_beside_it(
+    lab: CloudLab, desk: Callable[..., CloudDesk]
+) -> None:
     requests: list[Parameters] = []
     lab.aws.after.append(requests.append)
-    job = desk(steps=6, script=f"{COUNT}[ -e ~/.aws/credentials ] || echo 'nobody is logged in here'\n")
+    alone = "[ -e ~/.aws/credentials ] || echo 'nobody is logged in here'\n"
+    job = desk(steps=6, script=f"{COUNT}{alone}until [ -e /tmp/seen ]; do sleep 0.5; done\n")
     job.submit()
+    job.until("checkpoint_saved", 1)
+    beside = job.gpubroker(
+        "exec", "count", "--", "sh", "-c", 'hostname -I; ls "$GPUBROKER_CHECKPOINT_DIR"; > /tmp/seen'
+    )
     assert job.ended() == "succeeded"
     assert job.causes() == ["completed"]
     assert job.steps_done() == [1, 2, 3, 4, 5, 6]
@@ -28,6 +35,8 @@ def test_a_job_runs_on_a_spot_machine_to_its_end(lab: CloudLab, desk: Callable[.
     (asked,) = [one for one in requests if one["Action"] == "RunInstances"]
     assert any(name.startswith("IamInstanceProfile.") for name in asked), "an identity of the machine's own"
     assert "nobody is logged in here" in job.gpubroker("jobs", "logs", "count"), "and not its user's"
+    assert machine["PrivateIpAddress"] in beside, "the keys and the address are SkyPilot's own"
+    assert "step-000001" in beside
     assert (machine["InstanceLifecycle"], machine["Placement"]["AvailabilityZone"]) == ("spot", ZONES[FIRST])
     job.verify_nothing_left()
 
