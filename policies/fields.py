@@ -36,6 +36,14 @@ def parse_name(value: object) -> str:
     return value
 
 
+def parse_hold_quantile(value: object) -> float:
+    """A percentage from 50% to 100%: a hold for less than the usual run would be topped up in most runs."""
+    percent = parse_percent(value)
+    if not 50 <= percent <= 100:
+        raise ValueError(f"expected 50% to 100%, got {value}")
+    return percent
+
+
 def parse_patterns(value: object) -> tuple[str, ...]:
     """One name or a list of names, shell-style patterns included. Not empty: an empty list would match nothing."""
     items = [value] if isinstance(value, str) else value
@@ -189,6 +197,9 @@ When = Annotated[
     str, PlainValidator(parse_when), WithJsonSchema({"type": "string", "examples": ["spend.asked > 100.0"]})
 ]
 Percent = Annotated[float, PlainValidator(parse_percent), WithJsonSchema({"type": "string", "examples": ["5%"]})]
+HoldQuantile = Annotated[
+    float, PlainValidator(parse_hold_quantile), WithJsonSchema({"type": "string", "examples": ["95%", "100%"]})
+]
 WallTime = Annotated[time, PlainValidator(parse_wall_time), WithJsonSchema({"type": "string", "examples": ["08:00"]})]
 Day = Annotated[date, PlainValidator(parse_day), WithJsonSchema({"type": "string", "format": "date"})]
 LocalTime = Annotated[

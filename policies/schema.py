@@ -38,7 +38,7 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import Limit, Name, Patterns, Percent, PolicyPart, When
+from policies.fields import HoldQuantile, Limit, Name, Patterns, Percent, PolicyPart, When
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
@@ -95,6 +95,9 @@ class Defaults(PolicyPart):
     ``keep_results``, ``keep_logs``: `gpubroker serve` and `gpubroker jobs prune` delete files of jobs that ended longer
     ago, except each job's newest checkpoint; ``keep_snapshots``: and the files that such jobs were submitted with, once
     no result or checkpoint of them is left. The longest of several files applies; by default all stay.
+    ``hold_quantile``: the share of runs that the hold of a job with known work covers at its start, by the
+    interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
+    and 100% for others; the highest of several files applies.
     """
 
     max_duration: PositiveDuration | None = None
@@ -108,6 +111,7 @@ class Defaults(PolicyPart):
     keep_results: PositiveDuration | None = None
     keep_logs: PositiveDuration | None = None
     keep_snapshots: PositiveDuration | None = None
+    hold_quantile: HoldQuantile | None = None
 
 
 class OrderException(PolicyPart):

@@ -267,7 +267,8 @@ class PolicyDefaults:
     and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
     broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
-    person deletes them.
+    person deletes them. ``hold_quantile``: the share of runs (percent) that the hold of a job with
+    known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
     """
 
     max_duration: timedelta = timedelta(hours=24)
@@ -285,6 +286,7 @@ class PolicyDefaults:
     keep_results: timedelta | None = None
     keep_logs: timedelta | None = None
     keep_snapshots: timedelta | None = None
+    hold_quantile: float | None = None
 
 
 class PolicySet(Protocol):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -75,6 +75,17 @@ def simulate(
     return _Simulation(workload, policy, size, told).run()
 
 
+class WholeHolds:
+    """Policies whose holds cover the whole time limit: nothing is topped up in a simulation."""
+
+    def __init__(self, policy: PolicySet) -> None:
+        self._policy = policy
+        self.defaults = replace(policy.defaults, hold_quantile=100.0)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._policy, name)
+
+
 @dataclass
 class _Simulation:
     workload: SimulatedWorkload
@@ -96,6 +107,7 @@ class _Simulation:
     tie: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
+        self.policy = cast(PolicySet, WholeHolds(self.policy))
         self.start = self.workload.start
         self.horizon = self.size.days * DAY
         self.cut_off_at = self.horizon + max(self.horizon, _LEAST_AFTER)

@@ -187,7 +187,7 @@ class OpenPolicy:
 
     denied: frozenset[str] = frozenset()
     version: str = "test"
-    defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(grants_cash=True))
+    defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(grants_cash=True, hold_quantile=100.0))
 
     needs_usage: bool = False
     needs_anomalies: bool = False

@@ -11,6 +11,7 @@ from broker.core.events.views import JobView
 from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Plan
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
@@ -82,6 +83,8 @@ def outlook(array: JobArray, job: Job, plan: Plan, admission: Admission, max_dur
     if job.max_cost is not None and natural:
         begin = max(min(begin, job.max_cost.micros // natural.micros), 1)
         each = min(natural, job.max_cost.share(1, begin))
+    now = sum((held for kind, held in admission.money.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    each = min(each, now)
     placement = admission.placement
     expected = placement.expected_cost * array.count if placement.duration is not None else None
     return ArrayOutlook(array.count, begin, each, expected)

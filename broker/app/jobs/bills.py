@@ -18,6 +18,7 @@ from broker.ledger.holds import ledger_rate
 from broker.ledger.journal import TaskCounts
 from broker.ledger.meter import Meter
 from broker.ledger.shares import BudgetShare, budget_shares
+from broker.reconciler.admission.admission import hold_quantile
 from broker.reconciler.progress import machine_time, on_demand_cost
 
 
@@ -30,7 +31,8 @@ class Bill:
     on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortised
     money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
     what is held, from now until when it is expected to last; ``budgets``: the budgets that the job counts against.
-    ``tasks``: how the started tasks of an array stand.
+    ``tasks``: how the started tasks of an array stand. ``quantile``: the share of runs (percent) that the hold covers
+    by the policy in force, where it follows from the job's work; else None.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -41,6 +43,7 @@ class Bill:
     burns: Mapping[MoneyKind, Burn]
     budgets: Sequence[BudgetSpec]
     tasks: TaskCounts | None = None
+    quantile: float | None = None
 
     @property
     def shares(self) -> list[BudgetShare]:
@@ -100,6 +103,7 @@ def _bill(
         savings=None if on_demand is None else on_demand - paid,
         burns=burns,
         budgets=policy.budgets(view.job, view.user) if burns and policy is not None else (),
+        quantile=None if policy is None or (covers := hold_quantile(view.job, policy)) >= 100 else covers,
     )
 
 

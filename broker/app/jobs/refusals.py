@@ -15,7 +15,7 @@ from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
 from broker.placement.formats import span
 from broker.placement.time_limit import ROOM
-from broker.reconciler.admission.admission import Admission
+from broker.reconciler.admission.admission import Admission, HoldLimit
 
 if TYPE_CHECKING:
     from broker.app.jobs.preview import Preview
@@ -53,12 +53,26 @@ def denied(
     lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
     hint = ""
     if any(v.rule == "budget" for v in admission.objections):
-        hint = "a lower max_cost or max_duration needs less money; a budget owner can change the budget"
+        hint = f"{_less_money(admission)}; a budget owner can change the budget"
     if admission.answer is Answer.ASK:
         return ApprovalNeeded("; ".join(lines), hint=hint)
     if passing is None:
         return NotAllowed("; ".join(lines), hint=hint)
     return NotAllowed("; ".join(lines), hint=as_text(passing, admission), alternatives=passing)
+
+
+_LESS = {
+    HoldLimit.MAX_COST: "a lower max_cost needs less money",
+    HoldLimit.MAX_DURATION: "a lower max_duration, or a max_cost, needs less money",
+    HoldLimit.EXPECTED: "what is held follows from `work:`: less work, or a max_cost, needs less money",
+    HoldLimit.SESSION: "a max_cost needs less money",
+}
+
+
+def _less_money(admission: Admission) -> str:
+    """Which figure of the job decides what is held, and so would have to be lower."""
+    deciding = dict.fromkeys(limit for kind, limit in admission.limited_by.items() if admission.money.get(kind))
+    return "; ".join(_LESS[limit] for limit in deciding) or "a lower max_cost or max_duration needs less money"
 
 
 def denied_everywhere(seen: Preview) -> NotAllowed:

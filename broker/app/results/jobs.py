@@ -228,6 +228,7 @@ class JobDetails(Result):
     attempts: list[AttemptDetails]
     cost: MoneyByKind
     held: MoneyByKind
+    hold_quantile: float | None
     budget_shares: list[BudgetShareResult]
     cost_so_far: Money
     on_demand_cost: Money | None
@@ -263,6 +264,7 @@ class JobDetails(Result):
             attempts=[AttemptDetails.of(attempt, now) for attempt in view.attempts],
             cost=MoneyByKind.of(bill.spent),
             held=MoneyByKind.of(bill.held),
+            hold_quantile=bill.quantile,
             budget_shares=shares_of(bill.shares),
             cost_so_far=bill.so_far,
             on_demand_cost=bill.on_demand,

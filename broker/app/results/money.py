@@ -59,7 +59,8 @@ def _period_of(share: BudgetShare) -> dict[str, Any]:
 
 class HoldTerms(Result):
     """Money of one kind that is held: from when until when it can be used up, at which rate (USD an hour, all
-    machines), and which limit of the job decides the amount."""
+    machines), and which limit of the job decides the amount. ``quantile``: where that is ``expected``, the share of
+    runs (percent) for which it is enough."""
 
     money: MoneyKind
     held: Money
@@ -67,6 +68,7 @@ class HoldTerms(Result):
     until: Moment
     rate_per_hour: Money
     limited_by: HoldLimit | None
+    quantile: float | None
 
     @classmethod
     def of(cls, admission: Admission) -> list[Self]:
@@ -78,6 +80,7 @@ class HoldTerms(Result):
                 until=burn.end,
                 rate_per_hour=burn.rate,
                 limited_by=admission.limited_by.get(kind),
+                quantile=admission.quantile if admission.limited_by.get(kind) is HoldLimit.EXPECTED else None,
             )
             for kind, burn in admission.burns.items()
         ]

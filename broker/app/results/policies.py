@@ -55,6 +55,7 @@ class PolicyDefaultsResult(Result):
     keep_results: Seconds | None
     keep_logs: Seconds | None
     keep_snapshots: Seconds | None
+    hold_quantile: float | None
 
 
 class CapacityException(Result):

@@ -62,18 +62,28 @@ def why(admission: Admission, seen: Preview) -> list[str]:
         pays = f"for up to {formats.length(lasts)} from now at up to {formats.rate(burn.rate)}/h"
         if at_once.micros >= 10_000:
             pays += f", and {formats.money(at_once)} at the start for moving data"
-        lines.append(f"{amount} is held at submission, {pays}; {_limit(admission.limited_by.get(kind), seen)}")
+        lines.append(
+            f"{amount} is held at submission, {pays}; {_limit(admission.limited_by.get(kind), seen, admission)}"
+        )
     return lines
 
 
-def _limit(limit: HoldLimit | None, seen: Preview) -> str:
+def _limit(limit: HoldLimit | None, seen: Preview, admission: Admission) -> str:
     longest = print_duration(seen.max_duration)
     if limit is HoldLimit.MAX_COST:
         return f"limited by max_cost ({formats.money(seen.job.max_cost)}), before max_duration ({longest})"
     if limit is HoldLimit.SESSION:
         return f"more is held while the session runs, for {longest} at most"
+    if limit is HoldLimit.EXPECTED:
+        return f"{covers(admission.quantile)}, for {longest} at most"
     named = "max_duration" if seen.job.max_duration is not None else "the default max_duration"
     return f"limited by {named} ({longest} plus the time to stop)"
+
+
+def covers(quantile: float) -> str:
+    """What a hold covers that follows from the job's work: ``enough for 95 % of runs …``."""
+    share = f"{quantile:g} % of runs of this `work:` (the policy's `hold_quantile`)"
+    return f"enough for {share}; more is held while it runs, if it takes longer"
 
 
 def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from broker.app.results import reasons
 from broker.app.results.program_name import program
 from broker.app.results.story import cause_words, where
-from broker.cli.jobs.held_view import shares_of
+from broker.cli.jobs.held_view import covers, shares_of
 from broker.cli.render import formats
 from broker.cli.render.event_format import lines
 from broker.cli.render.tables import Column, fitted, hanging
@@ -280,7 +280,9 @@ def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableTyp
     estimate = f" (estimated {formats.money(bill.so_far)} until now)" if not view.closed and bill.so_far else ""
     parts: list[RenderableType] = [Text(f"  spent     {spent_words(bill)}{final}{estimate}")]
     if bill.held:
-        parts.append(Text("  held      " + ", ".join(f"{formats.money(a)} {kind}" for kind, a in bill.held.items())))
+        held = ", ".join(f"{formats.money(a)} {kind}" for kind, a in bill.held.items())
+        why = f", {covers(bill.quantile)}" if bill.quantile is not None else ""
+        parts.append(hanging(Text(f"  held      {held}{why}"), 12))
     parts += [hanging(Text(line), 12) for line in shares_of(bill.shares)]
     limit = f"max_cost {formats.money(view.max_cost)}, " if view.max_cost is not None else ""
     used = formats.length(billed_time(view, now))

@@ -34,8 +34,11 @@ from broker.ledger.holds import (
     paid_until,
 )
 from broker.placement.planner import Deny, fallbacks
+from broker.placement.pricing.run_quantile import longest_of
 from broker.reconciler.admission.facts import FactsFor
 
+HOLD_QUANTILE = 95.0
+"""The share of runs (percent) that a hold covers which follows from the job's work, unless the policies give one."""
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
@@ -44,6 +47,7 @@ class HoldLimit(StrEnum):
 
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
+    EXPECTED = "expected"
     SESSION = "session"
 
 
@@ -53,7 +57,8 @@ class Admission:
 
     ``action``: the judged action. ``short_of``: the minimum hold for a start there (USD), if the present and requested
     holds are less; then nothing may be launched, whatever the policies say. ``limited_by``: the limit of the job that
-    determined ``money``, by kind; for submissions only.
+    determined ``money``, by kind; for submissions only. ``quantile``: the share of runs (percent) that ``money`` covers
+    where the job's work determined it.
     """
 
     answer: Answer
@@ -63,6 +68,7 @@ class Admission:
     verdicts: tuple[Verdict, ...]
     short_of: Money | None = None
     limited_by: Mapping[MoneyKind, HoldLimit] = field(default_factory=dict)
+    quantile: float = 100.0
 
     @property
     def burns(self) -> Mapping[MoneyKind, Burn]:
@@ -168,9 +174,12 @@ def admit(
     for placement in candidates:
         egress[placement.money] = max(egress.get(placement.money, Money.ZERO), egress_of(placement))
     exposed = exposures(candidates, egress=egress)
-    money = _to_hold(exposed, job.held_for(max_duration), job.max_cost)
-    for_all_time = _to_hold(exposed, job.held_for(max_duration), None)
-    by_time = HoldLimit.SESSION if job.held_for(max_duration) < max_duration else HoldLimit.MAX_DURATION
+    quantile = hold_quantile(job, policy)
+    held_for = held_time(job, candidates, quantile, max_duration)
+    money = _to_hold(exposed, held_for, job.max_cost)
+    for_all_time = _to_hold(exposed, held_for, None)
+    shorter = HoldLimit.SESSION if job.session is not None else HoldLimit.EXPECTED
+    by_time = shorter if held_for < max_duration else HoldLimit.MAX_DURATION
     limited_by = {
         kind: HoldLimit.MAX_COST if amount < for_all_time[kind] else by_time for kind, amount in money.items()
     }
@@ -184,7 +193,7 @@ def admit(
         burns = {kind: _burn(amount, here[kind], max_duration, now) for kind, amount in money.items()}
         action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
         verdicts = tuple(policy.judge(action, facts_for(action)))
-        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number], limited_by)
+        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number], limited_by, quantile)
 
     payable = [number for number, short in enumerate(lacking) if short is None] or [0]
     best = judged(payable[0])
@@ -193,8 +202,29 @@ def admit(
     return best
 
 
+def hold_quantile(job: Job, policy: PolicySet) -> float:
+    """The share of runs (percent) that the hold of a job covers; 100: all of its time limit, as for a job without known
+    work, and for one that names its limit itself unless the policies give a share."""
+    if job.work is None or job.session is not None:
+        return 100.0
+    usual = HOLD_QUANTILE if job.max_duration is None else 100.0
+    return usual if policy.defaults.hold_quantile is None else policy.defaults.hold_quantile
+
+
+def held_time(job: Job, placements: Iterable[Placement], quantile: float, longest: timedelta) -> timedelta:
+    """For how long money is held at once, of a job that may run as long as ``longest``: for a session an hour; with
+    known work, for the time that the share ``quantile`` (percent) of its runs does not exceed on the slowest of these
+    placements. The rest is held while it runs (`broker.reconciler.controllers.top_up`)."""
+    most = job.held_for(longest)
+    if quantile >= 100 or job.session is not None:
+        return most
+    times = [longest_of(job, placement, quantile / 100) for placement in placements]
+    known = [time for time in times if time is not None]
+    return min(max(known), most) if known and len(known) == len(times) else most
+
+
 def whole_hold(plan: Plan, max_duration: timedelta) -> Money:
-    """What `admit` would hold of a job without ``max_cost``, without what was paid before (USD)."""
+    """What a job without ``max_cost`` may come to hold and spend within ``max_duration`` (USD)."""
     candidates = fallbacks(plan)
     egress = {kind: max(egress_of(p) for p in candidates if p.money is kind) for kind in {p.money for p in candidates}}
     held = _to_hold(exposures(candidates, egress=egress), max_duration, None)
@@ -227,7 +257,8 @@ def re_place(
     refused: Admission | None = None
     for placement in plan.placements:
         exposed = exposures([placement], egress={placement.money: egress_of(placement)})
-        needed = _to_hold(exposed, view.job.held_for(left), budget)
+        time = held_time(view.job, [placement], hold_quantile(view.job, policy), left)
+        needed = _to_hold(exposed, time, budget)
         top_up = {
             money: amount - held
             for money, amount in needed.items()

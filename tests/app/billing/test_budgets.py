@@ -190,7 +190,7 @@ def test_what_jobs_hold_alerts_nobody(broker: Broker) -> None:
     """All of the budget is held; little of it is spent, and little is expected."""
     grant(broker, amount="$4.70", alerts="[10%, 80%, 90%, forecast 80%, forecast]")
     for _ in range(2):
-        view = submit(broker, job(broker, more="work: 1h\n"), by=ANN)
+        view = submit(broker, job(broker, more="work: 1h\nmax_duration: 158m\n"), by=ANN)
     (line,) = lines(broker)
     assert line.use.held > Money.usd("4.23"), "90 %"
     assert line.forecast.expected < Money.usd("3.76"), "80 %"

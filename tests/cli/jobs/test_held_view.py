@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from decimal import Decimal
 from itertools import pairwise
@@ -125,3 +126,35 @@ def test_the_table_fits_a_narrow_terminal(
     table = text.partition("by job and period\n")[2]
     assert table
     assert max(map(len, table.splitlines())) <= 80
+
+
+def test_with_known_work_the_hold_is_enough_for_a_stated_share_of_runs(gpubroker: Any, write: Any) -> None:
+    work = JOB.replace("max_duration: 60h\n", "work: 20h on L4:1\ncheckpoint: {every: 10m}\n")
+    job = write("job.yaml", work)
+
+    def held(quantile: str) -> tuple[Decimal, dict[str, Any]]:
+        policy = f"{POLICY}defaults: {{{f'hold_quantile: {quantile}' if quantile else ''}}}\n"
+        assert gpubroker("policy", "apply", write("policy.yaml", policy), "--yes").code == 0
+        (terms,) = gpubroker("plan", job, "--json").json["hold_terms"]
+        return Decimal(terms["held"]), terms
+
+    usual, terms = held("")
+    assert (terms["limited_by"], terms["quantile"]) == ("expected", 95.0)
+    text = " ".join(gpubroker("plan", job).out.split())
+    assert "enough for 95 % of runs of this `work:` (the policy's `hold_quantile`); more is held while it runs" in text
+    whole, terms = held("100%")
+    assert (terms["limited_by"], terms["quantile"]) == ("max_duration", None)
+    assert held("50%")[0] < usual < whole
+    refused = gpubroker("policy", "check", write("low.yaml", POLICY + "defaults: {hold_quantile: 10%}\n"))
+    assert refused.code == 2
+    assert "expected 50% to 100%" in refused.err + refused.out
+
+
+def test_a_refusal_says_which_figure_to_change(gpubroker: Any, write: Any) -> None:
+    small = POLICY.replace("amount: $500, period: day", "amount: $5, period: day")
+    assert gpubroker("policy", "apply", write("policy.yaml", small), "--yes").code == 0
+    work = JOB.replace("max_duration: 60h\n", "work: 20h on L4:1\ncheckpoint: {every: 10m}\n")
+    refused = gpubroker("submit", write("job.yaml", work), "--yes")
+    assert refused.code == 3
+    assert "what is held follows from `work:`: less work, or a max_cost, needs less money" in refused.err
+    assert re.search(r"max_cost: \$\d+\.\d+", refused.out), refused.out

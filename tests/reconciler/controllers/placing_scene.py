@@ -62,7 +62,7 @@ class Says(OpenPolicy):
     rule: str = "hours"
     judged: list[Action] = field(default_factory=list)
     version: str = "v1"
-    defaults: PolicyDefaults = field(default_factory=PolicyDefaults)
+    defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(hold_quantile=100.0))
     asks: bool = False
     whole_only: bool = True
 
