@@ -139,8 +139,9 @@ def own_cluster() -> Iterator[SlurmCluster]:
 
 
 @contextmanager
-def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[SlurmCluster]:
-    """Start one in that folder (short and private: munge wants it so), and end it with all its jobs."""
+def running_cluster(folder: Path, nodes: Sequence[str] = NODES, more: str = "") -> Iterator[SlurmCluster]:
+    """Start one in that folder (short and private: munge wants it so), and end it with all its jobs. ``more``: lines of
+    slurm.conf."""
     ports = free_ports(1 + len(nodes))
     (folder / "state").mkdir(parents=True)
     (folder / "munge").mkdir(mode=0o711)
@@ -156,7 +157,7 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Slur
             device.touch()
             gres.append(f"NodeName={node} Name=gpu Type=h100 File={device}")
     conf = _CONF.format(host=socket.gethostname(), port=ports[0], folder=folder, nodes="\n".join(lines))
-    (folder / "slurm.conf").write_text(conf)
+    (folder / "slurm.conf").write_text(conf + more)
     (folder / "gres.conf").write_text("\n".join(gres) + "\n")
     key = folder / "munge" / "key"
     key.write_bytes(secrets.token_bytes(128))

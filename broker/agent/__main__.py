@@ -61,6 +61,7 @@ def main(given: list[str] | None = None) -> int:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return FOLDER_OUT_OF_REACH
     runs = job.rpartition("/")[0]
+    os.environ.pop("GPUBROKER_TICKET", None)  # of the launch; commands of the job lack it
     folders = JobFolders(
         store,
         lambda name: ObjectFolder.open(f"{runs}/{name}", access),

@@ -15,6 +15,7 @@ class Role(StrEnum):
 
     ADMINISTRATOR = "administrator"  # may change every job and grant as its owner may
     FINOPS = "finops"  # sees the costs of all teams, changes nothing
+    GATE = "gate"  # asks for SkyPilot or Slurm whether their users may launch
 
 
 class EntryPoint(StrEnum):

@@ -36,6 +36,7 @@ from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import SqueueRow, cluster_name, from_accounting, own_jobs, run
 from broker.placement.feasibility import request_served
 from broker.runfolder.runfolder import RunFolder
+from broker.runfolder.signing import TICKET_VARIABLE, ticket_of
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
@@ -105,6 +106,8 @@ class SlurmEngine:
             note_owner(slot, launch, self._clock)
             names = [name for name in (*BASICS, *self._settings.environment) if name in os.environ]
             secrets = {**launch.secrets, "GPUBROKER_SCRIPT": str(_SCRIPT)}
+            if (ticket := ticket_of(launch.key, launch.secrets)) is not None:
+                secrets[TICKET_VARIABLE] = ticket  # for a job_submit plugin that asks the broker
             export = f"--export={','.join([*names, *secrets])}"
             agent = [*self._settings.agent, "--folder", launch.run_folder]
             options = [*self._options(launch, slot), export]

@@ -30,3 +30,20 @@ class AttemptKeys:
     def variables(self, attempt: str) -> Mapping[str, str]:
         """The variables by which the attempt's launch gives its key to the agents."""
         return {KEY_VARIABLE: self.of(attempt)}
+
+
+TICKET_VARIABLE = "GPUBROKER_TICKET"
+"""The variable with which a launch through Slurm shows its ticket. Commands of the job lack it."""
+TICKET_LABEL = "gpubroker-ticket"
+"""The label with which a launch through SkyPilot shows its ticket."""
+
+
+def launch_ticket(attempt_key: str, launch: str) -> str:
+    """What proves that the broker asked for the launch with that key: signed with its attempt's key."""
+    return hmac.new(attempt_key.encode(), f"gpubroker launch {launch}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def ticket_of(launch: str, variables: Mapping[str, str]) -> str | None:
+    """The ticket of a launch, from the variables that it passes on; None for one without an attempt's key."""
+    key = variables.get(KEY_VARIABLE)
+    return None if key is None else launch_ticket(key, launch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from broker.core.access.permissions import SCOPES, Access, Permission
 from broker.core.actors import Actor, EntryPoint
 from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
 from broker.core.events.views import JobView
+from broker.server.paths import ADMISSION
 from broker.server.request_rate import RequestRate
 from broker.server.wrong_tokens import WrongTokens
 
 log = logging.getLogger(__name__)
 
-_BEARER = "bearer "
+_BEARER, _BASIC = "bearer ", "basic "
 T = TypeVar("T")
 
 
@@ -145,7 +147,17 @@ def _entered(broker: Broker, wrong: WrongTokens, request: Request) -> Caller:
 def bearer_of(request: Request) -> str:
     """The token that the request carries, or empty."""
     said = request.headers.get("authorization", "")
+    if said[: len(_BASIC)].lower() == _BASIC and request.url.path.startswith(ADMISSION):
+        return _password(said[len(_BASIC) :])
     return said[len(_BEARER) :].strip() if said[: len(_BEARER)].lower() == _BEARER else ""
+
+
+def _password(encoded: str) -> str:
+    """The password of HTTP's basic scheme: tools that send no other credentials give their token so."""
+    try:
+        return base64.b64decode(encoded.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def address_of(request: Request) -> str:

@@ -19,6 +19,7 @@ from broker.app.results.errors import ErrorDetails, ProblemResult
 from broker.app.results.values import Result, is_none
 from broker.app.results.verdicts import AlternativeResult
 from broker.core.errors import (
+    ApprovalNeeded,
     BrokerError,
     InvalidInput,
     MissingExtra,
@@ -37,6 +38,7 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
     (SignInNeeded, HTTPStatus.UNAUTHORIZED),
     (NotAllowed, HTTPStatus.FORBIDDEN),
+    (ApprovalNeeded, HTTPStatus.FORBIDDEN),
     (UnknownName, HTTPStatus.NOT_FOUND),
     (InvalidInput, HTTPStatus.UNPROCESSABLE_ENTITY),
     (NoFeasibleCapacity, HTTPStatus.CONFLICT),

@@ -18,6 +18,7 @@ from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
+from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.app.results.plans import PlanResult
 from broker.app.results.policies import AppliedPolicy, PolicyInForce
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
@@ -34,6 +35,7 @@ from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.server import (
+    admission,
     changing,
     contents,
     governing,
@@ -129,6 +131,10 @@ ROUTES = (
     ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, policy_routes.rollback_policy, AppliedPolicy),
     ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, purchasing.approve_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, purchasing.reject_purchase, PurchaseResult),
+    ApiRoute("GET", "/launches", Permission.SEE_JOBS, admission.list_launches, OutsideLaunchList),
+    ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, admission.end_launch, OutsideEnd),
+    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, admission.judge_skypilot, None),
+    ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, admission.judge_slurm, SlurmAdmission),
     ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changing.grant_approval, JobDetails),
     ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )

@@ -17,7 +17,14 @@ from tests.server.world import BOTH, EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRAN
 TEAMS = {"mine": "nlp", "foreign": "vision", "nobodys": None}
 LOOKS = [route for route in ROUTES if route.method == "GET"]
 OF_A_JOB = [route for route in LOOKS if "{id}" in route.path]
-OF_ONE = {"sha256": "0" * 64, "kind": "files", "checkpoint": "latest", "month": "2025-01", "purchase": "purchase-0"}
+OF_ONE = {
+    "sha256": "0" * 64,
+    "kind": "files",
+    "checkpoint": "latest",
+    "month": "2025-01",
+    "purchase": "purchase-0",
+    "launch": "slurm-0",
+}
 """What other addresses name; the things of a job's are not there, nor are purchases."""
 OTHERS = [route for route in LOOKS if "{" not in route.path]
 OF_SOMETHING = [route for route in LOOKS if "{" in route.path and "{id}" not in route.path]

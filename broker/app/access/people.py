@@ -119,7 +119,7 @@ def _with_team_role(person: Person, team: str, role: TeamRole) -> Person:
 
 
 def _not_for_services(person: Person, role: Role | TeamRole) -> InvalidInput:
-    hint = "a service account can be a viewer or a member of teams, and finops"
+    hint = "a service account can be a viewer or a member of teams, finops, and gate"
     return InvalidInput(f"{person.name} is a service account and cannot be {role.replace('_', ' ')}", hint=hint)
 
 

@@ -25,6 +25,7 @@ from broker.core.market.offers import Offer
 from broker.core.policy.policy import Action, ActionKind, Answer
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
+from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import start_is_open
 from broker.placement.time_limit import never_done, time_limit
@@ -60,11 +61,13 @@ class FirstMove:
 
 @dataclass(frozen=True, slots=True)
 class PlanBasis:
-    """What a plan is made from: the policies, one view of the store, and the time (UTC)."""
+    """What a plan is made from: the policies, one view of the store, and the time (UTC). ``elsewhere``: other tools
+    launch, so that it does not matter which engines are set up here, and from where the run folders can be reached."""
 
     policy: PolicySet
     look: StoreReading
     now: datetime
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,8 @@ def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon:
     """The plan, before the policies judge it as a whole (``admission`` is None). Raises as `preview`."""
     job, sizing = _sized(job, basis.look, basis.now)
     market = market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
+    if basis.elsewhere:
+        market = replace(market, conditions=_anyhow(job, market))
     seen = _placed(job, by, market, basis)
     if sizing is None:
         return seen
@@ -303,7 +308,12 @@ def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan 
     job that can start nowhere without that."""
     if found.placements or not found.reasons() & MISSING_SETUP:
         return None
-    engines = {offer.engine: job.needs for offer in market.offers if offer.engine is not None}
-    anyhow = replace(market.conditions, engines=engines, out_of_reach=frozenset(), allow_reference_prices=True)
+    anyhow = replace(_anyhow(job, market), allow_reference_prices=True)
     plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=anyhow)
     return plan if plan.placements else None
+
+
+def _anyhow(job: Job, market: PlanInputs) -> Conditions:
+    """The conditions with every engine set up, and the run folders in reach of all machines."""
+    engines = {offer.engine: job.needs for offer in market.offers if offer.engine is not None}
+    return replace(market.conditions, engines=engines, out_of_reach=frozenset())

@@ -69,7 +69,7 @@ def grant(
     role: Annotated[
         str,
         typer.Argument(
-            metavar="ROLE", help="viewer, member, approver, team_administrator (--team); finops, administrator."
+            metavar="ROLE", help="viewer, member, approver, team_administrator (--team); finops, gate, administrator."
         ),
     ],
     team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="The team of the role.")] = None,
@@ -109,7 +109,7 @@ def withdraw(
     context: typer.Context,
     name: Name,
     team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="The role in this team.")] = None,
-    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="finops or administrator.")] = None,
+    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="finops, gate or administrator.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Withdraw a role, effective from the next request."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from broker.app.service.health import Pulses
     from broker.app.service.metrics import MetricsPage
+    from broker.app.service.outside_duty import EndingLaunches
     from broker.app.service.serve import Duty
     from broker.app.wiring import Broker
     from broker.market.poller import PollResult
@@ -100,7 +101,10 @@ def serve(
     watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
     health = Pulses()
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    duties += [make(broker, say=say) for make in (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles)]
+    duties += [
+        make(broker, say=say)
+        for make in (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches)
+    ]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, Transport(tls_cert, tls_key, plain_http), say)
     if page is not None:

@@ -21,6 +21,7 @@ class Permission(StrEnum):
     SEE_ALL_TEAMS = "see_all_teams"  # reports over all, charges of providers, held capacity, policy files
     SEE_POLICIES = "see_policies"  # the rules in force; in a team, those that may concern it
     SUBMIT = "submit"
+    JUDGE_LAUNCHES = "judge_launches"  # ask, for SkyPilot or Slurm, about the launches of their users
     CHANGE_OWN_JOBS = "change_own_jobs"  # cancel and extend
     CHANGE_TEAM_JOBS = "change_team_jobs"
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
@@ -37,6 +38,7 @@ class TokenScope(StrEnum):
     JOBS = "jobs"
     APPROVALS = "approvals"
     POLICIES = "policies"
+    ADMISSION = "admission"
 
 
 _LOOKS = frozenset({Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS, Permission.SEE_POLICIES})
@@ -54,6 +56,7 @@ OF_TEAM_ROLES: Mapping[TeamRole, frozenset[Permission]] = {
 
 OF_ROLES: Mapping[Role, frozenset[Permission]] = {
     Role.FINOPS: _LOOKS | {Permission.SEE_ALL_TEAMS},  # all costs; no output of jobs, no changes
+    Role.GATE: frozenset({Permission.JUDGE_LAUNCHES}),  # of another scheduler; sees nothing, approves nothing
     Role.ADMINISTRATOR: frozenset(Permission),
 }
 """The permissions of each role, in every team and for jobs without a team."""
@@ -66,6 +69,7 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.SEE_ALL_TEAMS: TokenScope.READ,
     Permission.SEE_POLICIES: TokenScope.READ,
     Permission.SUBMIT: TokenScope.JOBS,
+    Permission.JUDGE_LAUNCHES: TokenScope.ADMISSION,
     Permission.CHANGE_OWN_JOBS: TokenScope.JOBS,
     Permission.CHANGE_TEAM_JOBS: TokenScope.JOBS,
     Permission.APPROVE: TokenScope.APPROVALS,

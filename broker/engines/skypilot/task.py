@@ -20,6 +20,7 @@ from broker.core.ports import Launch
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
 from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra
 from broker.placement.feasibility import request_served
+from broker.runfolder.signing import TICKET_LABEL, ticket_of
 
 
 def cluster_name(key: str) -> str:
@@ -85,7 +86,7 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
     wanted: dict[str, Any] = {
         "infra": infra(offer, cloud, aws_zones),
         "use_spot": offer.capacity_type is CapacityType.SPOT,
-        "labels": {**labels, TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {})},
+        "labels": {**labels, TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {}), **_ticket(launch)},
     }
     if attached := accelerators(offer, cloud):
         wanted["accelerators"] = attached
@@ -94,6 +95,12 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
     else:
         wanted["instance_type"] = offer.instance_type
     return wanted | (_further(request) if request else {})
+
+
+def _ticket(launch: Launch) -> dict[str, str]:
+    """The launch's ticket: SkyPilot's admin policy may ask the broker about every launch."""
+    ticket = ticket_of(launch.key, launch.secrets)
+    return {} if ticket is None else {TICKET_LABEL: ticket}
 
 
 def _further(request: MachineRequest) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class LeaderRole(StrEnum):
     PURCHASES = "purchases"
     CAPACITY = "capacity"
     RETENTION = "retention"
+    OUTSIDE = "outside"
 
 
 # Arbitrary constants, different from the write lock's; advisory locks are per database.
@@ -40,6 +41,7 @@ _LOCKS = {
     LeaderRole.PURCHASES: 0x67706C68,
     LeaderRole.CAPACITY: 0x67706C69,
     LeaderRole.RETENTION: 0x67706C6A,
+    LeaderRole.OUTSIDE: 0x67706C6B,
 }
 # The end of the lock file's name.
 _FILES = {
@@ -50,6 +52,7 @@ _FILES = {
     LeaderRole.PURCHASES: ".buyer",
     LeaderRole.CAPACITY: ".capacity-check",
     LeaderRole.RETENTION: ".retention",
+    LeaderRole.OUTSIDE: ".outside",
 }
 
 StillLeading = Callable[[], bool]

@@ -246,6 +246,10 @@ class StoreReading(SpendingReading):
         """The holds not yet settled or released that count under that budget."""
         return ledger.open_holds(self._connection, budget)
 
+    def held_under(self, prefix: str) -> Sequence[str]:
+        """What holds money and has an id that begins with ``prefix``, in the order of the ids."""
+        return ledger.held_under(self._connection, prefix)
+
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """Those holds: one sum for all that end by ``until`` (UTC), the others singly."""
         return ledger.held(self._connection, budget, until)

@@ -212,6 +212,12 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
+def held_under(connection: Connection, prefix: str) -> list[str]:
+    """The ids beginning with ``prefix`` that still hold money, in their order."""
+    mine = (STILL_HELD, BALANCE.c.job_id.startswith(prefix, autoescape=True))
+    return sorted(connection.scalars(select(BALANCE.c.job_id).where(*mine).distinct()))
+
+
 def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[Burn]:
     """The open holds under the budget: one sum for all that end by ``until`` (UTC), the others singly."""
     edge = to_micros(until)

@@ -1,0 +1,314 @@
+"""Judging a launch that somebody makes outside of the broker, and holding its money.
+
+The ledger is the record: the launch's id stands where a job's id stands, its hold is dated like a job's and counts in
+the same budgets. The machines are started and ended by others, so money is spent when they report the end, or when the
+time that was judged is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+
+from broker.app.jobs.preview import PlanBasis, Preview, planned, refusal
+from broker.app.jobs.received import as_from_network
+from broker.app.jobs.submit import record_refusal
+from broker.app.market.market import fresh_look
+from broker.app.wiring import Broker
+from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.permissions import Access, Permission, TokenScope
+from broker.core.actors import Actor
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed, UnknownName
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind, Offer
+from broker.core.policy.decisions import inputs_of
+from broker.core.policy.policy import Answer
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Entry, Movement, Tags, move
+from broker.ledger.journal import Reading
+from broker.reconciler.admission.admission import Admission, admit
+from broker.reconciler.admission.approvals import through_standing
+from broker.reconciler.admission.facts import facts_of, occupied_in
+from broker.reconciler.admission.records import decision_of, hold_entries, movements_of
+from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.reading import StoreReading
+
+PREFIX = "outside:"
+"""Begins the id of such a launch in the ledger; no job's id contains a colon."""
+
+
+class OutsideTool(StrEnum):
+    """What launches."""
+
+    SKYPILOT = "skypilot"
+    SLURM = "slurm"
+
+
+_UNREPORTED = {OutsideTool.SKYPILOT: timedelta(0), OutsideTool.SLURM: timedelta(days=30)}
+"""How long after the time that was judged its money counts as spent, if nobody reports an end. Slurm's jobs may wait in
+its queue first, and Slurm itself ends them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideLaunch:
+    """A launch to be judged. ``key``: tells two launches of the tool apart, and a repeated question from a new one.
+    ``job``: what it asks for. ``serves``: whether the tool could use that offer."""
+
+    tool: OutsideTool
+    key: str
+    user: str
+    job: Job
+    serves: Callable[[Offer], bool]
+
+    @property
+    def id(self) -> str:
+        digest = sha256(f"{self.user}\0{self.key}".encode()).hexdigest()
+        return f"{PREFIX}{self.tool}-{digest[:24]}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLaunch:
+    """A launch whose money is held. ``held`` (USD) until ``until`` (UTC)."""
+
+    id: str
+    tags: Tags
+    money: MoneyKind
+    held: Money
+    since: datetime
+    until: datetime
+    rate: Money
+
+    @property
+    def tool(self) -> OutsideTool:
+        return OutsideTool(self.id.removeprefix(PREFIX).partition("-")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The launch may be made. ``placement``: what was judged; ``held``: USD, for its longest time; ``anew``: whether
+    this question has it held, and not an earlier one."""
+
+    id: str
+    placement: Placement
+    held: Money
+    anew: bool = True
+
+
+def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
+    """The person and the team whose budget pays. Without ``team`` it is the only one in which the person may submit.
+    Raises `NotAllowed` for somebody who may not submit there, `InvalidInput` if the team is open."""
+    with broker.store.access.reading() as look:
+        person = look.person(user)
+    if person is None:
+        raise NotAllowed(
+            f"{user} is not on record", hint=f"an administrator adds people: `gpubroker people add {user}`"
+        )
+    access = Access(person, frozenset({TokenScope.JOBS}))
+    if team is None:
+        teams = access.teams(Permission.SUBMIT) or frozenset()
+        if not teams:
+            raise NotAllowed(f"{user} has no role that allows `submit`", hint="an administrator gives roles")
+        if len(teams) != 1:
+            raise InvalidInput(f"whose budget pays? {user} has to name one of {', '.join(sorted(teams))}")
+        team = next(iter(teams))
+    if not access.may(Permission.SUBMIT, team):
+        raise NotAllowed(f"{user} has no role that allows `submit` in team {team}")
+    return person.name, team
+
+
+def judge(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> Admitted:
+    """Judge the launch by the policies in force; with ``holds``, hold its money. Asked again for a launch whose money
+    is held, it is admitted and nothing is held twice.
+
+    Raises, and then nothing is held: `NotAllowed` (the decision is recorded), `ApprovalNeeded`, `InvalidInput`,
+    `NoFeasibleCapacity`, `StoreProblem`.
+    """
+    try:
+        found = _judged(broker, replace(launch, job=as_from_network(broker, launch.job)), holds=holds)
+    except BrokerError as error:
+        if holds:
+            _log(broker, launch.id, by, AuditOutcome.REFUSED, after=f"for {launch.user}: {error}"[:500])
+        raise
+    if holds and found.anew:
+        said = f"for {launch.user}: {found.held} held, {found.placement.offer.pool}"
+        _log(broker, launch.id, by, AuditOutcome.DONE, after=said)
+    return found
+
+
+def end(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
+    """Spend what the launch cost and release the rest; returns the cost (USD). ``ran``: how long its machines were
+    there; None: since its money was held. Idempotent: an ended launch costs nothing more. Raises `InvalidInput`."""
+    if ran is not None and ran < timedelta(0):
+        raise InvalidInput("expected a duration of at least 0", where="ran_seconds")
+    with broker.store.writing() as tx:
+        now, cost = broker.clock.now(), Money.ZERO
+        for one in _of(tx, id):
+            cost += _settle(tx, one, now - one.since if ran is None else ran, now)
+    if cost:
+        _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} spent", action="outside.end")
+    return cost
+
+
+def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
+    """End every launch whose judged time is over and whose end nobody has reported: all that was held is spent."""
+    now = broker.clock.now()
+    with broker.store.reading() as look:
+        late = [one for one in open_launches(look) if one.until + _UNREPORTED[one.tool] <= now]
+    if late:
+        with broker.store.writing() as tx:
+            for one in late:
+                for again in _of(tx, one.id):
+                    _settle(tx, again, again.until - again.since, now)
+    return late
+
+
+def open_launches(look: StoreReading) -> Sequence[OpenLaunch]:
+    """The launches whose money is held, oldest first."""
+    found = [one for id in look.held_under(PREFIX) for one in _of(look, id)]
+    return sorted(found, key=lambda one: (one.since, one.id))
+
+
+def known_launch(look: Reading, id: str) -> OpenLaunch:
+    """The open launch of that id, with or without `PREFIX`. Raises `UnknownName`."""
+    whole = id if id.startswith(PREFIX) else PREFIX + id
+    for one in _of(look, whole):
+        return one
+    raise UnknownName("launch", id, ())
+
+
+def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:
+    actor = Actor(launch.user)
+    while True:
+        with fresh_look(broker, sandbox=False) as look:
+            if holds and (known := _admitted_before(look, launch.id)):
+                return known
+            policy = broker.policy(look)
+            seen = _for_the_tool(
+                planned(broker, launch.job, actor, PlanBasis(policy, look, broker.clock.now(), elsewhere=True)), launch
+            )
+            if seen.plan.placements:
+                chosen = _admission(seen, look, broker).placement
+                seen = replace(seen, plan=replace(seen.plan, placements=(chosen,)))
+        if not seen.plan.placements or seen.needs is not None:
+            record_refusal(broker, seen)
+            raise refusal(seen)
+        with broker.store.writing() as tx:
+            if broker.policy(tx).version != policy.version:
+                continue
+            if holds and (known := _admitted_before(tx, launch.id)):
+                return known
+            outcome = _admit(broker, seen, launch, tx, holds=holds)
+        if isinstance(outcome, Admitted):
+            return outcome
+        raise outcome  # after the transaction, which keeps the decision
+
+
+def _admitted_before(look: StoreReading, id: str) -> Admitted | None:
+    """The launch, if its money is held since an earlier question."""
+    held, judged = _of(look, id), look.decisions(job_id=id, limit=1)
+    inputs = inputs_of(judged[0]) if held and judged else None
+    if inputs is None or inputs.action.placement is None:
+        return None
+    return Admitted(id, inputs.action.placement, held[0].held, anew=False)
+
+
+def _admit(
+    broker: Broker, seen: Preview, launch: OutsideLaunch, tx: StoreWriting, *, holds: bool
+) -> Admitted | BrokerError:
+    admission = _admission(seen, tx, broker)
+    policy = broker.policy(tx)
+    if holds:
+        facts = facts_of(tx, policy, seen.plan.made_at)(admission.action)
+        tx.record(replace(decision_of(admission, seen.plan, policy, facts), job_id=launch.id))
+    judged = replace(seen, admission=admission)
+    if admission.answer is Answer.ASK:
+        ask = "`gpubroker submit` asks the approvers; with a standing grant of theirs, it passes here, too"
+        return ApprovalNeeded(str(refusal(judged)), hint=ask)
+    if judged.exit_code != 0:
+        return refusal(judged)
+    held = sum((burn.amount for burn in admission.burns.values()), Money.ZERO)
+    if holds:
+        number = movements_of(tx, launch.id)
+        tx.post(hold_entries(_tags(launch, admission.placement), {}, admission.burns, Movement.HOLD, number))
+        through_standing(tx, admission, launch.id)
+    return Admitted(launch.id, admission.placement, held)
+
+
+def _admission(seen: Preview, look: StoreReading, broker: Broker) -> Admission:
+    policy, now = broker.policy(look), broker.clock.now()
+    live = occupied_in(look, policy, (one.offer for one in seen.plan.placements))
+    facts_for = facts_of(look, policy, now, live)
+    return admit(seen.job, seen.by.identity, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+
+
+def _for_the_tool(seen: Preview, launch: OutsideLaunch) -> Preview:
+    mine = tuple(one for one in seen.plan.placements if launch.serves(one.offer))
+    return replace(seen, plan=replace(seen.plan, placements=mine))
+
+
+def _tags(launch: OutsideLaunch, placement: Placement) -> Tags:
+    offer, job = placement.offer, launch.job
+    return Tags(
+        job_id=launch.id,
+        user=launch.user,
+        team=job.team,
+        project=job.project,
+        workload=job.workload.value,
+        environment=job.environment,
+        attempt=1,
+        provider=offer.provider,
+        region=offer.region,
+        capacity_type=offer.capacity_type,
+        accelerator=offer.accelerator,
+        gpus=placement.gpus,
+    )
+
+
+def _of(look: Reading, id: str) -> list[OpenLaunch]:
+    """What is held for the launch, by kind of money."""
+    found = []
+    balance = look.balance(id)
+    if not any(one.held for one in balance.values()):
+        return []
+    last: dict[MoneyKind, Entry] = {
+        entry.money: entry
+        for entry in look.entries(id)
+        if entry.movement is Movement.HOLD and entry.account is Account.HELD
+    }
+    for kind, one in balance.items():
+        if one.held and (entry := last.get(kind)) is not None:
+            rate = entry.rate or Money.ZERO
+            found.append(OpenLaunch(id, entry.tags, kind, one.held, entry.covers_from, entry.covers_to, rate))
+    return found
+
+
+def _settle(tx: StoreWriting, one: OpenLaunch, ran: timedelta, now: datetime) -> Money:
+    """Spend the time that it ran and release the rest."""
+    cost, number = min(one.rate.for_duration(ran), one.held), movements_of(tx, one.id)
+    over = max(one.rate.for_duration(ran) - one.held, Money.ZERO)
+    covers = (one.since, one.since + ran)
+    for movement, amount in ((Movement.SETTLE, cost), (Movement.ADJUST, over), (Movement.RELEASE, one.held - cost)):
+        tx.post(
+            move(
+                movement,
+                amount,
+                movement_id=f"{one.id}/{movement}/{number}/{one.money}",
+                money=one.money,
+                at=now,
+                covers=covers if movement is not Movement.RELEASE else (now, now),
+                tags=one.tags,
+                note=f"launched with {one.tool}",
+            )
+        )
+    return cost + over
+
+
+def _log(
+    broker: Broker, id: str, by: Actor, outcome: AuditOutcome, *, after: str, action: str = "outside.judge"
+) -> None:
+    with broker.store.access.writing() as tx:
+        tx.log(AuditRecord(broker.clock.now(), by.identity, by.origin, action, id, outcome, after=after))

@@ -1,0 +1,109 @@
+"""What a `job_submit` plugin of Slurm asks before it takes a job, and what it is answered."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import timedelta
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.app.outside.launches import Admitted, OutsideLaunch, OutsideTool, judge, submitter
+from broker.app.outside.tickets import ticket_holder
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.events.views import AttemptView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import Offer, OfferQuery
+from broker.core.values.accelerators import canonical
+
+_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][A-Za-z0-9._-]*))?(?:[:=](?P<count>[0-9]+))?")
+_UNCLEAR = re.compile(r"[^A-Za-z0-9]+")  # a job's name here is less free than in Slurm
+_LONGEST = timedelta(days=366)
+
+
+class SlurmAsks(BaseModel):
+    """A submission, as the plugin sees it. ``user``: of the submitter; ``team``: the Slurm account, by which the team
+    is named; ``gres``: what each node is to have, ``gpu:h100:2``; ``minutes``: the time limit; ``ticket``: of a launch
+    by the broker itself, whose key is ``name``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    user: str = Field(min_length=1, max_length=64)
+    name: str = Field(default="", max_length=1024)
+    team: str | None = Field(default=None, max_length=100)
+    partition: str = Field(default="", max_length=1024)
+    nodes: int = Field(default=1, ge=1, le=100_000)
+    gres: str = Field(max_length=1024)
+    minutes: int | None = Field(default=None, ge=1)
+    ticket: str | None = Field(default=None, max_length=64)
+
+
+def admitted(broker: Broker, asked: SlurmAsks, *, by: Actor) -> str:
+    """The id of the launch, its money held; or the key of the broker's own launch. Every submission is a launch of its
+    own. Raises `InvalidInput`, and as `judge` and `ticket_holder`."""
+    if asked.ticket is not None:
+        _as_placed(ticket_holder(broker, asked.name, asked.ticket), asked)
+        return asked.name
+    return _judged(broker, asked, by).id
+
+
+def _judged(broker: Broker, asked: SlurmAsks, by: Actor) -> Admitted:
+    kind, count = _gpus(asked.gres)
+    if asked.minutes is None or timedelta(minutes=asked.minutes) > _LONGEST:
+        raise InvalidInput("the job has no time limit, so nobody can say what it costs", hint="sbatch --time 4:00:00")
+    user, team = submitter(broker, asked.user, asked.team or None)
+    partitions = frozenset(name for name in asked.partition.split(",") if name)
+
+    def serves(offer: Offer) -> bool:
+        return offer.engine == "slurm" and (not partitions or _partition(offer) in partitions)
+
+    job: dict[str, Any] = {
+        "name": _UNCLEAR.sub("-", asked.name)[:60].strip("-") or "slurm-job",
+        "team": team,
+        "run": "true",
+        "num_nodes": asked.nodes,
+        "max_duration": f"{asked.minutes}m",
+        "constraints": {"providers": ["slurm"]},
+        "resources": {"accelerators": dict.fromkeys(_kinds(broker, kind, serves), count)},
+    }
+    wanted = parse_job(yaml.safe_dump(job), file="Slurm job", now=broker.clock.now())
+    launch = OutsideLaunch(OutsideTool.SLURM, secrets.token_hex(16), user, wanted, serves)
+    return judge(broker, launch, holds=True, by=by)
+
+
+def _gpus(gres: str) -> tuple[str | None, int]:
+    """The type (None: any) and the number of GPUs a node."""
+    found = [match for part in gres.split(",") if (match := _GRES.fullmatch(part.strip()))]
+    if len(found) != 1:
+        raise InvalidInput(f"expected GPUs of one type, as gpu:h100:2; got {gres[:100]!r}", where="gres")
+    return found[0]["type"], int(found[0]["count"] or 1)
+
+
+def _kinds(broker: Broker, kind: str | None, serves: Any) -> list[str]:
+    """The accelerators that would do, by the names of the broker."""
+    if kind is not None:
+        try:
+            return [canonical(kind)]
+        except UnknownName as error:
+            raise InvalidInput(str(error), where="gres") from error
+    with broker.store.reading() as look:
+        found = sorted({one.accelerator for one in look.offers(OfferQuery()) if one.accelerator and serves(one)})
+    if not found:
+        raise NotAllowed("the broker knows of no GPUs in this cluster", hint="`gpubroker prices poll --provider slurm`")
+    return found
+
+
+def _partition(offer: Offer) -> str:
+    return (offer.zone or "").rpartition(":")[2]
+
+
+def _as_placed(attempt: AttemptView, asked: SlurmAsks) -> None:
+    """Raises `NotAllowed` unless the submission is what the broker launches for the attempt."""
+    placed, count = attempt.placement, _gpus(asked.gres)[1] if asked.gres else 0
+    fits = asked.nodes <= placed.nodes and count <= placed.offer.count
+    if placed.offer.engine != "slurm" or not fits:
+        raise NotAllowed(f"the ticket of {attempt.key} is for another launch", hint="`gpubroker submit`")

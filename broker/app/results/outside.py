@@ -1,0 +1,59 @@
+"""Launches made with other tools, as results. Money in USD."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+from broker.app.outside.launches import OpenLaunch
+from broker.app.results.values import Moment, Result
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
+
+
+class OutsideLaunchResult(Result):
+    """A launch whose money is held ``until`` then, or until somebody reports its end. ``rate_usd``: an hour of all
+    machines."""
+
+    id: str
+    tool: str
+    user: str
+    team: str | None
+    project: str | None
+    provider: str | None
+    region: str | None
+    capacity_type: CapacityType | None
+    accelerator: str | None
+    gpus: int
+    money: MoneyKind
+    held_usd: Money
+    rate_usd: Money
+    since: Moment
+    until: Moment
+
+    @classmethod
+    def of(cls, one: OpenLaunch) -> Self:
+        return cls.from_parts(one.tags, one, tool=one.tool.value, held_usd=one.held, rate_usd=one.rate)
+
+
+class OutsideLaunchList(Result):
+    """The launches made with other tools, oldest first."""
+
+    launches: list[OutsideLaunchResult]
+
+    @classmethod
+    def of(cls, found: Iterable[OpenLaunch]) -> Self:
+        return cls(launches=[OutsideLaunchResult.of(one) for one in found])
+
+
+class SlurmAdmission(Result):
+    """The answer to Slurm's plugin. ``id``: of the launch, by which its end is reported."""
+
+    id: str
+
+
+class OutsideEnd(Result):
+    """What an ended launch cost. Zero for one that had ended before."""
+
+    id: str
+    cost_usd: Money

@@ -1,0 +1,229 @@
+"""What Slurm and SkyPilot are answered about launches of their users, and what becomes of the money."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.app.access.people import add, give_role
+from broker.app.jobs.runs_root import attempt_keys
+from broker.app.outside.launches import end_overdue
+from broker.core.access.permissions import TokenScope
+from broker.core.actors import Role
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money
+from broker.ledger.entries import faults
+from broker.runfolder.signing import launch_ticket
+from tests.actors import ROOT
+from tests.server.world import Company, bearer, new_world
+
+NODE = Offer(
+    provider="slurm", region="loop", zone="loop:gpu", instance_type="2xH100", accelerator="H100", count=2,
+    capacity_type=CapacityType.OWNED, price=Money.usd(4), as_of=datetime(2026, 11, 1, tzinfo=UTC), source="slurm",
+    availability=Availability.AVAILABLE, engine="slurm", cpus=16, memory_gib=64,
+)  # fmt: skip
+POLICY = """\
+version: 1
+policy: test
+budgets:
+  - {name: nlp, amount: $10, period: month, scope: {team: [nlp]}}
+  - {name: vision, amount: $10, period: month, scope: {team: [vision]}}
+guardrails:
+  - {name: big, approve_above: {cost: $9, approvers: [apple], expires: 6h}}
+"""
+ASKED = {"user": "mia", "name": "train", "team": "nlp", "partition": "gpu", "gres": "gpu:h100:2", "minutes": 60}
+
+
+class Gate:
+    """A cluster in front of the world's server: its service account, its offers, and a clock that can be set."""
+
+    def __init__(self, world: Company) -> None:
+        self.world, broker = world, world.broker
+        add(broker, "cluster", by=ROOT, service=True)
+        give_role(broker, "cluster", Role.GATE, by=ROOT)
+        self.headers = bearer(world.token("cluster", TokenScope.ADMISSION))
+        broker.store.activate_policy({"test.yaml": POLICY}, by="adam")
+        now = broker.clock.now()
+        broker.store.record_poll("slurm", started=now, finished=now, offers=[replace(NODE, as_of=now)])
+
+    def post(self, path: str, body: Any) -> Any:
+        return self.world.client.post(f"/api/v1{path}", json=body, headers=self.headers)
+
+    def asks(self, **more: Any) -> Any:
+        return self.post("/admission/slurm", {**ASKED, **more})
+
+    def launches(self, by: str = "mia") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.world.get("/launches", by).json()["launches"]
+        return found
+
+    def money(self, id: str) -> tuple[Money, Money]:
+        """What is held and what is spent."""
+        with self.world.broker.store.reading() as look:
+            assert faults(look.entries()) == []
+            one = look.balance(id)[MoneyKind.CASH]
+        return one.held, one.spent
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    """One for questions by which nothing is held."""
+    world = new_world(tmp_path_factory.mktemp("gate"))
+    yield Gate(world)
+    world.broker.close()
+
+
+@pytest.fixture
+def gate(world: Company) -> Gate:
+    return Gate(world)
+
+
+def test_a_launch_holds_money_like_a_job_and_pays_for_its_time(gate: Gate) -> None:
+    id = gate.asks().json()["id"]
+    (one,) = gate.launches()
+    assert (one["id"], one["user"], one["gpus"], one["rate_usd"]) == (id, "mia", 2, "4.00")
+    held = Money.usd(one["held_usd"])
+    assert Money.usd(4) <= held < Money.usd(5), "an hour, and the grace of stopping"
+    budget = next(b for b in gate.world.get("/budgets", "mia").json()["budgets"] if "nlp" in b["id"])
+    assert Money.usd(budget["held"]) == held
+    assert gate.launches("otto") == [], "another team does not see it"
+
+    ended = gate.post(f"/launches/{id.removeprefix('outside:')}/end", {"ran_seconds": 1800})
+    assert ended.json() == {"id": id, "cost_usd": "2.00"}
+    assert gate.money(id) == (Money.ZERO, Money.usd(2))
+    assert gate.post(f"/launches/{id}/end", {}).json()["cost_usd"] == "0.00"
+    assert gate.launches() == []
+    said = [line["action"] for line in gate.world.get("/audit", "adam").json()["lines"]]
+    assert "outside.judge" in said
+    assert "outside.end" in said
+
+
+def test_the_budget_that_jobs_share_is_the_limit(gate: Gate) -> None:
+    answers = [gate.asks() for _ in range(3)]
+    assert [one.status_code for one in answers] == [200, 200, 403], "twice $4 and a little of $10"
+    assert "nlp" in answers[-1].json()["detail"]
+    assert len(gate.launches()) == 2
+    with gate.world.broker.store.reading() as look:
+        assert [one.answer.value for one in look.decisions(limit=3)] == ["deny", "allow", "allow"]
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "said"),
+    [
+        ({"user": "nobody"}, 403, "not on record"),
+        ({"user": "vic"}, 403, "no role that allows `submit`"),
+        ({"user": "otto"}, 403, "no role that allows `submit` in team nlp"),
+        ({"minutes": None}, 422, "no time limit"),
+        ({"gres": "gpu:h100:2,gpu:l4:1"}, 422, "GPUs of one type"),
+        ({"gres": "gpu:nonsense:1"}, 422, "nonsense"),
+        ({"minutes": 140}, 403, "standing grant"),
+        ({"minutes": 600}, 403, "nlp"),
+        ({"partition": "other"}, 409, "no offer"),
+        ({"ticket": "0" * 32, "name": "mine-1"}, 403, "ticket"),
+    ],
+)
+def test_what_the_policies_or_roles_refuse_is_vetoed(
+    refusing: Gate, more: dict[str, Any], status: int, said: str
+) -> None:
+    answer = refusing.asks(**more)
+    assert answer.status_code == status, answer.text
+    assert said in answer.text
+    assert refusing.launches() == []
+
+
+def test_a_gpu_without_a_type_is_any_of_the_cluster(gate: Gate) -> None:
+    assert gate.asks(gres="gpu:2").status_code == 200
+    assert gate.launches()[0]["accelerator"] == "H100"
+
+
+def test_only_a_gate_asks_and_it_may_nothing_else(refusing: Gate) -> None:
+    client, headers, gate = refusing.world.client, refusing.headers, refusing
+    for who in ("mia", "tara", "fay"):
+        answer = client.post("/api/v1/admission/slurm", json=ASKED, headers=bearer(gate.world.usual(who)))
+        assert answer.status_code == 403
+    for path in ("/jobs", "/launches", "/budgets", "/people"):
+        assert client.get(f"/api/v1{path}", headers=headers).status_code == 403
+
+
+def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: Gate, monkeypatch: Any) -> None:
+    id, broker = gate.asks().json()["id"], gate.world.broker
+    assert end_overdue(broker) == []
+    now = broker.clock.now()
+    monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=31), raising=True)
+    (late,) = end_overdue(broker)
+    held, spent = gate.money(id)
+    assert (held, spent) == (Money.ZERO, late.held)
+
+
+def test_a_launch_of_the_brokers_own_passes_by_its_ticket_alone_and_holds_nothing(gate: Gate) -> None:
+    broker = gate.world.broker
+    with broker.store.writing() as tx:
+        view = tx.job(gate.world.mine)
+        assert view is not None
+        placement = replace(view.attempts[-1].placement, offer=replace(NODE, as_of=broker.clock.now()))
+        key = f"{view.id}-2"
+        ended = ev.AttemptEnded(cause=Cause.LAUNCH_FAILED, evidence="")
+        tx.append(view.id, [(1, ended)], broker.clock.now())
+        asked = ev.LaunchRequested(key=key, engine="slurm", placement=placement)
+        tx.append(view.id, [(2, asked)], broker.clock.now())
+    ticket = launch_ticket(attempt_keys(broker).of(key), key)
+    mine = {"name": key, "ticket": ticket, "gres": "gpu:h100:2"}
+    assert gate.asks(**mine).json() == {"id": key}
+    assert gate.launches() == []
+    assert gate.asks(**{**mine, "gres": "gpu:h100:8"}).status_code == 403, "it is for what was placed"
+    assert gate.asks(**{**mine, "name": f"{view.id}-1"}).status_code == 403
+    with broker.store.writing() as tx:
+        tx.append(view.id, [(2, ev.AttemptEnded(cause=Cause.LAUNCH_FAILED, evidence=""))], broker.clock.now())
+    assert gate.asks(**mine).status_code == 403, "it is used up"
+
+
+def sky_body(name: str, cluster: str | None = "dev", **more: Any) -> str:
+    task = {"resources": {"accelerators": {"H100": 2}, "labels": {"gpubroker-team": "nlp"}}, "run": "echo"}
+    return json.dumps(
+        {
+            "task": yaml.safe_dump({**task, **more}),
+            "skypilot_config": "{}",
+            "request_name": name,
+            "request_options": {
+                "cluster_name": cluster,
+                "idle_minutes_to_autostop": None,
+                "down": False,
+                "dryrun": False,
+            },
+            "at_client_side": False,
+            "user": "id: abc\nname: mia\n",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (sky_body("validate"), 200, ""),
+        (sky_body("optimize"), 200, ""),
+        (sky_body("jobs.launch"), 400, "gpubroker submit"),
+        (sky_body("launch", None), 400, "--cluster"),
+        (sky_body("launch"), 400, "reference price"),  # none live that SkyPilot could start
+        ("nonsense", 400, "admin policy"),
+        (7, 400, "admin policy"),
+    ],
+)
+def test_skypilot_is_told_in_its_own_form(refusing: Gate, body: Any, status: int, said: str) -> None:
+    gate = refusing
+    token = gate.headers["Authorization"].removeprefix("Bearer ")
+    basic = base64.b64encode(f"gpubroker:{token}".encode()).decode()
+    asked = {"json": body, "headers": {"Authorization": f"Basic {basic}"}}
+    answer = gate.world.client.post("/api/v1/admission/skypilot", **asked)
+    assert answer.status_code == status, answer.text
+    assert said in answer.text
+    if status == 200:
+        assert json.loads(answer.json()).keys() == {"task", "skypilot_config"}
+    assert gate.world.client.get("/api/v1/me", headers=asked["headers"]).status_code == 401, "there alone"
