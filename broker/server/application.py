@@ -18,7 +18,7 @@ from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.server import device_flow, problems
-from broker.server.callers import Admission, gate
+from broker.server.callers import EntryControl, gate
 from broker.server.paths import CONTENTS
 from broker.server.problems import HttpProblem
 from broker.server.request_rate import RequestRate
@@ -57,7 +57,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
     )
     problems.install(app)
     app.state.uploads = UploadQuota(broker.settings.serve.max_uploads)
-    app.state.admission = Admission(broker, wrong, RequestRate(broker.settings.serve.requests_per_minute))
+    app.state.entry = EntryControl(broker, wrong, RequestRate(broker.settings.serve.requests_per_minute))
     app.router.routes.extend(_routes())
     device_flow.install(app, broker, transport)
     for path in ("/healthz", "/metrics"):

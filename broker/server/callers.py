@@ -108,8 +108,8 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
 
 
 @dataclass(frozen=True)
-class Admission:
-    """What callers are admitted by, in ``app.state.admission``. ``rate``: how many requests a token may make."""
+class EntryControl:
+    """What callers are admitted by, in ``app.state.entry``. ``rate``: how many requests a token may make."""
 
     broker: Broker
     wrong: WrongTokens
@@ -122,10 +122,10 @@ def gate(permission: Permission | None, *, counted: bool) -> Callable[[Request],
     Raises `SignInNeeded`, `TooManyWrongTokens`, `TooManyRequests`, `RoleMissing`."""
 
     def check(request: Request) -> None:
-        admission: Admission = request.app.state.admission
-        request.state.caller = caller = _entered(admission.broker, admission.wrong, request)
+        entry: EntryControl = request.app.state.entry
+        request.state.caller = caller = _entered(entry.broker, entry.wrong, request)
         if counted:
-            admission.rate.take(caller.token)
+            entry.rate.take(caller.token)
         if permission is not None and not caller.access.anywhere(permission):
             raise refused(caller.access, permission, "")
 
