@@ -84,6 +84,9 @@ OF_THIS_MACHINE = frozenset(
     }
 )
 
+PARTS_OF_THIS_MACHINE = frozenset({("policy", "schema"), ("policy", "test")})
+"""Commands of groups that act through a server, but need neither a server nor a store themselves."""
+
 
 def _made(commands: Mapping[str, str]) -> typer.Typer:
     made = typer.Typer(
@@ -134,6 +137,9 @@ def _of_server(terminal: Terminal, arguments: Sequence[str]) -> str:
     """The name of the command if it acts through a team server: the user is logged in to one, and it is not of this
     machine. Otherwise empty."""
     name = next((one for one in arguments if not one.startswith("-")), None)
+    words = tuple(one for one in arguments if not one.startswith("-"))[:2]
+    if words in PARTS_OF_THIS_MACHINE:
+        return ""
     if name is None or name not in COMMANDS or name in OF_THIS_MACHINE or terminal.server is None:
         return ""
     return name

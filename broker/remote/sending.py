@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
 
 from broker.app.jobs.sealed_secrets import missing_secrets, sealed_for
-from broker.app.jobs.snapshots import Survey, has_local_files, stored_in, surveyed
+from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
 from broker.core.errors import BrokerError, InvalidInput, StoreProblem
-from broker.core.job.file import print_job
+from broker.core.job.file import parse_job, print_job
 from broker.core.job.jobs import Job
 from broker.remote.team_api import Document, TeamApi
 from broker.snapshots.upload import Progress, no_progress
@@ -49,6 +53,26 @@ def survey_of(api: TeamApi, job: Job) -> Survey | None:
     return surveyed(job, int(api.get("/submission")["max_snapshot"])) if has_local_files(job) else None
 
 
+def as_it_was(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, str]) -> Job:
+    """The job as it was submitted, with the files of this machine: those of ``workdir``, or of the folder that it was
+    submitted from. Raises `InvalidInput` if that is not here."""
+    text, now = str(api.get(f"/jobs/{id}/job-file")["job_file"]), datetime.now(UTC)
+    given = yaml.safe_load(text)
+    given.pop("deadline", None)  # it was the old job's, and may have passed
+    given.pop("resume_from", None)
+    if workdir is not None:
+        given["workdir"] = str(workdir.expanduser().absolute())
+    given["envs"] = {**(given.get("envs") or {}), **envs}
+    job = parse_job(yaml.safe_dump(given, sort_keys=False), file=f"job {id}", now=now)
+    return resolved(job, Path.cwd(), id)
+
+
+def resume(api: TeamApi, id: str, job: Job, step: int | None, *, progress: Progress = no_progress) -> Document:
+    """Continue an ended job from its checkpoint at ``step`` (None: the newest) with the files of ``job``. Otherwise as
+    `submit`."""
+    return api.change(f"/jobs/{id}/resume", {**_body(api, job, progress), "step": step})
+
+
 def submit(api: TeamApi, job: Job, *, progress: Progress = no_progress) -> Document:
     """Submit the job, whose paths are absolute, and return it as the server shows it. Files that the server has are not
     uploaded again.
@@ -57,6 +81,11 @@ def submit(api: TeamApi, job: Job, *, progress: Progress = no_progress) -> Docum
     if the server takes no secrets, and what `TeamApi` raises; if an answer is lost, the request is repeated under the
     same key, so that one job is submitted.
     """
+    return api.change("/jobs", _body(api, job, progress))
+
+
+def _body(api: TeamApi, job: Job, progress: Progress) -> Document:
+    """The job with its files uploaded and its secrets encrypted."""
     if missing := missing_secrets(job):
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
@@ -71,7 +100,7 @@ def submit(api: TeamApi, job: Job, *, progress: Progress = no_progress) -> Docum
     if values:
         box = sealed_for(_key(terms), values)
         body["sealed"] = {"key": box.key, "id": box.id, "box": box.box}
-    return api.change("/jobs", body)
+    return body
 
 
 def _key(terms: Document) -> str:

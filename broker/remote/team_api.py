@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable
+from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable, place
 from broker.remote.connecting import connected
 from broker.remote.logins import SavedLogin
 from broker.server.paths import CONTENTS, VERSION
@@ -26,8 +26,9 @@ class ServerRefusal(BrokerError):
     whole problem detail. The exit code is that of the same refusal without a server."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
+        said = str(document.get("detail", "refused"))
         super().__init__(
-            str(document.get("detail", "refused")),
+            "\n".join([said, *_findings(document, said)]),
             where=str(document.get("where", "")),
             hint=str(document.get("hint", "")),
         )
@@ -35,6 +36,13 @@ class ServerRefusal(BrokerError):
         self.document = document
         code = document.get("exit_code")
         self.exit_code = code if isinstance(code, int) else 5
+
+
+def _findings(document: Mapping[str, Any], said: str) -> Iterator[str]:
+    """Each finding in a file with its place, unless the message has it already."""
+    for one in document.get("problems") or ():
+        if isinstance(one, dict) and one.get("line") and str(one.get("message", "")) not in said:
+            yield f"  {place(str(document.get('where', '')), one['line'], one.get('column', 0))}: {one['message']}"
 
 
 class TeamApi:

@@ -10,9 +10,11 @@ from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.alerts import approvers
 from broker.app.jobs import approvals, details, extension, jobs
 from broker.app.jobs.nearest import JobLimits
+from broker.app.results.approvals import StandingGrantResult
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
+from broker.core.policy.approvals import StandingGrant
 from broker.core.values.units import parse_duration, parse_money, print_duration
 from broker.server.callers import Caller
 
@@ -57,6 +59,19 @@ def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
         return approvals.refuse(by.broker, view.id, note, by=by.actor)
 
     return _once(by, key, "approvals.refuse", view, {"reason": note}, turned_down)
+
+
+def revoke_grant(by: Caller, number: int, key: str) -> ChangeAnswer:
+    """Revoke a standing grant. Raises `UnknownName`, and `NotAllowed` for another person's."""
+    said = sha256(json.dumps(["approvals.revoke", number]).encode()).hexdigest()
+    subject = f"standing grant {number}"
+    asked = ChangeRequest(by.actor.identity, by.token, by.origin, key, said, "approvals.revoke", subject)
+
+    def told(after: StandingGrant) -> ChangeAnswer:
+        document = StandingGrantResult.of(after, by.broker.clock.now())
+        return ChangeAnswer(200, document.model_dump_json(by_alias=True), "revoked")
+
+    return once(by.broker, asked, lambda: approvals.revoke(by.broker, number, by=by.actor), told)
 
 
 def changeable(by: Caller, id: str) -> JobView:

@@ -59,6 +59,11 @@ def refuse_approval(by: By, id: str, key: Key, body: DecisionBody) -> Response:
     return told(changes.refuse(by, id, key, body.reason))
 
 
+def revoke_grant(by: By, number: int, key: Key) -> Response:
+    """Revoke a standing grant of one's own; jobs launched under it go on."""
+    return told(changes.revoke_grant(by, number, key))
+
+
 def told(answer: ChangeAnswer) -> Response:
     """The response of a change, marked if it is that of an earlier request."""
     headers = {"Idempotency-Replayed": "true"} if answer.replayed else {}

@@ -23,14 +23,14 @@ _NAME = 300  # characters
 def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> PolicyPreviewResult:
     """What these files (text by name) would do if they were applied now. ``past``: also to the decisions of the last 30
     days. Raises `InvalidInput`."""
-    _named(files)
+    check_names(files)
     return PolicyPreviewResult.of(preview(by.broker, files, LAST_MONTH if past else None))
 
 
 def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int | None = None) -> ChangeAnswer:
     """Make these files the active policy. ``base``: the version that the caller has seen; None: any. Raises
     `InvalidInput` for invalid files, and if another version is active."""
-    _named(files)
+    check_names(files)
     broker, note = by.broker, one_line(note)
     before = broker.store.active_policy()
     number = before.number if before else 0
@@ -73,7 +73,8 @@ def rollback_note(version: PolicyVersion, reason: str) -> str:
     return f"rollback to version {version.number}" + (f": {reason}" if reason else "")
 
 
-def _named(files: Mapping[str, str]) -> None:
+def check_names(files: Mapping[str, str]) -> None:
+    """Raises `InvalidInput` for more files than a policy has, and for what is no name of a file."""
     if not files or len(files) > MOST_FILES:
         raise InvalidInput(f"expected 1 to {MOST_FILES} files, found {len(files)}", where="files")
     for name in files:

@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from broker.app.access.once import ChangeUnderWay
-from broker.app.jobs.preview import NoFeasibleCapacity
+from broker.app.jobs.preview import NoFeasibleCapacity, NothingToJudge
 from broker.app.jobs.submit import DearerNow
 from broker.app.results.errors import ErrorDetails, ProblemResult
 from broker.app.results.values import Result, is_none
@@ -42,6 +42,7 @@ _STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
     (UnknownName, HTTPStatus.NOT_FOUND),
     (InvalidInput, HTTPStatus.UNPROCESSABLE_ENTITY),
     (NoFeasibleCapacity, HTTPStatus.CONFLICT),
+    (NothingToJudge, HTTPStatus.CONFLICT),
     (DearerNow, HTTPStatus.CONFLICT),
     (UnreadableJob, HTTPStatus.CONFLICT),
     (ChangeUnderWay, HTTPStatus.CONFLICT),

@@ -9,18 +9,19 @@ from fastapi.responses import Response
 
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.anomalies import IncidentList
-from broker.app.results.approvals import ApprovalList
+from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.budgets import BudgetList
 from broker.app.results.capacity import CapacityList
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.charges import BilledReport
+from broker.app.results.focus import FocusExportResult
 from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.app.results.plans import PlanResult
-from broker.app.results.policies import AppliedPolicy, PolicyInForce
+from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
@@ -29,7 +30,8 @@ from broker.app.results.queue import QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
-from broker.app.results.submission import SubmissionTerms
+from broker.app.results.submission import JobFile, SubmissionTerms
+from broker.app.results.trials import PolicyBacktest, RecordedDecisions
 from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
@@ -42,8 +44,10 @@ from broker.server import (
     kept,
     looking,
     policy_routes,
+    policy_trials,
     purchasing,
     reporting,
+    statements,
     streaming,
     submitting,
 )
@@ -98,6 +102,15 @@ ROUTES = (
     ApiRoute("GET", "/reports/chargeback/{month}", Permission.SEE_ALL_TEAMS, reporting.statement, ChargebackStatement),
     ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.review, ReviewReport),
     ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, reporting.billed, BilledReport),
+    ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, statements.focus_export, FocusExportResult),
+    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, statements.focus_file, None),
+    ApiRoute(
+        "POST",
+        "/reports/chargeback/{month}",
+        Permission.FREEZE_STATEMENTS,
+        statements.freeze_statement,
+        ChargebackStatement,
+    ),
     ApiRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, reporting.list_capacity, CapacityList),
     ApiRoute("GET", "/capacity/use", Permission.SEE_ALL_TEAMS, reporting.capacity_use, CapacityFindingList),
     ApiRoute("GET", "/purchases", Permission.SEE_BUDGETS, reporting.list_purchases, PurchaseList),
@@ -106,6 +119,13 @@ ROUTES = (
     ApiRoute("GET", "/prices/status", Permission.SEE_MARKET, reporting.price_status, PriceStatus),
     ApiRoute("GET", "/policies", Permission.SEE_POLICIES, governing.policy_in_force, PolicyInForce),
     ApiRoute("GET", "/policies/versions", Permission.SEE_ALL_TEAMS, governing.policy_versions, PolicyVersionList),
+    ApiRoute("GET", "/policies/findings", Permission.SEE_ALL_TEAMS, policy_trials.policy_findings, CapacityFindingList),
+    ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, policy_trials.check_policy, CheckedPolicy),
+    ApiRoute("POST", "/policies/explain", Permission.SUBMIT, policy_trials.explain_policy, PolicyExplanation),
+    ApiRoute("POST", "/policies/backtest", Permission.CHANGE_POLICIES, policy_trials.backtest_policy, PolicyBacktest),
+    ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, policy_trials.job_decisions, RecordedDecisions),
+    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFile),
+    ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),
     ApiRoute("GET", "/people", Permission.SEE_PEOPLE, governing.list_people, PeopleList),
     ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, governing.list_tokens, TokenList),
     ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, governing.audit_lines, AuditLog),
@@ -135,6 +155,9 @@ ROUTES = (
     ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, admission.end_launch, OutsideEnd),
     ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, admission.judge_skypilot, None),
     ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, admission.judge_slurm, SlurmAdmission),
+    ApiRoute(
+        "POST", "/approvals/standing/{number}/revoke", Permission.APPROVE, changing.revoke_grant, StandingGrantResult
+    ),
     ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changing.grant_approval, JobDetails),
     ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )

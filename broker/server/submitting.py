@@ -15,15 +15,16 @@ from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.preview import preview
 from broker.app.jobs.received import as_from_network, received, with_files, with_sealed
-from broker.app.jobs.resume import retried
+from broker.app.jobs.resume import continued, retried
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_of
 from broker.app.jobs.submit import submit
 from broker.app.results.plans import PlanResult
-from broker.app.results.submission import SubmissionTerms
+from broker.app.results.submission import JobFile, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.events.views import JobView
+from broker.core.job.file import print_job
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot
 from broker.server.callers import Caller
@@ -59,6 +60,12 @@ class SubmitBody(PlanBody):
     sealed: SealedBody | None = None
 
 
+class ResumeBody(SubmitBody):
+    """``step``: from the newest checkpoint at that step; null: from the newest of all."""
+
+    step: int | None = Field(default=None, ge=0)
+
+
 class RetryBody(BaseModel):
     """``from_start``: from the beginning, not from a checkpoint; ``sealed``: the secrets, given again."""
 
@@ -79,14 +86,14 @@ def submission_terms(by: By) -> Response:
 
 def plan_job(by: By, body: PlanBody, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """Where the job would run, at what cost, and what the policies say. Changes nothing."""
-    job = _permitted(by, received(by.broker, body.job_file))
+    job = permitted(by, received(by.broker, body.job_file))
     seen = preview(by.broker, job, by=by.actor)
     return answer(PlanResult.of(seen, by.broker.policy(), limit=limit))
 
 
 def submit_job(by: By, key: Key, body: SubmitBody) -> Response:
     """Submit a job: hold its money, and launch or queue it. Status 202: it needs an approval first."""
-    job = _permitted(by, received(by.broker, body.job_file))
+    job = permitted(by, received(by.broker, body.job_file))
 
     def submitted() -> JobView:
         whole = with_files(by.broker, job, body.snapshot, by=by.actor)
@@ -115,7 +122,30 @@ def retry_job(by: By, id: str, key: Key, body: RetryBody) -> Response:
     return told(_once(by, key, "jobs.retry", view.id, body, submitted))
 
 
-def _permitted(by: Caller, job: Job) -> Job:
+def resume_job(by: By, id: str, key: Key, body: ResumeBody) -> Response:
+    """Continue an ended job from a checkpoint with the files that are sent now, as a new job for what is left of its
+    work. Status 202: it needs an approval first."""
+    view = changeable(by, id)
+    by.job(id, Permission.SEE_OUTPUT)
+    job = permitted(by, received(by.broker, body.job_file))
+
+    def submitted() -> JobView:
+        again = continued(by.broker, view, job, body.step, by=by.actor)
+        whole = with_files(by.broker, again, body.snapshot, by=by.actor)
+        box = None if body.sealed is None else SealedBox(**body.sealed.model_dump())
+        new = submit(by.broker, with_sealed(by.broker, whole, box, by=by.actor), by=by.actor)
+        approvers.tell(by.broker, new)
+        return new
+
+    return told(_once(by, key, "jobs.resume", view.id, body, submitted))
+
+
+def job_file(by: By, id: str) -> Response:
+    """The job as a job file, as it was submitted; it names files of the machine that submitted it."""
+    return answer(JobFile(id=by.job(id, Permission.SEE_OUTPUT).id, job_file=print_job(by.job(id).job)))
+
+
+def permitted(by: Caller, job: Job) -> Job:
     """The job, if the caller may submit it. Other jobs that it names are given by their ids. Raises `RoleMissing`, and
     `UnknownName` for one that the caller may not see."""
     by.require(Permission.SUBMIT, job.team)

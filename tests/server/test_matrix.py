@@ -21,9 +21,10 @@ OF_ONE = {
     "sha256": "0" * 64,
     "kind": "files",
     "checkpoint": "latest",
-    "month": "2025-01",
+    "month": "2025-13",
     "purchase": "purchase-0",
     "launch": "slurm-0",
+    "number": "7",
 }
 """What other addresses name; the things of a job's are not there, nor are purchases."""
 OTHERS = [route for route in LOOKS if "{" not in route.path]

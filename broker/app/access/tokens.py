@@ -19,6 +19,7 @@ from broker.store.access.access import AccessReading, AccessWriting
 
 _NOTED_EVERY = timedelta(minutes=10)  # how often the use of a token is recorded, so that not every read is a write
 _LONGEST_LABEL = 80
+_FOR_PEOPLE = (TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,9 +58,9 @@ def create(
         owner = known_person(tx, person)
         if owner.disabled_at is not None:
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
-        if owner.service and (barred := [one for one in (TokenScope.APPROVALS, TokenScope.POLICIES) if one in scopes]):
+        if owner.service and (barred := [one for one in _FOR_PEOPLE if one in scopes]):
             raise InvalidInput(
-                f"{person} is a service account and never approves or changes policies",
+                f"{person} is a service account: it never approves, changes policies or freezes statements",
                 hint=f"leave out --scope {barred[0]}",
             )
         return issued(tx, owner, label, scopes, expires, by=by, now=broker.clock.now())

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
 
+class NothingToJudge(BrokerError):
+    """No offer can serve the job, so no rule has anything to judge (exit 4)."""
+
+    exit_code = 4
+
+
 class NoFeasibleCapacity(BrokerError):
     """No offer can serve the job (exit 4). ``preview``: the plan with every rejection."""
 

@@ -54,6 +54,14 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
     return _from_there(changed, view, point)
 
 
+def continued(broker: Broker, view: JobView, job: Job, step: int | None, *, by: Actor) -> Job:
+    """``job``, which came over the network, as one that resumes ``view`` at ``step`` (None: newest checkpoint).
+    Submits nothing. Raises as `resumed`."""
+    _has_ended(view, by)
+    point = resume_point(broker, ResumePoint(job=view.id, step=step))
+    return _from_there(job.model_copy(update=_ANEW), view, point)
+
+
 def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = False) -> Job:
     """The same job with the same files, from its newest checkpoint if there is one; of an array the tasks that failed,
     each from its own. Submits nothing. Raises `NotAllowed` as `resumed`, `InvalidInput` for an array of which no task

@@ -12,3 +12,10 @@ class SubmissionTerms(Result):
     pool: str
     max_snapshot: int
     secrets_key: str | None
+
+
+class JobFile(Result):
+    """A submitted job as the text of a job file (YAML), without secrets."""
+
+    id: str
+    job_file: str

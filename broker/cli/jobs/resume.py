@@ -48,7 +48,7 @@ def resume(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     folder = None if workdir is None else workdir.expanduser().absolute()
-    changes = ResumeChanges(folder, _variables(env), step)
+    changes = ResumeChanges(folder, variables(env), step)
     wanted = resumed(broker, jobs.find(broker, job), changes, by=terminal.actor)
     submit_job(terminal, broker, wanted, how)
 
@@ -78,7 +78,8 @@ def retry(
     submit_job(terminal, broker, wanted, how)
 
 
-def _variables(given: list[str] | None) -> dict[str, str]:
+def variables(given: list[str] | None) -> dict[str, str]:
+    """The variables of ``--env``. Raises `InvalidInput`."""
     envs = dict(given_job.overrides(given).envs)
     for name in envs:
         if not name.isidentifier() or name.startswith("GPUBROKER_"):

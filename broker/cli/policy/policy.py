@@ -11,7 +11,6 @@ from broker.cli import filters
 from broker.cli.options import AsJson, PolicyFiles, examples
 from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
-from broker.core.errors import BrokerError
 
 app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
 
@@ -110,6 +109,7 @@ def explain(
     submitted job (ID or name instead of a file), shows the recorded verdicts.
     """
     from broker.app.jobs.job_input import read_job
+    from broker.app.jobs.preview import NothingToJudge
     from broker.app.policy import policies
     from broker.cli.policy import policy_view, trial_view
 
@@ -129,7 +129,7 @@ def explain(
     what_if = policies.check(broker, policy) if policy else None
     explained = policies.explain(broker, wanted, what_if, by=terminal.actor)
     if explained is None:
-        raise _NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
+        raise NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
     if as_json:
         from broker.app.results.policies import PolicyExplanation
 
@@ -204,7 +204,3 @@ app.command("preview", epilog=applying.PREVIEW_EXAMPLES)(applying.preview)
 app.command("rollback", epilog=applying.ROLLBACK_EXAMPLES)(applying.rollback)
 app.command("versions", epilog=applying.VERSIONS_EXAMPLES)(applying.versions)
 app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
-
-
-class _NothingToJudge(BrokerError):
-    exit_code = 4

@@ -48,6 +48,21 @@ def refuse(context: typer.Context, job: JobReference, reason: Reason = "", as_js
     _decided(context, job, "refuse", reason, as_json=as_json)
 
 
+@app.command(epilog=examples("gpubroker approvals revoke 3"))
+def revoke(
+    context: typer.Context,
+    number: Annotated[int, typer.Argument(min=1, help="Number in `gpubroker approvals list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a standing grant of yours. Jobs launched under it continue."""
+    terminal, api = through(context)
+    after = api.change(f"/approvals/standing/{number}/revoke")
+    if as_json:
+        terminal.answer(after)
+    else:
+        terminal.show(f"Revoked standing grant {after['number']}.")
+
+
 def _decided(context: typer.Context, job: str, decision: str, reason: str, *, as_json: bool) -> None:
     from broker.remote.sending import job_id
 

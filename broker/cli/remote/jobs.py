@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli.jobs import given_job
 from broker.cli.jobs.kept_files import CHECKPOINTS_EXAMPLES, FILES_EXAMPLES
+from broker.cli.jobs.resume import RESUME_EXAMPLES
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.remote import group_of, kept_files, through
 from broker.cli.terminal import Terminal
@@ -210,6 +213,48 @@ def retry(
         raise typer.Exit(6)
 
 
+def resume(
+    context: typer.Context,
+    job: JobReference,
+    workdir: Annotated[
+        Path | None,
+        typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
+    ] = None,
+    env: given_job.Envs = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Continue an ended job from a checkpoint, with the files that are on this machine now, as a new job for what is
+    left of its work. Returns at once. Exits with 6 if it needs approval first."""
+    from broker.cli.jobs import snapshot_view
+    from broker.cli.jobs.resume import variables
+    from broker.remote import sending
+
+    terminal, api = through(context)
+    id = sending.job_id(api, job)
+    wanted = sending.as_it_was(api, id, workdir, variables(env))
+    if not yes and not terminal.asks:
+        raise InvalidInput("no terminal for the confirmation", hint="add --yes to resume it without confirmation")
+    if (files := sending.survey_of(api, wanted)) is not None:
+        terminal.say(*snapshot_view.about(files))
+    if not yes and not typer.confirm(f"Resume {id}?", default=False, err=True):
+        terminal.say("Nothing was submitted.")
+        raise typer.Exit(0)
+    with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
+        after = sending.resume(api, id, wanted, step, progress=progress)
+    if as_json:
+        terminal.answer(after)
+    else:
+        terminal.show(f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}")
+    if after["asked"]:
+        terminal.say(f"It waits for approval by {', '.join(after['asked']['approvers'])}.")
+        raise typer.Exit(6)
+
+
+app.command("resume", epilog=RESUME_EXAMPLES)(resume)
 app.command("files", epilog=FILES_EXAMPLES)(kept_files.files)
 app.command("get", epilog=kept_files.GET_EXAMPLES)(kept_files.get)
 app.command("checkpoints", epilog=CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from broker.cli.options import AsJson, examples
@@ -12,6 +14,27 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Show budgets of your teams: limit, spent, held, left and forecast.",
 )
+
+
+@app.command(epilog=examples("gpubroker budget show nlp-monthly --json"))
+def show(
+    context: typer.Context,
+    budget: Annotated[str | None, typer.Argument(metavar="[BUDGET]", help="Its name. Default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one budget that counts your teams: period, limit, spent, held, left, scope and alerts."""
+    from broker.cli.remote import view
+    from broker.core.errors import UnknownName
+
+    terminal, api = through(context)
+    found = api.get("/budgets")
+    chosen = [one for one in found["budgets"] if budget in (None, one["id"])]
+    if budget is not None and not chosen:
+        raise UnknownName("budget", budget, [one["id"] for one in found["budgets"]])
+    if as_json:
+        terminal.answer({"budgets": chosen})
+    else:
+        terminal.show(*view.budgets(terminal.out, {"budgets": chosen}))
 
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))

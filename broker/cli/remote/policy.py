@@ -129,6 +129,111 @@ def rollback(
     _propose(context, "/policies/rollback", body, _PolicyRequest(reason, yes, dry_run, past, diff, as_json))
 
 
+@app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
+def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
+    """Have the server check policy files: every error with line and column, and likely mistakes. Changes nothing."""
+    from broker.cli.remote.tables import table, text
+
+    terminal, api = through(context)
+    found = api.ask("/policies/check", {"files": _texts(files)})
+    if as_json:
+        terminal.answer(found)
+        return
+    terminal.say(*(f"warning: {one}" for one in found["warnings"]))
+    columns = (text("name", "rule"), text("kind"), text("scope", "for", folds=True), text("source", "written at"))
+    terminal.show(*table(terminal.out, columns, found["rules"], "no rules"), "The files are valid.")
+
+
+@app.command(epilog=examples("gpubroker policy explain JOB.yaml", "gpubroker policy explain training-x7k2mp --json"))
+def explain(
+    context: typer.Context,
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file, or ID or name of a submitted job.")],
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option("--policy", metavar="FILES", help="What-if: judge by these files instead. Repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the verdict of every rule on a job; of a submitted job, the verdicts on record."""
+    from datetime import UTC, datetime
+
+    from broker.app.jobs.job_input import read_job
+    from broker.cli.remote.tables import table, text
+    from broker.core.job.file import print_job
+    from broker.remote.sending import job_id
+
+    terminal, api = through(context)
+    columns = (text("answer"), text("name", "rule"), text("message", folds=True), text("source", "written at", 1))
+    if not job.exists() and job.suffix not in (".yaml", ".yml"):
+        found = api.get(f"/jobs/{job_id(api, str(job))}/decisions")
+        if as_json:
+            terminal.answer(found)
+        for one in () if as_json else found["decisions"]:
+            terminal.show(f"{one['at']}: {one['action']}: {one['answer']}")
+            terminal.show(*table(terminal.out, columns, one["verdicts"], "no rule applied"))
+        return
+    body: dict[str, Any] = {"job_file": print_job(read_job(job, datetime.now(UTC)))}
+    found = api.ask("/policies/explain", {**body, "files": _texts(policy) if policy else None})
+    if as_json:
+        terminal.answer(found)
+    else:
+        terminal.show(f"{found['offer']}: {found['answer']}")
+        terminal.show(*table(terminal.out, columns, found["verdicts"], "no rule applies"))
+
+
+@app.command(epilog=examples("gpubroker policy backtest --from 30d policies/ --json"))
+def backtest(
+    context: typer.Context,
+    files: PolicyFiles,
+    since: Annotated[str, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 30d (ago).")],
+    until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have the server judge its recorded decisions by these policy files. Changes nothing."""
+    from broker.cli.remote.tables import table, text, time
+
+    terminal, api = through(context)
+    body = {"files": _texts(files), "since": _moment("--since", since)}
+    found = api.ask("/policies/backtest", {**body, "until": _moment("--until", until) if until else None})
+    if as_json:
+        terminal.answer(found)
+    else:
+        unknown = f"; {found['unknown']} without recorded facts" if found["unknown"] else ""
+        terminal.show(f"{len(found['differences'])} of {found['decisions']} decisions would have been others{unknown}.")
+        columns = (time("at"), text("user"), text("job_name", "job"), text("before"), text("after"))
+        terminal.show(*table(terminal.out, columns, found["differences"], "no difference"))
+
+
+@app.command(epilog=examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json"))
+def findings(
+    context: typer.Context,
+    since: Annotated[
+        str, typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 90d (ago), or a date.")
+    ] = "90d",
+    as_json: AsJson = False,
+) -> None:
+    """Compare recorded use with owned, reserved and rented capacity, and list what rules that only warn would have
+    stopped."""
+    terminal, api = through(context)
+    from broker.cli.remote.tables import table, text
+
+    found = api.get("/policies/findings", since=_moment("--since", since))
+    if as_json:
+        terminal.answer(found)
+    else:
+        columns = (text("sentence", "finding", folds=True), text("because", folds=True))
+        terminal.show(*table(terminal.out, columns, found["findings"], "no finding"))
+        terminal.show(*(f"{one['name']} ({one['source']}): only warns" for one in found["warned_rules"]))
+
+
+def _moment(option: str, text: str) -> str:
+    from datetime import UTC, datetime
+
+    from broker.cli import filters
+
+    return filters.moment(option, text, datetime.now(UTC)).isoformat()
+
+
 def _texts(files: list[Path]) -> dict[str, str]:
     from broker.app.policy.policies import read_files
 

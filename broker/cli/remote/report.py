@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from broker.cli import filters
+from broker.cli.billing.report_focus import EXAMPLES as FOCUS_EXAMPLES
 from broker.cli.billing.report_showback import Fixed, IdleRule, SharedRule, SharedTeams
-from broker.cli.options import AsJson, NamedPeriod, OnlyTeam, examples
+from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, examples
 from broker.cli.remote import group_of, through
+from broker.core.errors import InvalidInput, StoreProblem
 
 app = typer.Typer(
     cls=group_of("broker.cli.billing.report:app"),
@@ -110,13 +113,27 @@ def chargeback(
     month: Annotated[
         str | None, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC. Without: list statements.")
     ] = None,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Make the statement of a closed month, for good.")] = False,
+    idle: IdleRule = "separate",
+    shared: SharedRule = "separate",
+    shared_team: SharedTeams = None,
+    fixed: Fixed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each team is charged for a closed month. Statements are frozen on the server itself."""
+    """Freeze what each team is charged for a closed month, or show it. Freezing needs a token with the scope
+    `statements` of an administrator."""
     from broker.cli.remote.tables import money, table, text, time
 
     terminal, api = through(context)
-    found = api.get("/reports/chargeback" + (f"/{month}" if month else ""))
+    if freeze and month is None:
+        raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
+    if not freeze and (idle, shared, shared_team, fixed) != ("separate", "separate", None, None):
+        raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
+    if freeze:
+        rules = {"idle": idle, "shared": shared, "shared_team": shared_team or [], "fixed": fixed}
+        found = api.change(f"/reports/chargeback/{month}", rules)
+    else:
+        found = api.get("/reports/chargeback" + (f"/{month}" if month else ""))
     if as_json:
         terminal.answer(found)
     elif month:
@@ -124,6 +141,40 @@ def chargeback(
     else:
         columns = (text("month"), money("charged"), time("frozen_at", "frozen"), text("frozen_by", "by"))
         terminal.show(*table(terminal.out, columns, found["statements"], "no month is frozen yet"))
+
+
+@app.command(epilog=FOCUS_EXAMPLES)
+def focus(
+    context: typer.Context,
+    month: Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .csv or .parquet file.")],
+    version: Annotated[str, typer.Option("--version", help="1.2 or 1.4.")] = "1.2",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a month's charges as FOCUS (the FinOps Open Cost and Usage Specification) from the server."""
+    terminal, api = through(context)
+    form = out.suffix.removeprefix(".")
+    if form not in ("csv", "parquet"):
+        raise InvalidInput("expected a file that ends in .csv or .parquet", where=str(out))
+    if out.exists() and not force:
+        raise InvalidInput("the file exists already", where=str(out), hint="write to another one, or add --force")
+    asked = {"version": version, "form": form}
+    found = api.get(f"/reports/focus/{month}", **asked) | {"file": str(out)}
+    part = out.with_name(f".{out.name}.part")
+    try:
+        with part.open("wb") as file:
+            for piece in api.content(f"/reports/focus/{month}/file", **asked):
+                file.write(piece)
+        part.replace(out)
+    except OSError as error:
+        raise StoreProblem(f"the file cannot be written: {error.strerror or error}", where=str(out)) from error
+    finally:
+        part.unlink(missing_ok=True)
+    if as_json:
+        terminal.answer(found)
+    else:
+        terminal.show(f"{out}: {found['rows']} charges of {found['month']}, {found['corrections']} of them corrections")
 
 
 def _team_costs(terminal: Any, found: Any) -> Any:

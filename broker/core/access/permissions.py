@@ -39,6 +39,7 @@ class TokenScope(StrEnum):
     APPROVALS = "approvals"
     POLICIES = "policies"
     ADMISSION = "admission"
+    STATEMENTS = "statements"
 
 
 _LOOKS = frozenset({Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS, Permission.SEE_POLICIES})
@@ -75,9 +76,8 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
     Permission.CHANGE_POLICIES: TokenScope.POLICIES,
-    # Only on the server itself: a stolen token must not create others, nor charge anybody for good.
-    Permission.FREEZE_STATEMENTS: None,
-    Permission.ADMINISTER: None,
+    Permission.FREEZE_STATEMENTS: TokenScope.STATEMENTS,  # of its own: what it does is for good
+    Permission.ADMINISTER: None,  # only on the server itself: a stolen token must not create others
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 

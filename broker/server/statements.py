@@ -1,0 +1,81 @@
+"""The routes of closed months: FOCUS exports, and statements frozen for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
+
+from fastapi import Query
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.billing.focus import FocusExport, export
+from broker.app.billing.showback import Chargeback, freeze, sharing_rules
+from broker.app.results.focus import FocusExportResult
+from broker.app.results.showback import ChargebackStatement
+from broker.server.changing import Key, told
+from broker.server.looking import By, answer
+
+_MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+_PIECE = 1 << 16  # bytes
+
+FocusVersion = Annotated[str, Query(max_length=10, description="1.2 or 1.4.")]
+FocusForm = Annotated[Literal["csv", "parquet"], Query(description="The form of the file.")]
+
+
+class FreezeBody(BaseModel):
+    """How idle and shared cost are divided, as `report showback` says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    idle: str = Field(default="separate", max_length=40)
+    shared: str = Field(default="separate", max_length=40)
+    shared_team: list[str] = Field(default=[], max_length=100)
+    fixed: str | None = Field(default=None, max_length=500)
+
+
+def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
+    """What the FOCUS file of a month has: rows, corrections, sums, and whether the month is closed."""
+    with TemporaryDirectory(prefix="gpubroker-focus-") as folder:
+        return answer(FocusExportResult.of(_written(by, month, version, form, Path(folder))))
+
+
+def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
+    """The charges of a month as FOCUS (the FinOps Open Cost and Usage Specification)."""
+    folder = TemporaryDirectory(prefix="gpubroker-focus-")
+    try:
+        found = _written(by, month, version, form, Path(folder.name))
+    except BaseException:
+        folder.cleanup()
+        raise
+    size = found.file.stat().st_size
+    headers = {"Content-Length": str(size), "Content-Disposition": f"attachment; filename={found.file.name}"}
+    return StreamingResponse(_pieces(found.file, folder), 200, headers, _MEDIA[form])
+
+
+def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response:
+    """Make the statement of a closed month, for good."""
+    rules = sharing_rules(body.idle, body.shared, body.shared_team, body.fixed)
+    said = f"statements.freeze {month} {body.model_dump_json()}"
+    digest = sha256(said.encode()).hexdigest()
+    asked = ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, "statements.freeze", month[:20])
+
+    def told_of(done: Chargeback) -> ChangeAnswer:
+        found = ChargebackStatement.of(done)
+        return ChangeAnswer(201, found.model_dump_json(by_alias=True), f"{found.charged} charged")
+
+    return told(once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), told_of))
+
+
+def _written(by: By, month: str, version: str, form: str, folder: Path) -> FocusExport:
+    return export(by.broker, version, month, folder / f"focus.{form}")
+
+
+def _pieces(file: Path, folder: TemporaryDirectory[str]) -> Iterator[bytes]:
+    with folder, file.open("rb") as content:
+        while piece := content.read(_PIECE):
+            yield piece

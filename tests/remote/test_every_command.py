@@ -1,0 +1,68 @@
+"""Command by command: through the server, of this machine alone, or with the reason why not. Made from the program."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+import typer
+
+from broker.cli.program import COMMANDS, OF_THIS_MACHINE, PARTS_OF_THIS_MACHINE, THROUGH_SERVER
+from tests.remote.conftest import Laptop
+
+ENTERS = "enters a machine through the engine's own account, which is the server's"
+OF_THE_HOST = "changes what the server itself keeps or asks; whoever runs the server does that there"
+PEOPLE = "gives rights: a stolen token must not, so it is done on the server itself"
+WATCHES = "a watch belongs to the account that is told"
+BUYING = "orders and returns capacity with the server's credentials; offered once approvals alone can bind it"
+NOT_OFFERED = {
+    **dict.fromkeys(("dev", "ssh", "ssh-config", "ssh-proxy", "exec", "jobs attach"), ENTERS),
+    **dict.fromkeys(("jobs prune", "prices accept", "prices import", "prices poll", "prices prune"), OF_THE_HOST),
+    **dict.fromkeys(("report charges fetch", "report charges import", "notices list", "notices retry"), OF_THE_HOST),
+    **dict.fromkeys(("prices book",), "compares the price book of this installation with recorded prices"),
+    **dict.fromkeys(("jobs diff",), "compares two submissions whose files only their store has"),
+    **dict.fromkeys((f"people {one}" for one in ("add", "disable", "enable", "grant", "link", "withdraw")), PEOPLE),
+    **dict.fromkeys(("tokens create", "tokens revoke"), PEOPLE),
+    **dict.fromkeys((f"prices watch {one}" for one in ("add", "check", "list", "remove", "test")), WATCHES),
+    **dict.fromkeys(
+        (
+            f"capacity {one}"
+            for one in (
+                *("add", "buy", "cancel", "check", "order", "plan", "propose"),
+                *("quote", "remove", "return", "review", "withdraw"),
+            )
+        ),
+        BUYING,
+    ),
+}
+
+
+def leaves(target: str, name: str) -> list[str]:
+    """The commands of a target of the program's table, by their whole names."""
+    module, _, attribute = target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        return [name]
+    commands = typer.main.get_group(found).commands
+    return [
+        f"{name} {one} {part}".strip() for one, made in commands.items() for part in getattr(made, "commands", {"": 0})
+    ]
+
+
+LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
+OFFERED = {one for name, at in THROUGH_SERVER.items() for one in leaves(at, name)}
+
+
+@pytest.mark.parametrize("command", LOCAL)
+def test_a_command_acts_through_the_server_or_has_a_reason(command: str) -> None:
+    ways = [command in OFFERED, command in NOT_OFFERED, tuple(command.split()) in PARTS_OF_THIS_MACHINE]
+    assert ways.count(True) == 1 or (ways[0] and command.startswith("capacity")), command
+
+
+def test_what_has_a_reason_is_a_command() -> None:
+    assert NOT_OFFERED.keys() <= set(LOCAL)
+
+
+def test_what_is_not_offered_is_refused_by_its_name(laptop: Laptop) -> None:
+    refused = laptop("people", "add", "eve", by="adam")
+    assert (refused.code, "people add" in refused.err) == (2, True)

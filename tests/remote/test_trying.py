@@ -1,0 +1,100 @@
+"""Policies tried, months closed and jobs resumed through a team server, without access to its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.documents import check
+from tests.remote.conftest import Laptop, TeamService
+
+JOB = """\
+name: try
+team: nlp
+resources: {accelerators: "L4:1"}
+constraints: {providers: [sandbox]}
+run: echo hello
+max_duration: 1h
+"""
+STRICT = """\
+version: 1
+policy: strict
+guardrails:
+  - {name: nothing, max_price_per_gpu_hour: "$0.001", counts: [sandbox]}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    (tmp_path / "strict.yaml").write_text(STRICT.replace(", counts: [sandbox]", ""))
+    return str(tmp_path / "strict.yaml")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    (tmp_path / "job.yaml").write_text(JOB)
+    return str(tmp_path / "job.yaml")
+
+
+def test_files_are_checked_by_the_server_with_line_and_column(laptop: Laptop, policy: str, tmp_path: Path) -> None:
+    done = laptop("policy", "check", policy, "--json", by="adam")
+    check("policy-check", done.json)
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(STRICT.replace("max_price", "max_prize"))
+    refused = laptop("policy", "check", str(wrong))
+    assert (refused.code, "wrong.yaml:4" in refused.err) == (2, True), refused.err
+    assert laptop("policy", "check", policy, by="mia").code == 3
+
+
+def test_a_job_is_explained_and_others_figures_are_left_out(laptop: Laptop, job: str, policy: str) -> None:
+    mine, whole = (
+        laptop("policy", "explain", job, "--json", by="mia"),
+        laptop("policy", "explain", job, "--json", by="adam"),
+    )
+    assert mine.json["answer"] == "allow"
+    assert mine.json["verdicts"] == whole.json["verdicts"]
+    assert (mine.json["inputs"], bool(whole.json["inputs"])) == ({}, True)
+    check("policy-explain", whole.json)
+    what_if = laptop("policy", "explain", job, "--policy", policy, "--json", by="adam")
+    assert what_if.json["answer"] == "deny"
+    assert laptop("policy", "explain", job, "--policy", policy, by="mia").code == 3
+    recorded = laptop("policy", "explain", "mine", "--json", by="mia").json["decisions"]
+    assert [(one["answer"], one["seen"]) for one in recorded] == [("allow", {})]
+    assert laptop("policy", "explain", "foreign", by="mia").code == 2
+
+
+def test_the_past_is_judged_and_use_is_found(laptop: Laptop, policy: str) -> None:
+    past = laptop("policy", "backtest", policy, "--from", "1d", "--json", by="adam")
+    check("policy-backtest", past.json)
+    assert past.json["decisions"] >= 3
+    check("policy-findings", laptop("policy", "findings", "--json", by="fay").json)
+    assert laptop("policy", "findings", by="mia").code == 3
+
+
+def test_a_month_is_fetched_as_focus_and_frozen_once(laptop: Laptop, tmp_path: Path) -> None:
+    out = tmp_path / "october.csv"
+    done = laptop("report", "focus", "--month", "2026-10", "--out", str(out), "--json", by="fay")
+    check("report-focus", done.json)
+    assert out.read_text().startswith("AvailabilityZone,") or "BilledCost" in out.read_text().splitlines()[0]
+    assert laptop("report", "focus", "--month", "2026-10", "--out", str(out)).code == 2, "it is there already"
+    assert laptop("report", "focus", "--month", "2026-10", "--out", str(tmp_path / "a.csv"), by="mia").code == 3
+    assert laptop("report", "chargeback", "--month", "2026-09", "--freeze", by="fay").code == 3
+    frozen = laptop("report", "chargeback", "--month", "2026-09", "--freeze", "--json", by="adam")
+    check("report-chargeback", frozen.json)
+    assert frozen.json["frozen_by"] == "adam"
+    assert laptop("report", "chargeback", "--month", "2026-09", "--freeze").code == 2, "for good"
+
+
+def test_a_job_that_runs_is_not_resumed(laptop: Laptop, service: TeamService) -> None:
+    refused = laptop("jobs", "resume", "mine", "--yes", by="mia")
+    assert (refused.code, "has not ended" in refused.err) == (3, True), refused.err
+    assert laptop("jobs", "resume", "mine", "--yes", by="vic").code == 3
+    assert laptop("jobs", "resume", "foreign", "--yes", by="mia").code == 2
+
+
+def test_a_budget_is_shown_and_a_strangers_grant_stays(laptop: Laptop) -> None:
+    (name,) = [one["id"] for one in laptop("budget", "list", "--json", by="mia").json["budgets"]]
+    assert [one["id"] for one in laptop("budget", "show", name, "--json").json["budgets"]] == [name]
+    assert laptop("budget", "show", "nonsense").code == 2
+    assert laptop("approvals", "revoke", "7", by="apple").code == 2
