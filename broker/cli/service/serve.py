@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from broker.app.service.health import Pulses
     from broker.app.service.metrics import MetricsPage
-    from broker.app.service.outside_duty import EndingLaunches
     from broker.app.service.serve import Duty
     from broker.app.wiring import Broker
     from broker.market.poller import PollResult
@@ -70,6 +69,7 @@ def serve(
     from broker.app.market.polling import Polling
     from broker.app.service.background import log_to_file
     from broker.app.service.health import Pulses
+    from broker.app.service.outside_duty import EndingLaunches
     from broker.app.service.purchase_duty import CheckingCapacity, Purchasing
     from broker.app.service.reconcile_duty import Reconciling
     from broker.app.service.retention_duty import KeepingFiles
