@@ -4,8 +4,8 @@ a million entries, while the leader is killed. Run:
     python -m tests.load [--minutes 10] [--entries 1000000] [--viewers 200] [--submitters 20] [--kills 5] [--every 15]
 
 Prints the 95th percentile for each page and for submissions, the errors, and whether a budget was exceeded; exits
-with 1 if there was an error, an excess, or a ledger that does not balance. Submitted jobs wait for an approval: their money is
-held, and no machine is started. A request that meets a dead replica is sent to the other one, as a proxy does.
+with 1 if there was an error, an excess, or a ledger that does not balance. Submitted jobs wait for an approval: their
+money is held, and no machine is started. A request that meets a dead replica is sent to the other one, as a proxy does.
 """
 
 from __future__ import annotations
@@ -278,9 +278,7 @@ def told(measured: Measured, broker: Broker) -> bool:
         sent = look.jobs(name="load", limit=1_000_000)
         wrong = faults([entry for job in sent for entry in look.entries(job.id)])
     print(json.dumps({"answers": dict(measured.answers), "errors": dict(measured.errors), "moved": measured.moved}))
-    print(
-        f"budget of the submitters: {used} of {BUDGET} spent and held; the ledger of {len(sent)} jobs: {wrong or 'balanced'}"
-    )
+    print(f"budget of the submitters: {used} of {BUDGET} spent and held; {len(sent)} jobs: {wrong or 'balanced'}")
     return bool(measured.errors) or used > BUDGET or bool(wrong)
 
 
