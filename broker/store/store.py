@@ -171,6 +171,19 @@ class Store:
         with self.writing() as journal:
             return journal.rebuild()
 
+    def fold_use(self, before: datetime) -> int:
+        """Add what jobs used and spent that are closed, and whose machines are gone since ``before`` (UTC), to the sums
+        that reports read; returns the number of transactions. Idempotent."""
+        from broker.store.ledger import use_sums  # most commands do without
+
+        after, transactions = (0, ""), 0
+        while True:
+            with self._database.writing() as connection:
+                found = use_sums.fold(connection, before, after)
+            if found is None:
+                return transactions
+            after, transactions = found, transactions + 1
+
     def prove(self) -> Proof:
         """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that
         differ."""

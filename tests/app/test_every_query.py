@@ -108,6 +108,7 @@ QUERIES: dict[str, Query] = {
     "Store.purchases": lambda site: site.broker.store.purchases(),
     "Store.offers": lambda site: site.broker.store.offers(),
     "Store.count_offers": lambda site: site.broker.store.count_offers(),
+    "Store.fold_use": lambda site: site.broker.store.fold_use(NOW - timedelta(days=800)),
     "Store.rejected_in_sql": lambda site: site.broker.store.rejected_in_sql(OfferQuery(accelerators=("L4",))),
 }
 # Nothing in these tests fills it, and PostgreSQL reads an empty table from end to end.

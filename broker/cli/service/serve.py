@@ -69,6 +69,7 @@ def serve(
     from broker.app.market.polling import Polling
     from broker.app.service.background import log_to_file
     from broker.app.service.health import Pulses
+    from broker.app.service.history_duty import FoldingHistory
     from broker.app.service.outside_duty import EndingLaunches
     from broker.app.service.purchase_duty import CheckingCapacity, Purchasing
     from broker.app.service.reconcile_duty import Reconciling
@@ -101,10 +102,8 @@ def serve(
     watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
     health = Pulses()
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    duties += [
-        make(broker, say=say)
-        for make in (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches)
-    ]
+    regular = (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches, FoldingHistory)
+    duties += [make(broker, say=say) for make in regular]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, Transport(tls_cert, tls_key, plain_http), say)
     if page is not None:

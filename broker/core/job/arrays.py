@@ -9,7 +9,8 @@ from math import prod
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_TASKS = 10_000
+MOST_TASKS = 1_000_000
+MOST_LISTED = 10_000  # of what the file lists one by one: it is part of the job's record
 MOST_AT_ONCE = 500
 AT_ONCE = 10  # where the file says nothing
 INDEX_VARIABLE, COUNT_VARIABLE, ARRAY_VARIABLE = "GPUBROKER_TASK_INDEX", "GPUBROKER_TASK_COUNT", "GPUBROKER_ARRAY_ID"

@@ -30,6 +30,7 @@ class LeaderRole(StrEnum):
     CAPACITY = "capacity"
     RETENTION = "retention"
     OUTSIDE = "outside"
+    HISTORY = "history"
 
 
 # Arbitrary constants, different from the write lock's; advisory locks are per database.
@@ -42,6 +43,7 @@ _LOCKS = {
     LeaderRole.CAPACITY: 0x67706C69,
     LeaderRole.RETENTION: 0x67706C6A,
     LeaderRole.OUTSIDE: 0x67706C6B,
+    LeaderRole.HISTORY: 0x67706C6C,
 }
 # The end of the lock file's name.
 _FILES = {
@@ -53,6 +55,7 @@ _FILES = {
     LeaderRole.CAPACITY: ".capacity-check",
     LeaderRole.RETENTION: ".retention",
     LeaderRole.OUTSIDE: ".outside",
+    LeaderRole.HISTORY: ".history",
 }
 
 StillLeading = Callable[[], bool]

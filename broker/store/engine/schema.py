@@ -38,6 +38,7 @@ REVISIONS = (
     "0026",
     "0027",
     "0028",
+    "0029",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -14,6 +14,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger import use_sums
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
 
 _KEY = ("job_id", "attempt")
@@ -58,6 +59,7 @@ def keep(connection: Connection, before: JobView | None, after: JobView) -> None
             connection.execute(MACHINE_TIME.insert(), _row(after, attempt))
         elif (earlier.up_since, earlier.gone_at) != (attempt.up_since, attempt.gone_at):
             row = _row(after, attempt)
+            use_sums.unfold(connection, [after.id])
             same = [MACHINE_TIME.c[name] == row[name] for name in _KEY]
             connection.execute(MACHINE_TIME.update().where(*same).values(since=row["since"], until=row["until"]))
 

@@ -31,7 +31,7 @@ from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags
 from broker.ledger.journal import OpenHold
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger import movement_sums, spent_sums
+from broker.store.ledger import movement_sums, spent_sums, use_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
 from broker.store.policy import approvals
 from broker.store.tables.ledger import BALANCE, ENTRY, METERING, MOVED, STILL_HELD
@@ -59,6 +59,8 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
+    if any(entry.movement is not Movement.HOLD for entry in entries):  # a hold is of a job that still runs
+        use_sums.unfold(connection, sorted({entry.tags.job_id for entry in entries}))
     spent_sums.keep(connection, entries)
     movement_sums.keep(connection, entries)
     _keep_balances(connection, entries)
@@ -143,6 +145,10 @@ def balance_of(row: Any) -> Balance:
 def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> None:
     """Rebuild balances and sums from the entries, and delete the meters: the next settlement of an attempt recreates
     its meter. With ``job_ids``, only for those jobs, and without the sums of spend, which are not kept by job."""
+    if job_ids is None:
+        use_sums.forget(connection)
+    else:
+        use_sums.unfold(connection, job_ids)
     for table in (BALANCE, MOVED, METERING):
         mine = table.delete()
         connection.execute(mine if job_ids is None else mine.where(table.c.job_id.in_(job_ids)))

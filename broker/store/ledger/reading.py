@@ -44,7 +44,7 @@ class SpendingReading:
         return holdings.held_as_of(self._connection, at)
 
     def first_machine_time(self) -> datetime | None:
-        """When the first machine came up (UTC); None without any."""
+        """When the first machine came up (UTC), or the beginning of its month; None without any."""
         return spending.first_machine_time(self._connection)
 
     def spent_by(self, dimension: str, period: SpendingPeriod) -> Mapping[str, Spent]:

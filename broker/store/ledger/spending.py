@@ -1,7 +1,8 @@
 """Spend and machine time in a period, summed by the database. Every function works inside the caller's transaction.
 
 The spend of an attempt is stored as one sum per movement. A sum whose time lies within the period counts whole. If the
-period begins or ends within it, its entries are counted one by one, those at the edge in part.
+period begins or ends within it, its entries are counted one by one, those at the edge in part. Of jobs that are closed
+for long, only the sums of their slots of time are read (`broker.store.ledger.use_sums`).
 """
 
 from __future__ import annotations
@@ -12,38 +13,50 @@ from datetime import datetime
 from functools import reduce
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, not_, select
+from sqlalchemy import ColumnElement, Connection, Float, Table, and_, case, cast, func, literal, not_, or_, select
 
 from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import ROUTES, Account, Balance
+from broker.ledger.entries import Account, Balance
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger import use_slots
 from broker.store.ledger.ledger import balance_of
+from broker.store.ledger.use_sums import GIVES_BACK, SPENDS
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD
+from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
 SEPARATOR = "\x1f"  # between the values of several dimensions; occurs in no name
-_SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
-_GIVES_BACK = [movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT]
 _T = MACHINE_TIME.c
-_BOUGHT = case((_T.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
-# The dimensions of machine time; `broker.app.billing.report` explains each.
-DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
-    "team": _T.team,
-    "project": _T.project,
-    "user": _T.user_name,
-    "workload": _T.workload,
-    "environment": _T.environment,
-    "job": _T.job_id,
-    "provider": _T.provider,
-    "region": _T.region,
-    "capacity_type": _T.capacity_type,
-    "accelerator": func.coalesce(_T.accelerator, "cpu"),
-    "instance_type": _T.instance_type,
-}
+
+
+def _bought(table: Table) -> ColumnElement[int]:
+    return case((table.c.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
+
+
+def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
+    """Those that machine time and the sums of it have in common; `broker.app.billing.report` explains each."""
+    c = table.c
+    return {
+        "team": c.team,
+        "project": c.project,
+        "user": c.user_name,
+        "workload": c.workload,
+        "environment": c.environment,
+        "provider": c.provider,
+        "region": c.region,
+        "capacity_type": c.capacity_type,
+        "accelerator": func.coalesce(c.accelerator, "cpu"),
+        "instance_type": c.instance_type,
+    }
+
+
+_JOB = "job"
+DIMENSIONS: Mapping[str, ColumnElement[Any]] = {**_dimensions(MACHINE_TIME), _JOB: _T.job_id}
+"""The dimensions of machine time."""
+_OF_SUMS = _dimensions(USE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,13 @@ class Spent:
     jobs: int = 0
     bought: Money = Money.ZERO
 
+    def use(self, gpu_hours: float, machine_hours: float, attempts: int, jobs: int) -> None:
+        """Count machine time in hours, and the attempts and jobs that it was for."""
+        self.gpu_hours += gpu_hours
+        self.machine_hours += machine_hours
+        self.attempts += attempts
+        self.jobs += jobs
+
     def add(self, kind: MoneyKind, amount: Money, *, bought: bool) -> None:
         self.money[kind] = self.money.get(kind, Money.ZERO) + amount
         if bought:
@@ -77,15 +97,17 @@ class Spent:
 def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
     """Spend and machine time of attempts with machines in the period, by the values of one of `DIMENSIONS` or of
     several (`_group`)."""
-    group = _group(dimension)
     left, right = _edges(period)
-    within = _within(period, left, right)
+    by_job = _JOB in dimension.split(",")
+    found = {} if by_job else _folded(connection, dimension, period)
+    group, within = _group(dimension), _within(period, left, right)
+    if not by_job:
+        within = and_(within, or_(_T.folded.is_(None), _T.folded.in_(use_slots.cut(left, right))))
     now = to_micros(period.now)
     known = case((_T.until == STILL_THERE, now), else_=_T.until)
     last = case((known > right, right), else_=known)
     first = case((_T.since < left, left), else_=_T.since)
     hours = case((last > first, cast(last - first, Float) / _HOUR), else_=0.0)
-    found: dict[str, Spent] = {}
     rows = connection.execute(
         select(
             group,
@@ -98,24 +120,49 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         .group_by(group)
     )
     for name, gpu_hours, machine_hours, attempts, jobs in rows:
-        found[name] = Spent({}, float(gpu_hours), float(machine_hours), attempts, jobs)
+        found.setdefault(name, Spent()).use(float(gpu_hours), float(machine_hours), attempts, jobs)
     moved = MACHINE_TIME.join(MOVED, and_(MOVED.c.job_id == _T.job_id, MOVED.c.attempt == _T.attempt))
-    spent = (within, MOVED.c.movement.in_(_SPENDS))
+    spent = (within, MOVED.c.movement.in_(SPENDS))
     whole = and_(MOVED.c.covers_from >= left, MOVED.c.covers_to < right)
-    signed = case((MOVED.c.movement.in_(_GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
-    sums = select(group, MOVED.c.money, _BOUGHT, func.sum(signed)).select_from(moved).where(*spent, whole)
-    for name, kind, bought, micros in connection.execute(sums.group_by(group, MOVED.c.money, _BOUGHT)):
-        found[name].add(MoneyKind(kind), Money(int(micros)), bought=bool(bought))
+    signed = case((MOVED.c.movement.in_(GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
+    bought = _bought(MACHINE_TIME)
+    sums = select(group, MOVED.c.money, bought, func.sum(signed)).select_from(moved).where(*spent, whole)
+    for name, kind, own_machines, micros in connection.execute(sums.group_by(group, MOVED.c.money, bought)):
+        found[name].add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
     c = ENTRY.c
     own = and_(c.job_id == _T.job_id, c.attempt == _T.attempt, c.movement == MOVED.c.movement, c.money == MOVED.c.money)
     entries = (
-        select(group, c.money, _BOUGHT, c.micros, c.covers_from, c.covers_to)
+        select(group, c.money, bought, c.micros, c.covers_from, c.covers_to)
         .select_from(moved.join(ENTRY, own))
         .where(*spent, not_(whole), c.account == Account.SPENT.value, c.covers_to >= left, c.covers_from < right)
     )
-    for name, kind, bought, micros, start, end in connection.execute(entries):
+    for name, kind, own_machines, micros, start, end in connection.execute(entries):
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
-        found[name].add(MoneyKind(kind), Money(part), bought=bool(bought))
+        found[name].add(MoneyKind(kind), Money(part), bought=bool(own_machines))
+    return found
+
+
+def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
+    """What closed jobs used and spent in the slots that make up what lies within the period."""
+    ranges = use_slots.covered(*_edges(period))
+    if not ranges:
+        return {}
+    c, group = USE.c, _group(dimension, _OF_SUMS)
+    slots = or_(*(and_(c.slot >= first, c.slot < before) for first, before in ranges))
+    within = and_(slots, _of_machines(USE, period))
+    bought, found = _bought(USE), dict[str, Spent]()
+    sums = (cast(func.sum(cast(c[name], Float)) / _HOUR, Float) for name in ("gpu_time", "machine_time"))
+    moneys = [func.sum(c[kind.value]) for kind in MoneyKind]
+    query = select(group, bought, *sums, func.sum(c.attempts), *moneys).where(within).group_by(group, bought)
+    for name, own_machines, gpu_hours, machine_hours, attempts, *micros in connection.execute(query):
+        spent = found.setdefault(name, Spent())
+        spent.use(float(gpu_hours), float(machine_hours), int(attempts), 0)
+        for kind, amount in zip(MoneyKind, micros, strict=True):
+            if amount:
+                spent.add(kind, Money(int(amount)), bought=bool(own_machines))
+    once = select(c.slot, c.signature, group.label("name"), c.jobs).distinct().where(within).subquery()
+    for name, jobs in connection.execute(select(once.c.name, func.sum(once.c.jobs)).group_by(once.c.name)):
+        found[name].jobs += int(jobs)
     return found
 
 
@@ -132,8 +179,15 @@ def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
 
 
 def first_machine_time(connection: Connection) -> datetime | None:
-    """When the first machine came up (UTC), a simulated one included; None without any."""
-    first = connection.scalar(select(func.min(_T.since)))
+    """When the first machine came up (UTC), a simulated one included, or the beginning of its month; None without
+    any."""
+    one_by_one = or_(_T.folded.is_(None), _T.folded >= use_slots.YEARS_FROM)
+    since = connection.scalar(select(func.min(_T.since)).where(one_by_one))
+    day = connection.scalar(select(func.min(USE.c.slot)).where(USE.c.slot < use_slots.MONTHS_FROM))
+    months = USE.c.slot.between(use_slots.MONTHS_FROM, use_slots.YEARS_FROM - 1)
+    month = connection.scalar(select(func.min(USE.c.slot)).where(months))
+    slots = [use_slots.starts_at(slot) for slot in (day, month) if slot is not None]
+    first = min([*slots, *([] if since is None else [since])], default=None)
     return None if first is None else from_micros(first)
 
 
@@ -153,11 +207,11 @@ def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
     return found
 
 
-def _group(dimension: str) -> ColumnElement[str]:
+def _group(dimension: str, of: Mapping[str, ColumnElement[Any]] = DIMENSIONS) -> ColumnElement[str]:
     """The value of a dimension, or the values of several (``team,user``) with `SEPARATOR` between."""
     if not dimension:
         return literal("")  # one group for everything
-    first, *others = (func.coalesce(func.nullif(DIMENSIONS[name], ""), NONE) for name in dimension.split(","))
+    first, *others = (func.coalesce(func.nullif(of[name], ""), NONE) for name in dimension.split(","))
     return reduce(lambda joined, column: joined.concat(SEPARATOR).concat(column), others, first)
 
 
@@ -168,5 +222,9 @@ def _edges(period: SpendingPeriod) -> tuple[int, int]:
 
 
 def _within(period: SpendingPeriod, left: int, right: int) -> ColumnElement[bool]:
-    kind = _T.money == MoneyKind.SANDBOX.value if period.sandbox else _T.money != MoneyKind.SANDBOX.value
-    return and_(_T.until >= literal(left), _T.since < literal(right), kind)
+    return and_(_T.until >= literal(left), _T.since < literal(right), _of_machines(MACHINE_TIME, period))
+
+
+def _of_machines(table: Table, period: SpendingPeriod) -> ColumnElement[bool]:
+    money = table.c.money
+    return money == MoneyKind.SANDBOX.value if period.sandbox else money != MoneyKind.SANDBOX.value

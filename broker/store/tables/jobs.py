@@ -81,10 +81,15 @@ class EventRow(Row, table=True):
 class MachineTimeRow(Row, table=True):
     """The machine time of an attempt: a projection of events. ``until``: `STILL_THERE` until the machines are known to
     be gone. ``micros``: the price of one machine per hour at the placement, None if unknown; ``count``: accelerators
-    per machine. Attempts whose machines never came up have no row."""
+    per machine. Attempts whose machines never came up have no row. ``folded``: the slot of time whose sums contain it
+    (`broker.store.ledger.use_sums`); None: none do."""
 
     __tablename__: ClassVar[str] = "machine_time"
-    __table_args__ = (Index("machine_time_until", "until"), {"sqlite_with_rowid": False})
+    __table_args__ = (
+        Index("machine_time_until", "until"),
+        Index("machine_time_folded", "folded", "until"),
+        {"sqlite_with_rowid": False},
+    )
 
     job_id: str = Field(primary_key=True)
     attempt: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -104,6 +109,7 @@ class MachineTimeRow(Row, table=True):
     count: int
     nodes: int
     micros: int | None = Field(sa_type=BigInteger)
+    folded: int | None = Field(default=None, sa_type=BigInteger)
 
 
 # The end of machine time that continues: greater than any time in microseconds.

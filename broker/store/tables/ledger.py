@@ -122,6 +122,37 @@ class MovementSumRow(Row, table=True):
     user_name: str
 
 
+class UseSumRow(Row, table=True):
+    """What closed jobs used and spent in a ``slot`` of time (`broker.store.ledger.use_slots`), by place. ``part``: the
+    place and the ``signature`` of its jobs, the set of all their places; ``jobs``: how many have it. ``gpu_time`` and
+    ``machine_time`` in microseconds, ``cash``, ``amortised`` and ``sandbox`` in micro-dollars."""
+
+    __tablename__: ClassVar[str] = "use_sum"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    slot: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    part: str = Field(primary_key=True)
+    signature: str
+    money: str
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str
+    environment: str | None
+    provider: str
+    region: str
+    capacity_type: str
+    instance_type: str
+    accelerator: str | None
+    jobs: int = Field(sa_type=BigInteger)
+    attempts: int = Field(sa_type=BigInteger)
+    gpu_time: int = Field(sa_type=BigInteger)
+    machine_time: int = Field(sa_type=BigInteger)
+    cash: int = Field(sa_type=BigInteger)
+    amortised: int = Field(sa_type=BigInteger)
+    sandbox: int = Field(sa_type=BigInteger)
+
+
 class MeteringRow(Row, table=True):
     """How far the machine time of an attempt is settled: a `broker.ledger.meter.Meter`. ``cost`` (micro-dollars) and
     ``cost_rest`` (the part of a micro-dollar, times an hour in microseconds) are one exact number."""
@@ -147,5 +178,6 @@ GROUP = table_of(SpendGroupRow)
 SUM = table_of(SpendSumRow)
 MOVED = table_of(MovementSumRow)
 METERING = table_of(MeteringRow)
+USE = table_of(UseSumRow)
 # Literally the condition of the index ``ledger_balance_open``; SQLAlchemy would render ``held != ?``.
 STILL_HELD = BALANCE.c.held != literal_column("0")

@@ -10,7 +10,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from broker.core.documents import Document, Path
 from broker.core.errors import did_you_mean
-from broker.core.job.arrays import AT_ONCE, MOST_AT_ONCE, MOST_TASKS, JobArray
+from broker.core.job.arrays import AT_ONCE, MOST_AT_ONCE, MOST_LISTED, MOST_TASKS, JobArray
 from broker.core.job.file.fields import variable_name
 
 _KINDS = ("range", "grid", "list")
@@ -52,8 +52,9 @@ def _array(value: object) -> JobArray:
         raise ValueError(f"{_HINT}; got {' and '.join(given) or 'none of them'}")
     kind = given[0]
     found = JobArray(**_TASKS[kind](value[kind]), parallel=_parallel(value.get("parallel", AT_ONCE)))
-    if not 1 <= found.size <= MOST_TASKS:
-        raise ValueError(f"{found.size:,} tasks; expected 1 to {MOST_TASKS:,}")
+    most = MOST_LISTED if kind == "list" else MOST_TASKS
+    if not 1 <= found.size <= most:
+        raise ValueError(f"{found.size:,} tasks; expected 1 to {most:,}")
     return found if "only" not in value else found.model_copy(update={"only": _only(value["only"], found.size)})
 
 
@@ -100,9 +101,9 @@ _TASKS = {"range": _range, "grid": _grid, "list": _list}
 def _values(name: str, given: object) -> tuple[str, ...]:
     if isinstance(given, str) and (span := _SPAN.fullmatch(given)):
         first, last = int(span[1]), int(span[2])
-        if not 0 <= last - first < MOST_TASKS:
+        if not 0 <= last - first < MOST_LISTED:
             raise ValueError(
-                f"{name}: {given.strip()} are {max(last - first + 1, 0):,} values; expected 1 to {MOST_TASKS:,}"
+                f"{name}: {given.strip()} are {max(last - first + 1, 0):,} values; expected 1 to {MOST_LISTED:,}"
             )
         return tuple(str(number) for number in range(first, last + 1))
     if isinstance(given, list) and given:
