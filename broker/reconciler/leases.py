@@ -4,7 +4,7 @@ without a broker."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -71,9 +71,10 @@ class Leases:
         self._found: dict[str, LeaseGrant | None] = {}
         self._turns = _Turns()
 
-    def begin_look(self) -> None:
-        """Start a tick: all open jobs are visited from here on."""
-        self._turns.begin()
+    def begin_look(self) -> Collection[str]:
+        """Start a tick. Returns the keys of the attempts whose turn it is to get a lease: a turn is lost if the job is
+        not visited."""
+        return self._turns.begin()
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> LeaseGrant:
         """The lease of the attempt's node now."""
@@ -175,12 +176,13 @@ class _Turns:
         self._called: set[str] = set()
         self._free = 0
 
-    def begin(self) -> None:
+    def begin(self) -> Collection[str]:
         # A key that is called but does not come needs no write any more.
         self._called = set(islice(self._waiting, _A_LOOK))
         for key in self._called:
             del self._waiting[key]
         self._free = _A_LOOK - len(self._called)
+        return frozenset(self._called)
 
     def take(self, key: str) -> bool:
         if key in self._called:

@@ -19,7 +19,6 @@ from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState
-from broker.ledger.entries import balances
 from broker.ledger.journal import NoLongerCurrent, Writing, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
@@ -30,6 +29,7 @@ from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
 from broker.reconciler.launching import Launching, Secrets
 from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
+from broker.reconciler.look_turns import LookTurns
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.progress import billed_time
 from broker.reconciler.removal import Removals
@@ -51,12 +51,14 @@ _STEPS_PER_TICK = 8
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Intervals and time limits. ``settle_every``, ``patience`` and ``grace`` are in broker time."""
+    """Intervals and limits. ``settle_every``, ``patience`` and ``grace`` are in broker time. ``visits``: running jobs
+    without news that a look visits at least (`broker.reconciler.look_turns`)."""
 
     settle_every: timedelta = timedelta(seconds=60)
     patience: Patience = field(default_factory=Patience)
     grace: timedelta = timedelta(minutes=2)
     retry_place: timedelta = timedelta(seconds=15)
+    visits: int = 1_000
 
     def scaled(self, factor: float) -> Timing:
         """For a sandbox that runs faster: processes, which cause silence, run in wall-clock time."""
@@ -117,6 +119,7 @@ class Reconciler:
         self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist, self._queue = Worklist(ports.journal), WorkQueue()
+        self._turns = LookTurns(self._timing.visits, self._worklist.balances)
         self._leases = Leases(ports.mailbox, self._worklist, limits or NoNodeLimits())
         self._settling = Settling(ports.journal, self._timing.settle_every)
         self._signals = Signals(ports, self._leases)
@@ -126,12 +129,13 @@ class Reconciler:
         self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
 
     def tick(self) -> Tick:
-        """Visit every open job once. An error of one job is logged and does not delay the others. Raises
-        `StoreProblem`."""
+        """Visit every open job once; where very many run, those with news and some others. An error of one job is
+        logged and does not delay the others. Raises `StoreProblem`."""
         views = self._worklist.look()
-        self._leases.begin_look()
-        self._signals.ask(views, _A_MOMENT)
-        self._queue.add(view.id for view in in_turn(views, self._clock.now()) if not self._signals.awaits(view))
+        chosen = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_look()})
+        chosen |= {_job_of(key) for key in self._signals.ask(views, _A_MOMENT, chosen)}
+        ordered = in_turn(views, self._clock.now())
+        self._queue.add(view.id for view in ordered if view.id in chosen and not self._signals.awaits(view))
         steps, waiting = self._work()
         with isolated("settling what runs"):
             self._settling.settle(self._clock.now())
@@ -177,7 +181,7 @@ class Reconciler:
         ended = self._calls.ended(seconds)
         for key in ended:
             attempts = self._signals.take(key)
-            for job_id in {attempt.rpartition("-")[0] for attempt in ([key] if attempts is None else attempts)}:
+            for job_id in {_job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
                 with isolated(f"job {job_id}: what its engine answered"):
                     if attempts is not None or self._worklist.again(job_id) is not None:
                         self._queue.news(job_id)
@@ -188,7 +192,7 @@ class Reconciler:
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            about = JobContext(view, now, balances(self._worklist.sums(view.id)))
+            about = JobContext(view, now, self._worklist.money(view.id))
             steps = decide.next_steps(
                 view,
                 now,
@@ -348,6 +352,11 @@ class Reconciler:
                 first(tx, view, now)
             tx.append(view.id, items, now)
         return True
+
+
+def _job_of(attempt: str) -> str:
+    """The id of the job of an attempt, by the attempt's key."""
+    return attempt.rpartition("-")[0]
 
 
 def _event_of(step: decide.MissDeadline | decide.Stop | decide.Pause | decide.End) -> tuple[int | None, EventBody]:

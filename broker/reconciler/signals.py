@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import AttemptView, JobView
-from broker.core.ports import Engine, Observation
+from broker.core.ports import Engine, EngineState, Observation
 from broker.reconciler.engine_calls import Purpose
 from broker.reconciler.isolation import isolated
 from broker.reconciler.leases import Leases
@@ -51,10 +51,13 @@ class Signals:
         self._leases = leases
         self._signals: dict[str, Signal] = {}
         self._unanswered = Counter[str]()  # looks since each engine was asked that has not answered
+        self._seen: dict[str, Mapping[str, Observation]] = {}  # what each engine said last, by attempt
 
-    def ask(self, views: Sequence[JobView], seconds: float) -> None:
-        """Query each engine once for all machines of these jobs, and read their run folders. Waits for the answers, for
-        at most ``seconds`` (wall clock). Raises nothing: a failing engine has no report this time."""
+    def ask(self, views: Sequence[JobView], seconds: float, reading: Set[str]) -> Collection[str]:
+        """Query each engine once for all machines of these jobs, and read the run folders of those in ``reading``
+        (ids), and of those that are not up, or of which the engine says something new. Waits for the answers, for at
+        most ``seconds`` (wall clock). Returns the keys of the attempts with a report. Raises nothing: a failing engine
+        has no report this time."""
         self._signals = {}
         by_engine: dict[str, list[tuple[JobView, AttemptView]]] = defaultdict(list)
         for view in views:
@@ -64,7 +67,7 @@ class Signals:
         asked = []
         for name, wanted in by_engine.items():
             with isolated(f"engine {name} does not answer"):
-                look = partial(self._look, self._ports.engines(name), wanted)
+                look = partial(self._look, self._ports.engines(name), wanted, reading)
                 outcome = self._ports.calls.make(_key(name), _key(name), Purpose.OBSERVE, look)
                 if outcome is None:
                     self._unanswered[name] += 1
@@ -75,6 +78,7 @@ class Signals:
                     raise outcome.error
                 self._signals |= outcome.value
         self._ports.calls.wait(asked, seconds)
+        return self._signals.keys()
 
     def take(self, key: str) -> Collection[str] | None:
         """The attempts reported by the finished call with that key; None if it is not a call of this class."""
@@ -102,11 +106,19 @@ class Signals:
         """The report about the attempt in this tick; None if its engine has not answered."""
         return self._signals.get(attempt.key)
 
-    def _look(self, engine: Engine, wanted: Wanted) -> dict[str, Signal]:
+    def _look(self, engine: Engine, wanted: Wanted, reading: Set[str]) -> dict[str, Signal]:
         """Query the engine, then read the run folders of the machines it knows: so those of dead machines are
         complete."""
         seen = engine.observe([attempt.handle for _, attempt in wanted if attempt.handle is not None])
-        known = [(view, attempt) for view, attempt in wanted if attempt.handle in seen]
+        before = self._seen.get(engine.name, {})
+        told = {attempt.key: seen[attempt.handle] for _, attempt in wanted if attempt.handle in seen}
+        known = [
+            (view, attempt)
+            for view, attempt in wanted
+            if attempt.key in told
+            and (view.id in reading or told[attempt.key] != before.get(attempt.key) or not _is_up(told[attempt.key]))
+        ]
+        self._seen[engine.name] = told
         nodes = self._read_all(known)
         return {
             attempt.key: Signal(seen[attempt.handle], node, attempt.agent_events)
@@ -142,6 +154,10 @@ class Signals:
         except Exception:  # a bug with one run folder must not affect the others
             log.exception("job %s, attempt %s: its run folder cannot be read", view.id, attempt.number)
             return NodeState(unreachable=True)
+
+
+def _is_up(seen: Observation) -> bool:
+    return seen.state is EngineState.UP
 
 
 def _key(engine: str) -> str:

@@ -55,6 +55,7 @@ class Worklist:
         self._sums: dict[str, Sequence[Sum]] = {}
         self._meters: dict[str, Mapping[int, Meter]] = {}
         self._balances: dict[str, Mapping[MoneyKind, Balance]] = {}
+        self._money: dict[str, tuple[Sequence[Sum], Mapping[MoneyKind, Balance]]] = {}
         self._prices: dict[tuple[str, Money], Sequence[tuple[datetime, Money]]] = {}
 
     def look(self) -> list[JobView]:
@@ -73,6 +74,7 @@ class Worklist:
             self._sums |= dict.fromkeys(unknown, ()) | dict(look.sums(unknown))
             self._meters = {id: meters for id, meters in self._meters.items() if id in last}
             self._meters |= {id: {} for id in unknown} | dict(look.meters(unknown))
+            self._money = {id: money for id, money in self._money.items() if id in last}
         return list(self._views.values())
 
     def _tell(self, unreadable: Sequence[UnreadableJob]) -> None:
@@ -83,7 +85,19 @@ class Worklist:
         self._told = {one.job_id: one.because for one in unreadable}
 
     def _agrees(self, job_id: str) -> bool:
-        return balances(self._sums[job_id]) == self._balances.get(job_id, _NONE)
+        return self.money(job_id) == self.balances(job_id)
+
+    def money(self, job_id: str) -> Mapping[MoneyKind, Balance]:
+        """The balances that the cached sums of the job come to."""
+        sums = self.sums(job_id)
+        known = self._money.get(job_id)
+        if known is None or known[0] is not sums:
+            known = self._money[job_id] = sums, balances(sums)
+        return known[1]
+
+    def balances(self, job_id: str) -> Mapping[MoneyKind, Balance]:
+        """The cached balances of the job as stored; without dates of a hold where they are not known."""
+        return self._balances.get(job_id, _NONE)
 
     def view(self, job_id: str) -> JobView | None:
         """The cached view of the job; None if it was closed."""
@@ -114,7 +128,7 @@ class Worklist:
 
     def burn(self, job_id: str, kind: MoneyKind) -> Burn | None:
         """The job's cached hold of that kind of money, with the time for which it was judged; None without a hold."""
-        return self._balances.get(job_id, _NONE).get(kind, Balance()).burn
+        return self.balances(job_id).get(kind, Balance()).burn
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """As `Reading.price_series`. The price at one moment is cached for the tick, whatever the moment."""

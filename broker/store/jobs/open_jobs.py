@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, func, select, union
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.ledger.ledger import balance_of
+from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
 from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
 from broker.store.tables.ledger import BALANCE, ENTRY
 
@@ -22,7 +22,10 @@ _OF_THESE = JOB.c.id.in_(bindparam("jobs", expanding=True))
 _LAST_EVENTS_OF = _LAST_EVENTS.where(_OF_THESE)
 _VIEWS = select(*COLUMNS).where(_OF_THESE)
 # Not a join: SQLite would start it from the balances of all jobs, closed ones included.
-_BALANCES = select(BALANCE).where(BALANCE.c.job_id.in_(select(JOB.c.id).where(UNCLOSED)))
+_BALANCES = select(BALANCE.c.job_id, BALANCE.c.money, *BALANCE_COLUMNS).where(
+    BALANCE.c.job_id.in_(select(JOB.c.id).where(UNCLOSED))
+)
+_KINDS = {kind.value: kind for kind in MoneyKind}  # quicker than a call of the enumeration
 
 
 def last_events(connection: Connection, job_ids: Sequence[str] | None) -> dict[str, int]:
@@ -31,7 +34,7 @@ def last_events(connection: Connection, job_ids: Sequence[str] | None) -> dict[s
         rows = connection.execute(_LAST_EVENTS)
     else:
         rows = connection.execute(_LAST_EVENTS_OF, {"jobs": job_ids})
-    return {row[0]: row[1] for row in rows}
+    return dict(tuple(row) for row in rows.all())
 
 
 def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
@@ -53,8 +56,8 @@ def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
 def balances(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
     """The balances of all open jobs that have money."""
     found: dict[str, dict[MoneyKind, Balance]] = {}
-    for row in connection.execute(_BALANCES):
-        found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    for job_id, money, *columns in connection.execute(_BALANCES).all():
+        found.setdefault(job_id, {})[_KINDS[money]] = balance_from(*columns)
     return found
 
 

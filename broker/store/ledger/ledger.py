@@ -12,7 +12,6 @@ from sqlalchemy import (
     BigInteger,
     CompoundSelect,
     Connection,
-    and_,
     bindparam,
     func,
     literal,
@@ -47,6 +46,20 @@ _KINDS = {one.value: one for one in MoneyKind}
 _OPEN = text(
     f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
 ).execution_options(preserve_rowcount=True)
+_KEY = ("job_id", "money")
+_DATES = ("holds_from", "holds_to", "burns")
+_CHANGES = (*(account.value for account in Account), *_DATES)
+_KEPT = select(*(BALANCE.c[name] for name in (*_KEY, "held", *_DATES))).where(
+    BALANCE.c.job_id.in_(bindparam("jobs", expanding=True))
+)
+_CHANGE = (
+    update(BALANCE)
+    .where(*(BALANCE.c[name] == bindparam(f"new_{name}") for name in _KEY))
+    .values(
+        {account.value: BALANCE.c[account.value] + bindparam(f"new_{account.value}") for account in Account}
+        | {name: bindparam(f"new_{name}") for name in _DATES}
+    )
+)
 
 
 def post(connection: Connection, entries: Sequence[Entry]) -> None:
@@ -68,47 +81,49 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
 
 
 def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Add entries to the balances of their jobs and kinds of money."""
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
-    for group in by_job.values():
-        _keep_balance(connection, group)
+    known = []
+    for key, group in by_job.items():
+        as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in group)
+        if not (as_a_rule_the_first and connection.execute(_OPEN, _balance_row(group, None)).rowcount):
+            known.append(key)
+    kept = {}
+    for first in range(0, len(known), _JOBS_AT_ONCE):
+        jobs = sorted({job_id for job_id, _ in known[first : first + _JOBS_AT_ONCE]})
+        kept.update({(row.job_id, row.money): row for row in connection.execute(_KEPT, {"jobs": jobs})})
+    changed = []
+    for job_id, kind in known:
+        row = kept.get((job_id, kind.value))
+        found = _balance_row(by_job[job_id, kind], row)
+        if row is None:
+            connection.execute(_OPEN, found)
+        else:
+            changed.append({f"new_{name}": found[name] for name in (*_KEY, *_CHANGES)})
+    if changed:
+        connection.execute(_CHANGE, changed)
 
 
-def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Add entries of one job and kind of money to its balance."""
-    first = entries[0]
-    sums = dict.fromkeys(Account, 0)
+def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:
+    """What the entries of one job and kind of money add to its balance, and the dates of its hold after them. ``kept``:
+    the row before; None: there is none."""
+    tags, sums = entries[0].tags, dict.fromkeys(Account, 0)
     for entry in entries:
         sums[entry.account] += entry.amount.micros
-    row = {
+    dates = _dates(entries, Money.ZERO, None) if kept is None else _dates(entries, Money(kept.held), dates_of(kept))
+    return {
         **{account.value: micros for account, micros in sums.items()},
-        "job_id": first.tags.job_id,
-        "money": first.money.value,
-        **_dates_row(_dates(entries, Money.ZERO, None)),
-        "user_name": first.tags.user,
-        "team": first.tags.team,
-        "project": first.tags.project,
-        "workload": first.tags.workload,
-        "environment": first.tags.environment,
+        "job_id": tags.job_id,
+        "money": entries[0].money.value,
+        **_dates_row(dates),
+        "user_name": tags.user,
+        "team": tags.team,
+        "project": tags.project,
+        "workload": tags.workload,
+        "environment": tags.environment,
     }
-    as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in entries)
-    if as_a_rule_the_first and connection.execute(_OPEN, row).rowcount:
-        return
-    same = and_(BALANCE.c.job_id == first.tags.job_id, BALANCE.c.money == first.money.value)
-    columns = (BALANCE.c.held, BALANCE.c.holds_from, BALANCE.c.holds_to, BALANCE.c.burns)
-    kept = connection.execute(select(*columns).where(same)).first()
-    if kept is None:
-        connection.execute(_OPEN, row)
-        return
-    connection.execute(
-        update(BALANCE)
-        .where(same)
-        .values(
-            **{account.value: BALANCE.c[account.value] + micros for account, micros in sums.items()},
-            **_dates_row(_dates(entries, Money(kept.held), dates_of(kept))),
-        )
-    )
 
 
 def _dates(entries: Sequence[Entry], held: Money, dates: Dates | None) -> Dates | None:
@@ -132,14 +147,26 @@ def _dates_row(dates: Dates | None) -> dict[str, int]:
 
 def dates_of(row: Any) -> Dates | None:
     """The dates of the hold in a balance row; None if nothing is held."""
-    if not row.held:
-        return None
-    return Dates(from_micros(row.holds_from), from_micros(row.holds_to), Money(row.burns))
+    return _dates_from(row.held, row.holds_from, row.holds_to, row.burns)
+
+
+def _dates_from(held: int, holds_from: int, holds_to: int, burns: int) -> Dates | None:
+    return Dates(from_micros(holds_from), from_micros(holds_to), Money(burns)) if held else None
 
 
 def balance_of(row: Any) -> Balance:
     """A balance row as a value."""
-    return Balance(Money(row.available), Money(row.held), Money(row.spent), dates_of(row))
+    return balance_from(row.available, row.held, row.spent, row.holds_from, row.holds_to, row.burns)
+
+
+BALANCE_COLUMNS = tuple(BALANCE.c[name] for name in ("available", "held", "spent", "holds_from", "holds_to", "burns"))
+"""The columns of a balance that `balance_from` takes, in its order."""
+
+
+@lru_cache(maxsize=65_536)  # each look of a reconciler reads those of all open jobs, and few have changed
+def balance_from(available: int, held: int, spent: int, holds_from: int, holds_to: int, burns: int) -> Balance:
+    """A balance as a value: the same object for the same figures, unless many others were read meanwhile."""
+    return Balance(Money(available), Money(held), Money(spent), _dates_from(held, holds_from, holds_to, burns))
 
 
 def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> None:
