@@ -111,7 +111,7 @@ class Signals:
         complete."""
         seen = engine.observe([attempt.handle for _, attempt in wanted if attempt.handle is not None])
         before = self._seen.get(engine.name, {})
-        told = {attempt.key: seen[attempt.handle] for _, attempt in wanted if attempt.handle in seen}
+        told = {one.key: seen[one.handle] for _, one in wanted if one.handle is not None and one.handle in seen}
         known = [
             (view, attempt)
             for view, attempt in wanted

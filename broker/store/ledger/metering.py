@@ -37,7 +37,7 @@ def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, 
     return found
 
 
-def _posted() -> Select[Any]:
+def _posted() -> Select[Any, Any, Any, bool]:
     c = ENTRY.c
     egress = c.movement_id.startswith(bindparam("egress"))
     quarter = c.covers_from // QUARTER
