@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 JOBS, VISITS = 9, 3
 
 
-class Fleet:
+class LargeFleet:
     """So many running jobs, of which a look visits three; ``visited``: the jobs of the last look."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,18 +61,18 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(store: Store, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    return Fleet(store, monkeypatch)
+def fleet(store: Store, monkeypatch: pytest.MonkeyPatch) -> LargeFleet:
+    return LargeFleet(store, monkeypatch)
 
 
-def test_without_news_each_has_its_turn(fleet: Fleet) -> None:
+def test_without_news_each_has_its_turn(fleet: LargeFleet) -> None:
     fleet.settle()
     looks = [fleet.look() for _ in range(JOBS // VISITS)]
     assert [len(one) for one in looks] == [VISITS] * len(looks)
     assert set.union(*looks) == set(fleet.jobs)
 
 
-def test_a_machine_that_is_gone_is_seen_by_the_next_look(fleet: Fleet) -> None:
+def test_a_machine_that_is_gone_is_seen_by_the_next_look(fleet: LargeFleet) -> None:
     fleet.settle()
     waits = sorted(set(fleet.jobs) - fleet.look())[-1]
     fleet.engine.take_back(attempt_key(waits, 1))
@@ -83,7 +83,7 @@ def test_a_machine_that_is_gone_is_seen_by_the_next_look(fleet: Fleet) -> None:
     assert view.attempts[0].state.final
 
 
-def test_a_job_that_somebody_cancels_is_visited_by_the_next_look(fleet: Fleet) -> None:
+def test_a_job_that_somebody_cancels_is_visited_by_the_next_look(fleet: LargeFleet) -> None:
     fleet.settle()
     waits = sorted(set(fleet.jobs) - fleet.look())[-1]
     with fleet.store.writing() as tx:
