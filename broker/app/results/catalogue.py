@@ -37,7 +37,7 @@ from broker.app.results.deploy_advice import DeployAdvice
 from broker.app.results.errors import ErrorDocument
 from broker.app.results.focus import FocusExportResult
 from broker.app.results.forecasts import ForecastsReport
-from broker.app.results.hardware_advice import EcoAdvice, EmbedAdvice, HardwareAdvice
+from broker.app.results.hardware_advice import EcoAdvice, EmbedAdvice, HardwareAdvice, ImagesAdvice
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
 from broker.app.results.kept_files import (
     FetchedFilesResult,
@@ -100,6 +100,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "advise-deploy": DeployAdvice,
     "advise-eco": EcoAdvice,
     "advise-embed": EmbedAdvice,
+    "advise-images": ImagesAdvice,
     "advise-hardware": HardwareAdvice,
     "advise-parallelism": ParallelismAdvice,
     "advise-rules": RulesAdvice,

@@ -7,6 +7,7 @@ from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
 from broker.economics.energy import GridIntensity, Scorecard
 from broker.economics.hardware import BoundBy, RadarRow
+from broker.economics.images import ImageMemory, ImageMethod
 
 
 class RankedHardware(Result):
@@ -83,3 +84,46 @@ class EmbedAdvice(Advice):
     vectors_gb: Figure
     index_gb: Figure
     options: list[EmbedOption]
+
+
+class ImageMemoryFigures(Result):
+    """GiB on a GPU. Copies and activations are there at the loss, gradients and what is recomputed at a step's end."""
+
+    weights_gib: Figure
+    optimizer_gib: Figure
+    copies_gib: Figure
+    activations_gib: Figure
+    gradients_gib: Figure
+    recomputed_gib: Figure
+    runtime_gib: Figure
+
+    @classmethod
+    def of(cls, memory: ImageMemory) -> ImageMemoryFigures:
+        return cls(**{name: getattr(memory, name) for name in cls.model_fields})
+
+
+class ImagesOption(Result):
+    """An accelerator that holds the network with this batch; null where no speed, price or number is known."""
+
+    accelerator: str
+    largest_batch: int
+    images_per_second: Figure | None
+    gpu_hours: Figure | None
+    usd: Usd | None
+    usd_per_gpu_hour: Usd | None
+    capacity_type: CapacityType | None
+    where: str | None
+
+
+class ImagesAdvice(Advice):
+    """A network on images: memory on one GPU, and the accelerators that hold it, the least cost an image first."""
+
+    network: str
+    parameters: Figure
+    method: ImageMethod
+    batch: int
+    size: int
+    checkpointing: bool
+    memory: ImageMemoryFigures
+    total_gib: Figure
+    options: list[ImagesOption]

@@ -14,6 +14,7 @@ from broker.backtest.reserve.demand import Demand, read_demand
 from broker.backtest.reserve.patterns import pattern_demand
 from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.core.errors import InvalidInput, UnknownName
+from broker.economics.reserve.mixture import Mixture
 from broker.economics.reserve.optimum import optimum
 from broker.economics.reserve.planner import LONGEST_TERM, Planner
 from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, replay
@@ -25,13 +26,14 @@ DEFAULT_WARM_UP = 336
 
 _RULES: dict[str, Callable[[ReserveTerms], Sequence[Buyer]]] = {
     "gpubroker": lambda terms: [Planner(terms.term, terms.ratio)],
+    "mixture": lambda terms: [Mixture(terms.term, terms.ratio)],
     "staggered-quantile": lambda terms: [StaggeredQuantile(terms.ratio)],
     "wang": lambda terms: [wang(terms)],
     "wang-randomised": wang_randomised,
     "on-demand": lambda terms: [OnDemand()],
 }
 POLICIES = (*_RULES, STATIC_BEST, OPTIMUM)
-DEFAULT_POLICIES = ("gpubroker", "staggered-quantile", "wang", STATIC_BEST, "on-demand", OPTIMUM)
+DEFAULT_POLICIES = ("gpubroker", "mixture", "staggered-quantile", "wang", STATIC_BEST, "on-demand", OPTIMUM)
 
 Progress = Callable[[int, int, str], None]
 """Called with the cells done, the cells in total, and the current series."""

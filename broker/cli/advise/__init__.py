@@ -24,6 +24,7 @@ COMMANDS = (
     "serve",
     "hardware",
     "embed",
+    "images",
     "eco",
     "savings",
     "rules",

@@ -75,8 +75,8 @@ class ReserveBacktestOptions:
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Separated by commas: gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand,"
-            " optimum.",
+            help="Separated by commas: gpubroker, mixture, staggered-quantile, wang, wang-randomised, static-best,"
+            " on-demand, optimum.",
         ),
     ] = None
 

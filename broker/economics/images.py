@@ -1,0 +1,215 @@
+"""Memory and speed of networks that work on images: classifiers, and the denoisers of diffusion models.
+
+Their activations follow from the network, not from a number of parameters, so they are a table (``images.toml``),
+counted per item at a size and scaled with the pixels. All sizes are GiB (2**30 bytes) of one GPU; data parallelism
+needs them on each. Full training is in mixed precision by autocast: FP32 weights, gradients and moments, a 16-bit copy
+of the weights during the step, activations in 16 bits. An adapter's frozen weights are 16 bits, and so is inference.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.accelerators import Accelerator
+from broker.economics.memory import Precision, usable_gib
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.throughput import peak_tflops
+from broker.economics.units import GIB, TERA, fraction, whole
+
+_MIB = 2**20
+
+
+class ImageMethod(StrEnum):
+    """The use of a network on images."""
+
+    FULL = "full"
+    LORA = "lora"
+    INFERENCE = "inference"
+
+
+class ImageOptimizer(StrEnum):
+    """What trains it: two moments of FP32 a parameter, or one."""
+
+    ADAMW = "adamw"
+    SGD = "sgd"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageNetwork:
+    """A row of the table: ``forward_gflops`` of one item of ``size`` pixels a side (a multiply and an add are two).
+
+    MiB of one item: ``train_mib`` stored in full training; ``checkpointed_mib``: with checkpoints, at the loss, and
+    while a block is recomputed; ``adapter_mib`` and ``adapter_checkpointed_mib``: the same where only an adapter is
+    trained; ``inference_mib``: at most alive in inference. None: not counted. ``attention``: a transformer, not a
+    network of convolutions.
+    """
+
+    name: str
+    parameters: float
+    size: int
+    attention: bool
+    forward_gflops: float
+    inference_mib: float
+    source: str
+    train_mib: float | None = None
+    checkpointed_mib: tuple[float, float] | None = None
+    adapter_mib: float | None = None
+    adapter_checkpointed_mib: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageUse:
+    """``batch`` items of ``size`` pixels a side at once on one GPU. ``checkpointing``: blocks are recomputed in the
+    backward pass. Raises InvalidInput for what the table does not have."""
+
+    network: ImageNetwork
+    method: ImageMethod = ImageMethod.FULL
+    batch: int = 1
+    size: int | None = None
+    checkpointing: bool = False
+    optimizer: ImageOptimizer = ImageOptimizer.ADAMW
+
+    def __post_init__(self) -> None:
+        whole("batch", self.batch, most=10**6)
+        whole("image size", self.side, most=10**5)
+        if self.method is ImageMethod.INFERENCE:
+            if self.checkpointing:
+                raise InvalidInput("checkpointing: inference stores nothing for a backward pass", hint="leave it out")
+        elif not any(self.per_item_mib):
+            kind = f"{self.method} training {'with' if self.checkpointing else 'without'} checkpointing"
+            raise InvalidInput(f"{self.network.name}: activations of {kind} were not counted",
+                               hint="try another --method, or with --checkpointing")  # fmt: skip
+
+    @property
+    def side(self) -> int:
+        """Pixels of a side of an item."""
+        return self.network.size if self.size is None else self.size
+
+    @property
+    def scale(self) -> float:
+        """The item's pixels over those of the table: activations and work follow them (attention is not stored)."""
+        return (self.side / self.network.size) ** 2
+
+    @property
+    def per_item_mib(self) -> tuple[float, float]:
+        """MiB of an item of the table's size at the loss, and while a block is recomputed beside the gradients."""
+        known = self.network
+        if self.method is ImageMethod.INFERENCE:
+            return known.inference_mib, 0.0
+        pair = known.adapter_checkpointed_mib if self.method is ImageMethod.LORA else known.checkpointed_mib
+        if self.checkpointing:
+            return pair or (0.0, 0.0)
+        stored = known.adapter_mib if self.method is ImageMethod.LORA else known.train_mib
+        return stored or 0.0, 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ImageMemory:
+    """GiB on a GPU. ``copies_gib``: 16-bit copies of FP32 weights. A step has activations and copies at the loss, and
+    gradients with what is recomputed at its end: the larger of the two is in ``total_gib``."""
+
+    weights_gib: float
+    optimizer_gib: float
+    copies_gib: float
+    activations_gib: float
+    gradients_gib: float
+    recomputed_gib: float
+    runtime_gib: float
+
+    @property
+    def total_gib(self) -> float:
+        """The peak, driver and libraries included."""
+        passing = max(self.copies_gib + self.activations_gib, self.gradients_gib + self.recomputed_gib)
+        return self.weights_gib + self.optimizer_gib + passing + self.runtime_gib
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpeed:
+    """On one card: the largest ``batch`` that fits, and items per second at the expected share of the peak."""
+
+    batch: int
+    items_per_second: float | None
+
+
+def image_memory(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> ImageMemory:
+    """The memory of a use on one GPU."""
+    size = use.network.parameters
+    trained = 0.0
+    if use.method is ImageMethod.FULL:
+        trained = size
+    elif use.method is ImageMethod.LORA:
+        trained = size * fraction("adapter fraction", rules.adapter_fraction)
+    frozen = size if use.method is not ImageMethod.FULL else 0.0
+    moments = rules.sgd_bytes if use.optimizer is ImageOptimizer.SGD else rules.adamw_fp32_bytes
+    at_loss, recomputed = (use.batch * use.scale * mib * _MIB / GIB for mib in use.per_item_mib)
+    return ImageMemory(
+        weights_gib=(frozen * 2 + trained * 4) / GIB,
+        optimizer_gib=trained * moments / GIB,
+        copies_gib=trained * 2 / GIB,
+        activations_gib=at_loss,
+        gradients_gib=trained * rules.gradient_bytes / GIB,
+        recomputed_gib=recomputed,
+        runtime_gib=rules.runtime_gib,
+    )
+
+
+def image_flops(use: ImageUse) -> float:
+    """FLOPs of one item: the forward pass; in training twice that again, and once more with checkpointing. Where only
+    an adapter is trained the gradients of the weights, a third, are left out."""
+    passes = 1.0
+    if use.method is not ImageMethod.INFERENCE:
+        passes = (2.0 if use.method is ImageMethod.LORA else 3.0) + use.checkpointing
+    return passes * use.network.forward_gflops * 1e9 * use.scale
+
+
+def image_speed(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS) -> ImageSpeed | None:
+    """The speed on a card; None where it does not hold the use with one item."""
+    room = usable_gib(card.memory_gib, rules.memory_headroom)
+    most = _most(use, room, rules)
+    if most < 1:
+        return None
+    peak = peak_tflops(card, Precision.BF16)
+    share = rules.image_mfu_attention if use.network.attention else rules.image_mfu_convolution
+    return ImageSpeed(most, peak * TERA * share / image_flops(use) if peak else None)
+
+
+def _most(use: ImageUse, room: float, rules: RulesOfThumb) -> int:
+    """The largest batch whose peak is at most ``room`` GiB: each of the two sides of the peak grows with the batch."""
+    one = image_memory(use, rules)
+    free = room - one.weights_gib - one.optimizer_gib - one.runtime_gib
+    found = []
+    for fixed, growing in ((one.copies_gib, one.activations_gib), (one.gradients_gib, one.recomputed_gib)):
+        if free < fixed:
+            return 0
+        if growing:
+            found.append(int((free - fixed) / (growing / use.batch) + 1e-9))
+    return min(found)
+
+
+def network_of(name: str) -> ImageNetwork:
+    """The network of that name, in any case, with or without hyphens. Raises UnknownName with a suggestion."""
+    known = {_plain(one.name): one for one in networks()}
+    if _plain(name) not in known:
+        raise UnknownName("network", name, [one.name for one in networks()])
+    return known[_plain(name)]
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+@cache
+def networks() -> tuple[ImageNetwork, ...]:
+    """The table, in its order."""
+    text = resources.files("broker.economics").joinpath("images.toml").read_text(encoding="utf-8")
+    return tuple(_network(row) for row in tomllib.loads(text)["networks"])
+
+
+def _network(row: dict[str, object]) -> ImageNetwork:
+    pairs = {key: tuple(value) for key, value in row.items() if isinstance(value, list)}
+    return ImageNetwork(**{**row, **pairs})  # type: ignore[arg-type]  # the test of the table reads every key's type
