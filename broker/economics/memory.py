@@ -61,7 +61,8 @@ class ModelUse:
     ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
     at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
     ``shape``: None to infer it from the number of parameters. ``recomputation``: None for the method's usual one.
-    ``kv_precision``: of the KV cache. Raises InvalidInput for inconsistent values.
+    ``kv_precision``: of the KV cache. ``gradients_freed``: between steps (PyTorch's usual ``zero_grad``, no accumulation,
+    one GPU), so that they and the activations are not there together. Raises InvalidInput for inconsistent values.
     """
 
     parameters: float
@@ -72,6 +73,7 @@ class ModelUse:
     shape: ModelShape | None = None
     recomputation: Recomputation | None = None
     kv_precision: Precision = Precision.FP16
+    gradients_freed: bool = False
 
     def __post_init__(self) -> None:
         parameter_count(self.parameters)
@@ -175,6 +177,8 @@ class MemoryEstimate:
         kv_ranks = min(layout.tensor, 1 if shape.latent else shape.kv_heads) if shape else layout.tensor
         cache = self.kv_cache_gib / (kv_ranks * layout.pipeline)
         passing = self.activations_gib / model + (self.loss_gib + self.working_gib) / layout.tensor
+        if self.workload.gradients_freed and layout.gpus == 1:
+            gradients -= min(gradients, passing)
         if layout.offload:
             at_once = min(2.0, shape.layers) / shape.layers if shape else 1.0
             return at_once * self.weights_gib / model + cache + passing + self.runtime_gib
@@ -200,7 +204,8 @@ def estimate(
     activations, loss, working = _activations(workload, weights, rules, notes) if workload.trains else (0.0, 0.0, 0.0)
     cache = 0.0 if workload.trains else _cache(workload, notes)
     runtime = rules.runtime_gib * GIB if workload.trains and workload.context else 0.0
-    total = weights + gradients + optimizer + activations + loss + working + runtime + cache
+    together = min(gradients, activations + loss + working) if workload.gradients_freed and layout.gpus == 1 else 0.0
+    total = weights + gradients + optimizer + activations + loss + working + runtime + cache - together
     prefill = 0.0
     if workload.shape is not None and not workload.trains:
         prefill = prefill_bytes(workload.shape, workload.batch * workload.context)

@@ -23,6 +23,7 @@ class ModelShape:
     ``vocabulary``: tokens; ``tied``: input and output share one embedding. ``width``: of the MLP, of one expert in a
     mixture, of which ``active_experts`` work on a token; ``gated``: three matrices, not two. ``latent``: with
     multi-head latent attention, the values that the KV cache holds of a token in a layer, instead of keys and values.
+    ``elementwise_gelu``: Transformers computes its GELU operation by operation (``gelu_new``), each of which is stored.
     """
 
     layers: int
@@ -36,6 +37,7 @@ class ModelShape:
     tied: bool = False
     latent: int | None = None
     active_experts: int = 1
+    elementwise_gelu: bool = False
 
     def __post_init__(self) -> None:
         whole("layers", self.layers, most=10_000)
@@ -141,12 +143,19 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelC
         tied=tied,
         latent=latent,
         active_experts=mlp.experts_per_token,
+        elementwise_gelu=_activation(config, kind) in ("gelu_new", "gelu_fast"),
     )
     embeddings = shape.embedding_parameters
     if kind in _LEARNED_POSITIONS:
         embeddings += (_optional(config, where, "n_positions", "max_position_embeddings") or 0) * hidden
     rest = embeddings + layers * attention
     return ModelConfig(shape, parameter_count(rest + mlp.parameters), parameter_count(rest + mlp.active_parameters))
+
+
+def _activation(config: Mapping[str, Any], kind: str) -> object:
+    """The name of the activation function, Transformers' default for GPT-2 and its relatives included."""
+    usual = "gelu_new" if kind in ("gpt2", "gptj", "gpt_neo") else ""
+    return config.get("activation_function") or config.get("hidden_act") or usual
 
 
 @dataclass(frozen=True, slots=True)

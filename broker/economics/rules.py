@@ -35,8 +35,8 @@ class RulesOfThumb:
     # Work
     mfu: float = 0.40
     decode_efficiency: float = 0.7
-    image_mfu_attention: float = 0.35  # of networks on images, at a batch that fills the card
-    image_mfu_convolution: float = 0.15
+    image_mfu_attention: float = 0.23  # of networks on images, eager PyTorch, as one half of our own measurements had it
+    image_mfu_convolution: float = 0.12
     # Parallelism
     gpus_per_node: int = 8
     consumer_heat_loss: float = 0.20  # 15-25 % of a consumer card's speed in a dense rack

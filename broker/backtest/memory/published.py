@@ -22,7 +22,7 @@ class MemoryMeasurement:
     """A published measurement of memory per GPU (GiB), for a ``use`` of a ``model`` in a ``layout``.
 
     ``trained``: parameters of the adapter, if there is one. ``logit_bytes``: bytes per logit of the loss, if the source
-    gives them. ``whole_prompt``: the engine reads the prompt at once. ``seen``: used to choose constants.
+    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, likewise. ``whole_prompt``: the engine reads the prompt at once. ``seen``: used to choose constants.
     """
 
     model: str
@@ -30,6 +30,8 @@ class MemoryMeasurement:
     layout: ParallelLayout
     trained: int | None
     logit_bytes: float | None
+    gradient_bytes: float | None
+    optimizer_bytes: float | None
     whole_prompt: bool
     gib: float
     seen: bool
@@ -72,6 +74,8 @@ def compare(
         own = rules if row.trained is None else replace(rules, adapter_fraction=row.trained / use.parameters)
         if row.logit_bytes is not None and not usual_loss:
             own = replace(own, logit_bytes=row.logit_bytes)
+        if row.gradient_bytes is not None and row.optimizer_bytes is not None:
+            own = replace(own, gradient_bytes=row.gradient_bytes, adamw_bytes=row.optimizer_bytes)
         needs = estimate(use, row.layout, own)
         gib = needs.per_gpu_gib + (needs.prefill_gib / row.layout.tensor if row.whole_prompt else 0.0)
         found.append(MemoryComparison(row, gib, gib / row.gib - 1))
@@ -112,6 +116,7 @@ def _measurement(
         context=row["context"],
         shape=shape,
         recomputation=None if recompute is None else Recomputation(recompute),
+        gradients_freed=row.get("gradients_freed", False),
     )
     layout = ParallelLayout(row.get("gpus", 1), row.get("tensor", 1), row.get("pipeline", 1), row.get("zero", 0))
     return MemoryMeasurement(
@@ -120,6 +125,8 @@ def _measurement(
         layout=layout,
         trained=row.get("trained"),
         logit_bytes=row.get("logit_bytes"),
+        gradient_bytes=row.get("gradient_bytes"),
+        optimizer_bytes=row.get("optimizer_bytes"),
         whole_prompt=row.get("whole_prompt", False),
         gib=row["gib"],
         seen=row["seen"],

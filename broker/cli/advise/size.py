@@ -50,6 +50,12 @@ class SizeOptions:
     offload: Annotated[
         bool, typer.Option("--offload", help="Weights, gradients and optimizer in the host's memory; needs --zero 3.")
     ] = False
+    gradients_freed: Annotated[
+        bool,
+        typer.Option(
+            "--gradients-freed", help="One GPU, no accumulation: gradients are freed before the next forward pass."
+        ),
+    ] = False
     gpus: Annotated[int | None, typer.Option(help="Number of GPUs. Default: the fewest that hold it.")] = None
     tp: Annotated[int | None, typer.Option(help="Tensor-parallel degree.")] = None
     pp: Annotated[int | None, typer.Option(help="Pipeline-parallel degree.")] = None
@@ -103,6 +109,7 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
         recomputation=given.recompute,
         kv_precision=given.kv_precision,
     )
+    workload = replace(workload, gradients_freed=given.gradients_freed)
     fixed = any(value is not None for value in (given.zero, given.gpus, given.tp, given.pp))
     splits = (1 if given.tp is None else given.tp, 1 if given.pp is None else given.pp)
     layout = ParallelLayout(

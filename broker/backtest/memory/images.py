@@ -1,0 +1,76 @@
+"""Memory and speed of networks on images: `broker.economics.images` against measurements (``images.toml``)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+
+from broker.core.values.accelerators import lookup
+from broker.economics.images import ImageMethod, ImageOptimizer, ImageUse, image_memory, image_speed, network_of
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+
+CARD = "H100"
+SOURCE = "Own measurement: H100 80GB HBM3, driver 580.159.04, PyTorch 2.11.0+cu130, 2026-11-26"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageMeasurement:
+    """Measured GiB on the card, and items per second, of a ``use``. ``trained``: parameters of the adapter. ``seen``: used
+    to settle constants."""
+
+    use: ImageUse
+    trained: int | None
+    gib: float
+    items_per_second: float
+    seen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ImageComparison:
+    """A measurement and its estimate. ``error``: of the memory, estimate ÷ measured − 1; ``ratio``: of the speed."""
+
+    measured: ImageMeasurement
+    estimated_gib: float
+    error: float
+    ratio: float
+
+
+def compare_images(
+    measurements: Iterable[ImageMeasurement] | None = None, rules: RulesOfThumb = DEFAULTS
+) -> tuple[ImageComparison, ...]:
+    """Each measurement with its estimate."""
+    found = []
+    for row in measured_images() if measurements is None else measurements:
+        known = rules
+        if row.trained is not None:
+            known = replace(rules, adapter_fraction=row.trained / row.use.network.parameters)
+        gib, speed = image_memory(row.use, known).total_gib, image_speed(row.use, lookup(CARD), known)
+        rate = speed.items_per_second if speed else None
+        found.append(ImageComparison(row, gib, gib / row.gib - 1, (rate or 0.0) / row.items_per_second))
+    return tuple(found)
+
+
+@cache
+def measured_images() -> tuple[ImageMeasurement, ...]:
+    """The measurements, in the order of the file."""
+    text = resources.files("broker.backtest.memory").joinpath("images.toml").read_text(encoding="utf-8")
+    return tuple(
+        ImageMeasurement(
+            use=ImageUse(
+                network_of(row["network"]),
+                ImageMethod(row["method"]),
+                row["batch"],
+                row["size"],
+                row.get("checkpointing", False),
+                ImageOptimizer(row.get("optimizer", "adamw")),
+            ),
+            trained=row.get("trained"),
+            gib=row["gib"],
+            items_per_second=row["items_per_second"],
+            seen=row["seen"],
+        )
+        for row in tomllib.loads(text)["measurements"]
+    )
