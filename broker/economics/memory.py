@@ -61,8 +61,8 @@ class ModelUse:
     ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
     at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
     ``shape``: None to infer it from the number of parameters. ``recomputation``: None for the method's usual one.
-    ``kv_precision``: of the KV cache. ``gradients_freed``: between steps (PyTorch's usual ``zero_grad``, no accumulation,
-    one GPU), so that they and the activations are not there together. Raises InvalidInput for inconsistent values.
+    ``kv_precision``: of the KV cache. ``gradients_freed``: between steps (PyTorch's usual ``zero_grad``, one GPU, no
+    accumulation), so that they and the activations are not there together. Raises InvalidInput for inconsistent values.
     """
 
     parameters: float

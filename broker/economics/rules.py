@@ -35,7 +35,9 @@ class RulesOfThumb:
     # Work
     mfu: float = 0.40
     decode_efficiency: float = 0.7
-    image_mfu_attention: float = 0.23  # of networks on images, eager PyTorch, as one half of our own measurements had it
+    image_mfu_attention: float = (
+        0.23  # of networks on images, eager PyTorch, as one half of our own measurements had it
+    )
     image_mfu_convolution: float = 0.12
     # Parallelism
     gpus_per_node: int = 8

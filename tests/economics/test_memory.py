@@ -251,3 +251,14 @@ def test_an_offload_leaves_two_layers_and_the_activations_on_the_gpu() -> None:
     assert any(f"{states:,.0f} GiB of host memory" in note for note in needs.assumptions)
     with pytest.raises(InvalidInput, match="ZeRO stage 3"):
         ParallelLayout(2, offload=True)
+
+
+def test_gradients_that_are_freed_are_not_there_with_the_activations() -> None:
+    kept = ModelUse(1.5e9, batch=4, context=1024)
+    freed = replace(kept, gradients_freed=True)
+    both, apart = estimate(kept), estimate(freed)
+    passing = both.activations_gib + both.loss_gib + both.working_gib
+    assert both.total_gib - apart.total_gib == pytest.approx(min(both.gradients_gib, passing))
+    assert apart.per_gpu_gib == pytest.approx(apart.total_gib)
+    spread = ParallelLayout(2)
+    assert estimate(freed, spread).per_gpu_gib == estimate(kept, spread).per_gpu_gib, "buckets keep them"

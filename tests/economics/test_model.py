@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput
+from broker.economics.activations import layer_bytes
 from broker.economics.model import ModelShape, read_config, shape_from
 
 
@@ -53,6 +54,14 @@ def llama(hidden: int, layers: int, heads: int, kv: int, width: int, vocabulary:
 )
 def test_parameter_counts(config: dict[str, Any], billions: float) -> None:
     assert read_config(config).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_gpt2_as_transformers_computes_it_stores_more() -> None:
+    """Its GELU of single operations stores 12 bytes more for each of the MLP's 4 × hidden values."""
+    gpt2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
+    plain, fused = read_config(gpt2).shape, read_config({**gpt2, "activation_function": "gelu"}).shape
+    assert layer_bytes(plain) - layer_bytes(fused) == 12 * 4 * 768
+    assert layer_bytes(fused) == 34 * 768
 
 
 def test_a_mixture_uses_only_some_of_its_parameters() -> None:

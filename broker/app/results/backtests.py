@@ -9,6 +9,8 @@ from pydantic import Field
 
 from broker.app.market.strategy_backtest import JobBacktest
 from broker.app.results.values import Moment, Result, is_none
+from broker.backtest.memory.images import SOURCE as IMAGES_SOURCE
+from broker.backtest.memory.images import ImageComparison
 from broker.backtest.memory.published import ErrorSummary, MemoryComparison
 from broker.backtest.placement.report import PlacementCell, PlacementReport
 from broker.backtest.reserve.reserve_report import Mean, ReserveCell, ReserveReport
@@ -299,12 +301,51 @@ class MemoryErrors(Result):
         )
 
 
+class MeasuredImages(Result):
+    """A measurement of a network on images and its estimate. ``error``: of the memory, estimate over measurement, less
+    1; ``speed_ratio``: estimated over measured images per second. ``seen``: as of `MeasuredMemory`."""
+
+    network: str
+    method: str
+    batch: int
+    size: int
+    checkpointing: bool
+    measured_gib: float
+    estimated_gib: float
+    error: float
+    measured_per_second: float
+    speed_ratio: float
+    seen: bool
+    source: str
+
+    @classmethod
+    def of(cls, one: ImageComparison) -> Self:
+        use = one.measured.use
+        return cls(
+            network=use.network.name,
+            method=str(use.method),
+            batch=use.batch,
+            size=use.side,
+            checkpointing=use.checkpointing,
+            measured_gib=one.measured.gib,
+            estimated_gib=round(one.estimated_gib, 2),
+            error=round(one.error, 4),
+            measured_per_second=one.measured.items_per_second,
+            speed_ratio=round(one.ratio, 3),
+            seen=one.measured.seen,
+            source=IMAGES_SOURCE,
+        )
+
+
 class MemoryBacktest(Result):
-    """Estimates of GPU memory against published measurements. ``unseen``: the rows that chose no constant."""
+    """Estimates of GPU memory against measurements, published ones and our own. ``unseen``: the rows that chose no
+    constant. ``images`` and ``unseen_images``: of networks on images."""
 
     rows: list[MeasuredMemory]
     all: MemoryErrors
     unseen: MemoryErrors
+    images: list[MeasuredImages]
+    unseen_images: MemoryErrors
 
 
 class MeasuredServing(Result):

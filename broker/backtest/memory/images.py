@@ -18,8 +18,8 @@ SOURCE = "Own measurement: H100 80GB HBM3, driver 580.159.04, PyTorch 2.11.0+cu1
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasurement:
-    """Measured GiB on the card, and items per second, of a ``use``. ``trained``: parameters of the adapter. ``seen``: used
-    to settle constants."""
+    """Measured GiB on the card, and items per second, of a ``use``. ``trained``: parameters of the adapter. ``seen``:
+    used to settle constants."""
 
     use: ImageUse
     trained: int | None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
 from broker.economics import families
 from broker.economics.activations import Recomputation
@@ -22,7 +22,8 @@ class MemoryMeasurement:
     """A published measurement of memory per GPU (GiB), for a ``use`` of a ``model`` in a ``layout``.
 
     ``trained``: parameters of the adapter, if there is one. ``logit_bytes``: bytes per logit of the loss, if the source
-    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, likewise. ``whole_prompt``: the engine reads the prompt at once. ``seen``: used to choose constants.
+    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, likewise. ``whole_prompt``: the
+    engine reads the prompt at once. ``seen``: used to choose constants.
     """
 
     model: str
@@ -82,7 +83,14 @@ def compare(
     return tuple(found)
 
 
-def summary(comparisons: Iterable[MemoryComparison]) -> ErrorSummary:
+class Compared(Protocol):
+    """A measurement beside its estimate."""
+
+    @property
+    def error(self) -> float: ...
+
+
+def summary(comparisons: Iterable[Compared]) -> ErrorSummary:
     """The summary of the errors. Raises ValueError without comparisons."""
     errors = [abs(one.error) for one in comparisons]
     if not errors:

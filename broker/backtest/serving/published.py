@@ -100,6 +100,7 @@ def measured() -> tuple[ServingMeasurement, ...]:
             row["prompt"],
             row["output"],
             Precision(row.get("kv_precision", "fp16")),
+            row.get("cached", 0.0),
         )
         found.append(
             ServingMeasurement(

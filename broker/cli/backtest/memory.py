@@ -27,19 +27,22 @@ def memory(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the estimates of `gpubroker advise size` with published measurements, row by row with its source.
+    """Compare the estimates of `gpubroker advise size` and `advise images` with measurements, row by row, with sources.
 
     Rows marked "seen" were known when the constants of the estimate were chosen; the others were not.
     """
-    from broker.app.results.backtests import MeasuredMemory, MemoryBacktest, MemoryErrors
+    from broker.app.results.backtests import MeasuredImages, MeasuredMemory, MemoryBacktest, MemoryErrors
+    from broker.backtest.memory.images import compare_images
     from broker.backtest.memory.published import compare, summary
 
     terminal = Terminal.of(context)
-    found = compare(by_size=by_size, usual_loss=usual_loss)
+    found, images = compare(by_size=by_size, usual_loss=usual_loss), compare_images()
     result = MemoryBacktest(
         rows=[MeasuredMemory.of(one) for one in found],
         all=MemoryErrors.of(summary(found)),
         unseen=MemoryErrors.of(summary(one for one in found if not one.measured.seen)),
+        images=[MeasuredImages.of(one) for one in images],
+        unseen_images=MemoryErrors.of(summary(one for one in images if not one.measured.seen)),
     )
     if as_json:
         terminal.answer(result)
@@ -69,7 +72,29 @@ def _tables(terminal: Terminal, result: MemoryBacktest) -> list[RenderableType]:
         *fitted(terminal.out, columns, rows),
         Text(_words("all rows", result.all)),
         Text(_words("unseen rows", result.unseen)),
+        "",
+        *_images(terminal, result),
+        Text(_words("unseen rows of networks on images", result.unseen_images)),
     ]
+
+
+def _images(terminal: Terminal, result: MemoryBacktest) -> list[RenderableType]:
+    from broker.cli.render.tables import Column, fitted
+
+    columns = (
+        Column("network"), Column("use"), Column("batch × pixels", 1, align="right"),
+        Column("measured GiB", align="right"), Column("estimate", align="right"), Column("error", align="right"),
+        Column("speed: estimate / measured", 2, align="right"), Column("seen", 3), Column("source", 4, folds=True),
+    )  # fmt: skip
+    rows = [
+        (
+            row.network, f"{row.method}{', checkpoints' * row.checkpointing}", f"{row.batch} × {row.size}",
+            f"{row.measured_gib:.1f}", f"{row.estimated_gib:.1f}", f"{row.error:+.0%}", f"{row.speed_ratio:.2f}",
+            "yes" if row.seen else "no", row.source,
+        )
+        for row in result.images
+    ]  # fmt: skip
+    return fitted(terminal.out, columns, rows)
 
 
 def _words(name: str, errors: MemoryErrors) -> str:
