@@ -93,6 +93,7 @@ class RulesOfThumb:
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
     on_demand_most_machines: int = 4  # that are usually to be had at once without a reservation
     spot_overhead: float = 0.10  # redone and waited-for hours
+    hours_lost_per_interruption: float = 0.5  # half the time between checkpoints, and until another machine works
     checkpoint_share: float = 0.05  # of the time, at most, for writing checkpoints
     checkpoint_bytes_per_s: float = 500e6  # write rate of checkpoints, as in plans
     max_cost_margin: float = 0.25  # margin of a job's maximum over its expected cost
@@ -107,6 +108,7 @@ class RulesOfThumb:
     idle_hours_below: float = 0.05  # share of the paid hours
     # Measured by finished runs: accelerator, its model FLOPS utilisation, number of runs. No rule that a file sets
     measured_mfu: tuple[tuple[str, float, int], ...] = ()
+    measured_interruptions: tuple[tuple[str, float, int], ...] = ()  # likewise, of 1,000 hours of a spot GPU
 
     def mfu_on(self, accelerator: str) -> tuple[float, int]:
         """The MFU to expect there, and the number of finished runs that measured it; 0: assumed."""
@@ -122,15 +124,29 @@ class RulesOfThumb:
             f"measured by {runs} run{'s' * (runs > 1)} on {accelerator}" if runs else "assumed"
         )
 
+    def spot_overhead_on(self, accelerator: str, gpus: int = 1) -> tuple[float, int]:
+        """The share of hours that is redone or waited for on that many spot GPUs at once, and the number of finished
+        runs that measured how often they are taken away; 0: assumed."""
+        for name, per_1000_hours, runs in self.measured_interruptions:
+            if name == accelerator:
+                return per_1000_hours / 1000 * gpus * self.hours_lost_per_interruption, runs
+        return self.spot_overhead, 0
+
+    def spot_text(self, accelerator: str, gpus: int = 1) -> str:
+        """``spot: 3 % of hours redone or waited for, by the interruptions of 12 runs on H100``."""
+        share, runs = self.spot_overhead_on(accelerator, gpus)
+        where = f"by the interruptions of {runs} run{'s' * (runs > 1)} on {accelerator}" if runs else "assumed"
+        return f"spot: {share:.1%} of hours redone or waited for, {where}"
+
 
 DEFAULTS = RulesOfThumb()
-MEASURED = "measured_mfu"
+MEASURED = ("measured_mfu", "measured_interruptions")
 
 
 def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb = DEFAULTS) -> RulesOfThumb:
     """``base`` with some replaced by name, such as ``{memory_headroom: 0.15, rent_below_hours_per_day: 5}``; a pair
     is a list of two. Raises UnknownName, and InvalidInput for a value that is no number of 0 or more."""
-    known = {field.name: field.default for field in fields(RulesOfThumb) if field.name != MEASURED}
+    known = {field.name: field.default for field in fields(RulesOfThumb) if field.name not in MEASURED}
     changed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
@@ -152,7 +168,7 @@ def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb =
 
 def changed(rules: RulesOfThumb) -> dict[str, Any]:
     """Values that differ from the defaults, by name."""
-    told = {field.name: getattr(rules, field.name) for field in fields(RulesOfThumb) if field.name != MEASURED}
+    told = {field.name: getattr(rules, field.name) for field in fields(RulesOfThumb) if field.name not in MEASURED}
     return {name: value for name, value in told.items() if value != getattr(DEFAULTS, name)}
 
 

@@ -73,7 +73,8 @@ class PredictionError:
 class MeasuredSpeed:
     """What finished runs on an accelerator measured, over ``runs``. ``mfu``: model FLOPS utilisation, of ``mfu_runs``
     that train a known model and reported tokens; ``tokens_per_second`` of one GPU, of ``token_runs``;
-    ``interruptions_per_1000_hours`` of spot GPUs, None without spot hours; ``usd_per_gpu_hour``: as charged."""
+    ``interruptions_per_1000_hours`` of spot GPUs, of ``spot_runs``, None without spot hours; ``usd_per_gpu_hour``: as
+    charged."""
 
     accelerator: str
     runs: int
@@ -84,6 +85,7 @@ class MeasuredSpeed:
     tokens_per_second: float | None
     token_runs: int
     interruptions_per_1000_hours: float | None
+    spot_runs: int
 
 
 def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]:
@@ -153,4 +155,5 @@ def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> 
         interruptions_per_1000_hours=1000 * sum(run.spot_interruptions for run in runs) / spot_hours
         if spot_hours
         else None,
+        spot_runs=sum(run.spot_gpu_hours > 0 for run in runs),
     )

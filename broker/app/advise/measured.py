@@ -17,8 +17,13 @@ PAST = timedelta(days=90)
 
 
 def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
-    """The rules with the MFU that runs of the last 90 days before ``now`` (UTC) measured, by accelerator. A run counts
-    if its job file names the model that it trained and its program reported tokens."""
+    """The rules with what runs of the last 90 days before ``now`` (UTC) measured, by accelerator: the MFU, of runs
+    whose job file names the model that they trained and whose program reported tokens; how often spot was taken."""
     speeds = measured_speeds(finished_runs(look, now - PAST, now), peaks())
-    known = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
-    return replace(rules, measured_mfu=known) if known else rules
+    mfu = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
+    taken = tuple(
+        (one.accelerator, one.interruptions_per_1000_hours, one.spot_runs)
+        for one in speeds
+        if one.interruptions_per_1000_hours is not None
+    )
+    return replace(rules, measured_mfu=mfu, measured_interruptions=taken) if mfu or taken else rules

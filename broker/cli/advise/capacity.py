@@ -109,7 +109,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     term_years = given.term_years
     positive("years", given.years, most=50)  # first, because the lookup of prices needs it
     terminal = Terminal.of(context)
-    thumb = inputs.thumb(context)
+    thumb = inputs.measured(terminal, inputs.thumb(context))
     notes: list[str] = []
     prices = {
         CapacityType.RESERVED: given.reserved,
@@ -139,7 +139,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         resale_share=thumb.resale_share if given.resale_share is None else given.resale_share,
         discount_rate=given.discount_rate,
         price_decline=given.price_decline,
-        spot_overhead=thumb.spot_overhead if given.spot_overhead is None else given.spot_overhead,
+        spot_overhead=_spot_overhead(given, thumb, notes),
         lead_time_weeks=given.lead_time_weeks,
     )
     found = compare(case)
@@ -242,6 +242,18 @@ def _rents(
     return machine.provider, term_years
 
 
+def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
+    """The share of hours redone or waited for on spot: given, measured by our own runs, or assumed."""
+    if given.spot_overhead is not None:
+        notes.append(f"spot: {given.spot_overhead:.0%} of hours redone or waited for, as given")
+        return given.spot_overhead
+    from broker.core.values.accelerators import canonical
+
+    card, at_once = canonical(given.gpu) if given.gpu else "", min(given.gpus, given.per_machine)
+    notes.append(thumb.spot_text(card, at_once))
+    return thumb.spot_overhead_on(card, at_once)[0]
+
+
 def _assumed(case: WaysInputs) -> list[str]:
     """The assumptions, and the costs that count as 0."""
     zero = {
@@ -254,7 +266,6 @@ def _assumed(case: WaysInputs) -> list[str]:
         f"in use {24 * case.utilisation:.1f} h/day for {case.years:g} years; a year is 8,760 hours",
         f"owning: ${case.kwh_usd:g}/kWh, PUE {case.pue:g}, resale {case.resale_share:.0%}; no building, no network",
         f"reserved: every hour is paid, in terms of {case.term_years:g} years",
-        f"spot: {case.spot_overhead:.0%} of hours redone or waited for",
         *(f"{name}: 0" for name, value in zero.items() if not value),
     ]
 

@@ -52,7 +52,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
     from broker.economics import embedding
 
     terminal = Terminal.of(context)
-    thumb = inputs.thumb(context)
+    thumb = inputs.measured(terminal, inputs.thumb(context))
     if (given.tokens is None) == (given.image_size is None):
         raise InvalidInput("the length of an item is missing", hint="give either --tokens-per-item or --image-size")
     tokens = given.tokens or embedding.patches(given.image_size or 0, given.patch_size)
@@ -66,7 +66,8 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
                     key=lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour))  # fmt: skip
         if speed is None or quote is None:
             continue
-        hours = speed.gpu_hours * (1 + thumb.spot_overhead * (quote.capacity_type is CapacityType.SPOT))
+        on_spot = quote.capacity_type is CapacityType.SPOT
+        hours = speed.gpu_hours * (1 + (thumb.spot_overhead_on(card.name)[0] if on_spot else 0.0))
         options.append(
             EmbedOption(
                 accelerator=card.name,
@@ -82,6 +83,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
     if not options:
         raise InvalidInput("no accelerator with a price holds this model", hint="give --price, or another place")
     _, origin = embedding.encoder_of(given.parameters)
+    cheapest = min(options, key=lambda one: one.usd)
     advice = EmbedAdvice(
         items=job.items,
         tokens_per_item=tokens,
@@ -91,7 +93,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
         assumptions=[
             origin,
             f"{thumb.prefill_efficiency:.0%} of peak compute in 16 bits: measure on a sample of your items first",
-            f"spot: {thumb.spot_overhead:.0%} of hours repeated or waited for; reading and tokenising keep up",
+            f"{thumb.spot_text(cheapest.accelerator)}; reading and tokenising keep up",
             "index: HNSW with 32 links, in memory; quantised vectors need a quarter and less",
         ],
     )

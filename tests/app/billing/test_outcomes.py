@@ -118,6 +118,17 @@ def test_a_run_on_different_accelerators_measures_none_of_them(broker: Broker) -
     assert (found.runs, found.measured) == (1, ())
 
 
+def test_measured_interruptions_replace_the_assumed_share_of_redone_hours(broker: Broker) -> None:
+    assert DEFAULTS.spot_overhead_on("H100", 8) == (DEFAULTS.spot_overhead, 0)
+    ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, spot=1)
+    with broker.store.reading() as look:
+        rules = measured(look, DEFAULTS, broker.clock.now())
+    share, runs = rules.spot_overhead_on("H100", 8)
+    assert (share, runs) == (pytest.approx(0.125 * 8 * DEFAULTS.hours_lost_per_interruption), 1)
+    assert "by the interruptions of 1 run on H100" in rules.spot_text("H100", 8)
+    assert rules.spot_overhead_on("A100-80GB")[1] == 0
+
+
 @pytest.mark.parametrize(("spot", "rate"), [(None, None), (1, 125.0), (2, 0.0)])
 def test_interruptions_are_of_the_hours_that_were_on_spot_machines(
     broker: Broker, spot: int | None, rate: float | None

@@ -8,7 +8,7 @@ import pytest
 
 from broker.economics.reserve.mixture import Mixture
 from broker.economics.reserve.planner import Planner
-from broker.economics.reserve.replay import ReserveTerms, replay
+from broker.economics.reserve.replay import Buyer, ReserveTerms, replay
 from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile
 
 
@@ -28,7 +28,7 @@ def test_it_costs_at_most_its_bound_over_each_of_its_rules(seed: int, ratio: flo
     demand, terms = hostile(seed), ReserveTerms(168, ratio)
     mixture = Mixture(168, ratio, priors=(0.6, 0.2, 0.2))
     spent = replay(mixture, demand, terms, warm_up=168).cost
-    alone = (Planner(168, ratio), StaggeredQuantile(ratio), OnDemand())
+    alone: list[Buyer] = [Planner(168, ratio), StaggeredQuantile(ratio), OnDemand()]
     for place, rule in enumerate(alone):
         own = replay(rule, demand, terms, warm_up=168).cost
         assert spent <= mixture.bound(place)

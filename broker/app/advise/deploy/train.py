@@ -270,6 +270,8 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
 
 def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
     notes = [rules.mfu_text(best.card.name), "everything is recomputed in the backward pass"]
+    if best.spot:
+        notes.append(rules.spot_text(best.card.name, best.plan.gpus))
     if situation.tokens is None:
         usual = (
             f"{rules.pretraining_tokens_per_parameter:g} tokens a parameter (Hoffmann et al. 2022)"

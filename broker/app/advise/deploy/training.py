@@ -111,7 +111,7 @@ def _on(
         quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes, kinds))
     for quote in filter(None, quotes):
         spot = quote.capacity_type is CapacityType.SPOT
-        lasts = hours * (1 + rules.spot_overhead) if spot else hours
+        lasts = hours * (1 + rules.spot_overhead_on(card.name, plan.gpus)[0]) if spot else hours
         found.append(Way(needs.workload.method, needs, card, plan, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
     return found
 
