@@ -28,16 +28,16 @@ def screen(
         Text.assemble((found.verdict.value.capitalize(), "bold green"), f": {found.why}."),
         view.figures(
             [
-                ("owning", f"{view.dollars(found.own_npv_usd)} present value, {view.dollars(found.own_total_usd)} "
+                ("owning", f"{view.estimate(found.own_npv_usd)} present value, {view.estimate(found.own_total_usd)} "
                  f"in total for {found.hours:,.0f} h"),
-                ("renting", f"{view.dollars(found.rent_npv_usd)} present value, "
-                 f"{view.dollars(found.rent_total_usd)} in total"),
-                ("average month", f"{view.dollars(running)} running cost when owned, {view.dollars(rent)} rent"),
+                ("renting", f"{view.estimate(found.rent_npv_usd)} present value, "
+                 f"{view.estimate(found.rent_total_usd)} in total"),
+                ("average month", f"{view.estimate(running)} running cost when owned, {view.estimate(rent)} rent"),
                 ("break-even use", _break_even(case, found)),
-                ("break-even rent", f"{view.dollars(found.break_even_rent_usd_per_hour)}/h at these hours"),
+                ("break-even rent", f"{view.estimate(found.break_even_rent_usd_per_hour)}/h at these hours"),
                 ("payback", "not within the period" if found.payback_months is None
                  else f"{found.payback_months:.1f} months"),
-                *([("rent until delivery", f"{view.dollars(found.waiting_usd)}, included in owning")]
+                *([("rent until delivery", f"{view.estimate(found.waiting_usd)}, included in owning")]
                   if found.waiting_usd else []),
             ]
         ),
@@ -49,7 +49,7 @@ def screen(
     )  # fmt: skip
     rows = [
         (
-            f"{one.price_decline:.0%}", view.dollars(one.own_npv_usd), view.dollars(one.rent_npv_usd),
+            f"{one.price_decline:.0%}", view.estimate(one.own_npv_usd), view.estimate(one.rent_npv_usd),
             "" if case.take_or_pay else _share(one.break_even_utilisation),
             one.verdict.value,
         )

@@ -281,7 +281,7 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
     parts: list[RenderableType] = [
         view.heading(
             f"{named.capitalize()} is cheapest",
-            f": {view.dollars(best.npv_usd)} for {case.gpus} GPUs in {machines}, "
+            f": {view.estimate(best.npv_usd)} for {case.gpus} GPUs in {machines}, "
             f"{found.used_gpu_hours:,.0f} GPU-hours in use",
         )
     ]
@@ -291,8 +291,8 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
     )  # fmt: skip
     rows = [
         (
-            one.way.value, view.dollars(one.total_usd), view.dollars(one.npv_usd),
-            view.dollars(one.npv_usd_per_used_gpu_hour), f"{one.npv_usd / best.npv_usd - 1:+.0%}",
+            one.way.value, view.estimate(one.total_usd), view.estimate(one.npv_usd),
+            view.estimate(one.npv_usd_per_used_gpu_hour), f"{one.npv_usd / best.npv_usd - 1:+.0%}",
         )
         for one in found.ways
     ]  # fmt: skip

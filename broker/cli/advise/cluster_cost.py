@@ -86,9 +86,9 @@ def cluster_cost(context: typer.Context, given: ClusterCostOptions, as_json: AsJ
     )  # fmt: skip
     terminal.show(
         view.heading(
-            view.dollars(found.usd_per_used_gpu_hour), f" per used GPU-hour, at {given.utilisation:.0%} utilisation"
+            view.estimate(found.usd_per_used_gpu_hour), f" per used GPU-hour, at {given.utilisation:.0%} utilisation"
         ),
-        view.figures((name, view.dollars(amount)) for name, amount in named if amount),
+        view.figures((name, view.estimate(amount)) for name, amount in named if amount),
         *view.rules(rules),
         *view.assumptions(notes),
     )

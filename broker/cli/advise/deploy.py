@@ -186,6 +186,6 @@ def _shown(name: str, value: object) -> str:
 
     if isinstance(value, float):
         if "usd" in name:
-            return view.dollars(value)
+            return view.estimate(value)
         return f"{value:.3g}" if value >= 1e6 else f"{value:,.4g}"
     return str(value)

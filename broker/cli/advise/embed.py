@@ -104,10 +104,10 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
 
 
 def _screen(terminal: Terminal, advice: EmbedAdvice) -> list[RenderableType]:
-    from broker.app.advise.deploy.files import about, digits
     from broker.cli.advise import view
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
+    from broker.economics.estimates import about, digits
 
     best = advice.options[0]
     parts: list[RenderableType] = [

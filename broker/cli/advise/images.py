@@ -146,9 +146,9 @@ def _known(value: float | None, shown: Callable[[float], str]) -> str:
 
 
 def _screen(terminal: Terminal, advice: ImagesAdvice) -> list[RenderableType]:
-    from broker.app.advise.deploy.files import about, digits
     from broker.cli.advise import view
     from broker.cli.render.tables import Column, fitted
+    from broker.economics.estimates import about, digits
 
     title = f"{advice.network} {advice.method}, {advice.batch} × {advice.size} pixels"
     parts: list[RenderableType] = [view.heading(title, f": {advice.total_gib:,.1f} GiB on a GPU")]

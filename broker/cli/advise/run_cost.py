@@ -92,6 +92,6 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
         ("experiments", found.experiments_usd),
         ("data preparation", found.preprocessing_usd), ("storage", found.storage_usd), ("per quality point", point),
     )  # fmt: skip
-    rows = [(name, view.dollars(amount)) for name, amount in named if amount]
-    terminal.show(view.heading(view.dollars(found.total_usd), " for the finished model"), view.figures(rows))
+    rows = [(name, view.estimate(amount)) for name, amount in named if amount]
+    terminal.show(view.heading(view.estimate(found.total_usd), " for the finished model"), view.figures(rows))
     terminal.show(*view.assumptions(notes))

@@ -145,4 +145,4 @@ def _left(one: SavingAdvice, monthly: float | None) -> str:
 
     if monthly is None:
         return f"{one.remaining_low:.0%}-{one.remaining_high:.0%}"
-    return f"{view.dollars(monthly * one.remaining_low)}-{view.dollars(monthly * one.remaining_high)}"
+    return f"{view.estimate(monthly * one.remaining_low)}-{view.estimate(monthly * one.remaining_high)}"

@@ -188,7 +188,7 @@ def _screen(
     rows = [
         (
             str(point.gpus), f"{point.speedup:.1f}", view.share(point.utilisation), f"{point.marginal:.2f}",
-            f"{point.hours:,.1f}", view.dollars(point.cost_usd), _mark(found, point.gpus, point.meets_deadline),
+            f"{point.hours:,.1f}", view.estimate(point.cost_usd), _mark(found, point.gpus, point.meets_deadline),
         )
         for point in found.points
     ]  # fmt: skip

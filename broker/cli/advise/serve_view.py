@@ -49,11 +49,11 @@ def screen(
             )
         if chosen.machines is not None and chosen.monthly_usd_one_more is not None:
             rows.append(("machines", f"{chosen.machines} × {chosen.accelerator}:{chosen.gpus_per_machine}"))
-            rows.append(("with one more", f"{view.dollars(chosen.monthly_usd_one_more)} per month"))
+            rows.append(("with one more", f"{view.estimate(chosen.monthly_usd_one_more)} per month"))
     if found.p95_s is None and traffic.p95_s is not None:
         rows.append(("latency", "not checked: give --batch"))
     if monthly is not None:
-        rows.append(("per month", view.dollars(monthly)))
+        rows.append(("per month", view.estimate(monthly)))
     parts: list[RenderableType] = [
         view.heading(replicas, f" on {found.gpus} GPU{'s' * (found.gpus != 1)}{on}"),
         view.figures(rows),
@@ -71,8 +71,8 @@ def screen(
             "" if one.machines is None else f"{one.machines} × {one.gpus_per_machine}",
             f"{one.tokens_per_second_per_replica:,.0f}", str(one.batch),
             "" if one.p95_s is None else f"{one.p95_s:,.1f}",
-            {True: "yes", False: "no", None: ""}[one.meets_latency], view.dollars(one.monthly_usd_owned),
-            view.dollars(one.monthly_usd_reserved), view.dollars(one.monthly_usd_on_demand),
+            {True: "yes", False: "no", None: ""}[one.meets_latency], view.estimate(one.monthly_usd_owned),
+            view.estimate(one.monthly_usd_reserved), view.estimate(one.monthly_usd_on_demand),
         )
         for one in options
     ]  # fmt: skip
@@ -89,9 +89,9 @@ def sleeping(found: ScaleToZero) -> list[RenderableType]:
         view.heading("Scale to zero", " pays" if pays else " does not pay"),
         view.figures(
             [
-                ("always on", f"{view.dollars(found.warm_usd_per_month)} per month"),
-                ("scaled to zero", f"{view.dollars(found.scaled_usd_per_month)} per month"),
-                ("saved", f"{view.dollars(found.saving_usd_per_month)} per month"),
+                ("always on", f"{view.estimate(found.warm_usd_per_month)} per month"),
+                ("scaled to zero", f"{view.estimate(found.scaled_usd_per_month)} per month"),
+                ("saved", f"{view.estimate(found.saving_usd_per_month)} per month"),
                 ("delayed requests", f"{found.delayed_share:.2%}, by {found.cold_start_s:g} s"),
             ]
         ),
@@ -102,8 +102,8 @@ def routes(console: Console, found: Routing, tiers: tuple[Tier, ...]) -> list[Re
     """The model for each type of task."""
     shares = dict(found.shares)
     parts: list[RenderableType] = [
-        view.heading("The smallest sufficient model", f" saves {found.saving:.0%}: {view.dollars(found.cost_usd)} "
-                     f"instead of {view.dollars(found.largest_only_usd)} with the best model for all tasks")
+        view.heading("The smallest sufficient model", f" saves {found.saving:.0%}: {view.estimate(found.cost_usd)} "
+                     f"instead of {view.estimate(found.largest_only_usd)} with the best model for all tasks")
     ]  # fmt: skip
     rows = [(tier.name, f"{tier.quality:.2f}", view.share(shares.get(tier.name, 0.0)),
              ", ".join(task for task, name in found.routes if name == tier.name)) for tier in tiers]  # fmt: skip

@@ -163,7 +163,7 @@ def _screen(
         ("rent", found.rent_usd_per_million_tokens),
     )
     rows = [(name, f"${amount:.4f} per million tokens") for name, amount in named if amount]
-    rows.append(("per hour", view.dollars(found.usd_per_hour)))
+    rows.append(("per hour", view.estimate(found.usd_per_hour)))
     rows.append(("per year", f"{found.million_tokens_per_year:,.0f} million tokens"))
     if per_prediction is not None:
         rows.append(("per prediction", f"${per_prediction:.6f}"))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from broker.cli.render import formats
 from broker.cli.render.tables import hanging
+from broker.economics.estimates import about
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,13 +22,18 @@ NOTHING = formats.NOTHING
 
 
 def dollars(amount: float | None, places: int | None = None) -> str:
-    """``$94,188``, ``$5.12``, ``$0.1626``: smaller amounts have more decimals."""
+    """A price or a given amount, as it is: ``$94,188``, ``$5.12``, ``$0.1626``: smaller ones have more decimals."""
     if amount is None:
         return NOTHING
     if places is None:
         size = abs(amount)
         places = 0 if size >= 1000 or amount == 0 else 2 if size >= 1 else 3 if size >= 0.1 else 4
     return f"{'-' if amount < 0 else ''}${abs(amount):,.{places}f}"
+
+
+def estimate(amount: float | None) -> str:
+    """An estimate in USD, with the digits that its inputs bear: ``$94,200``, ``$5.12``, ``$0.163``."""
+    return NOTHING if amount is None else about(amount)
 
 
 def number(value: float | None, places: int = 1) -> str:

@@ -1,9 +1,9 @@
 """Reserve rules on the part of the recorded demand that chooses nothing, at ρ = 0.6 with the end unknown.
 
-The split, made before the mixture of rules was written: of Helios the virtual clusters at odd places by name are judged,
-of the other families the last two fifths of the time, with the first three fifths as history. Whoever changes a constant
-looks at the other part alone; this test is looked at when the change is done. (Constants of the planner are older than the
-split and were looked at on all of the series.)
+The split, made before the mixture of rules was written: of Helios the virtual clusters at odd places by name are
+judged, of the other families the last two fifths of the time, with the first three fifths as history. Whoever changes a
+constant looks at the other part alone; this test is looked at when the change is done. (Constants of the planner are
+older than the split and were looked at on all of the series.)
 """
 
 from __future__ import annotations

@@ -29,18 +29,6 @@ def hours(length: float) -> timedelta:
     return min(timedelta(minutes=max(1, round(length * 60))), _LONGEST)
 
 
-def about(amount: float) -> str:
-    """An estimate with three digits: ``$11,100``, ``$4.31``; its inputs bear no more."""
-    rounded = float(f"{amount:.3g}")
-    return f"${rounded:,.0f}" if abs(rounded) >= 100 else f"${rounded:,.3g}" if rounded >= 10 else f"${rounded:,.2f}"
-
-
-def digits(value: float) -> str:
-    """An estimate with three digits: ``1,190``, ``4.31``."""
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
-
-
 def dollars(amount: float) -> Money:
     """The amount in whole cents, at least one, at most the maximum of a job file."""
     return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)

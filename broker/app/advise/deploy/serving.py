@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from broker.app.advise.deploy.after import DecidedSavings, after
-from broker.app.advise.deploy.files import about, job_text, policy_text, serving_job
+from broker.app.advise.deploy.files import job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
@@ -14,6 +14,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.economics import serving, serving_options
 from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
+from broker.economics.estimates import about
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.memory import Precision
 from broker.economics.rules import RulesOfThumb

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from broker.app.advise.deploy.after import DecidedSavings, after
-from broker.app.advise.deploy.files import about, digits, dollars, hours, job_text, policy_text, training_job
+from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.goal import Goal
@@ -14,6 +14,7 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan
 from broker.core.market.offers import CapacityType
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
+from broker.economics.estimates import about, digits
 from broker.economics.memory import Method
 from broker.economics.rules import RulesOfThumb
 from broker.economics.throughput import training_flops

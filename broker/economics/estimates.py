@@ -1,0 +1,36 @@
+"""Estimates as text, with the digits that their inputs bear: three."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+DIGITS = 3
+"""Of an estimate that is shown: prices move by more than the fourth within days, and speeds are known to a tenth."""
+
+
+def rounded(value: float) -> float:
+    """The value with `DIGITS` significant digits; what is not finite stays."""
+    return float(f"{value:.{DIGITS}g}") if isfinite(value) else value
+
+
+def about(amount: float) -> str:
+    """USD: ``$11,100``, ``$58.1``, ``$4.31``, ``$0.163``."""
+    return f"{'-' if rounded(amount) < 0 else ''}${digits(abs(amount), cents=True)}"
+
+
+def digits(value: float, *, cents: bool = False) -> str:
+    """A number: ``1,190``, ``58.1``, ``4.31``, ``0.163``. ``cents``: at least two decimals below 10."""
+    near = rounded(value)
+    if not isfinite(near) or abs(near) >= 100:
+        return f"{near:,.0f}"
+    if cents and 0.1 <= abs(near) < 10:
+        return f"{near:.2f}" if abs(near) >= 1 else f"{near:.3f}"
+    return f"{near:.{_decimals(near)}f}" if near else "0"
+
+
+def _decimals(near: float) -> int:
+    """The decimals that show a rounded value below 100, without zeros at the end."""
+    _, _, exponent = f"{near:.{DIGITS - 1}e}".partition("e")
+    most = max(0, DIGITS - 1 - int(exponent))
+    shown = f"{near:.{most}f}".rstrip("0")
+    return len(shown.partition(".")[2])
