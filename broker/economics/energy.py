@@ -31,11 +31,14 @@ class GridIntensity:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """``kwh`` at the meter of the building and ``kg_co2e``, from the average ``watts`` of one GPU."""
+    """``kwh`` at the meter of the building and ``kg_co2e``, from the average ``watts`` of one GPU. ``kg_co2e_low`` and
+    ``_high``: as the grid of the hours in question may differ from its year (`grid_range`)."""
 
     watts: float
     kwh: float
     kg_co2e: float
+    kg_co2e_low: float
+    kg_co2e_high: float
     pue: float
     intensity: GridIntensity
 
@@ -91,7 +94,15 @@ def footprint(
     intensity = grid_intensity(location)
     pue = default_pue(location) if pue is None else pue
     kwh = energy_kwh(watts, hours, gpus, pue)
-    return Footprint(watts, kwh, carbon_kg(kwh, intensity.grams_per_kwh), pue, intensity)
+    kg = carbon_kg(kwh, intensity.grams_per_kwh)
+    low, high = grid_range(hours, rules)
+    return Footprint(watts, kwh, kg, kg * low, kg * high, pue, intensity)
+
+
+def grid_range(hours: float, rules: RulesOfThumb = DEFAULTS) -> tuple[float, float]:
+    """How far the grid of a run of that many hours may be from its annual average, as factors: a single day's wind and
+    sun count in full, over months they average out to the season."""
+    return rules.grid_of_days if hours < rules.grid_days_below_hours else rules.grid_of_months
 
 
 def grid_intensity(location: str) -> GridIntensity:

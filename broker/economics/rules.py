@@ -82,6 +82,9 @@ class RulesOfThumb:
     scale_above_spare_hours: float = 0.05
     quoted_fleet_claim: tuple[float, float, float] = (0.93, 0.20, 0.60)  # GPUs saved, at utilisation from, to
     # Energy
+    grid_of_days: tuple[float, float] = (0.5, 2.0)  # a grid's intensity in days and weeks, over that of its year
+    grid_of_months: tuple[float, float] = (0.8, 1.25)
+    grid_days_below_hours: float = 730
     clean_grid_g_per_kwh: float = 100  # the scorecard's target
     grades: tuple[tuple[str, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))  # else E
     idle_power_share: float = 0.15  # of the board power

@@ -108,8 +108,14 @@ def per_prediction(usd_per_million_tokens: float, tokens: float) -> float:
 
 
 def per_quality_point(usd: float, quality: float, baseline: float = 0.0) -> float:
-    """USD for each point of quality above the baseline. Raises InvalidInput when nothing was gained."""
-    return not_negative("cost", usd, "USD") / positive("quality gained over the baseline", quality - baseline)
+    """USD for each `quality_point` above the baseline. Raises InvalidInput when nothing was gained."""
+    gained = positive("quality gained over the baseline", quality - baseline)
+    return not_negative("cost", usd, "USD") / (gained / quality_point(quality, baseline))
+
+
+def quality_point(quality: float, baseline: float = 0.0) -> float:
+    """What a point is: a hundredth of a metric from 0 to 1, such as accuracy; 1 of others, such as percentages."""
+    return 0.01 if max(abs(quality), abs(baseline)) <= 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,3 +139,12 @@ def test_bad_input_is_refused() -> None:
 def test_the_nearest_grid_that_is_known(place: str, grams: float, known: bool) -> None:
     grid, found = grid_near(place)
     assert (grid.grams_per_kwh, found) == (grams, known)
+
+
+def test_a_short_run_has_the_wider_range() -> None:
+    short, long = (
+        footprint(lookup("H100"), gpus=8, hours=hours, utilisation=0.7, location="DE") for hours in (24, 2000)
+    )
+    assert (short.kg_co2e_low, short.kg_co2e_high) == pytest.approx((short.kg_co2e / 2, short.kg_co2e * 2))
+    assert long.kg_co2e_low / long.kg_co2e > short.kg_co2e_low / short.kg_co2e
+    assert long.kg_co2e_low < long.kg_co2e < long.kg_co2e_high

@@ -77,6 +77,7 @@ def test_a_claim_about_utilisation_depends_on_price_and_card() -> None:
 def test_a_prediction_a_point_and_a_whole_run() -> None:
     assert per_prediction(2.0, 500) == pytest.approx(0.001)
     assert per_quality_point(600, 84, 80) == 150
+    assert per_quality_point(3000, 0.82, 0.80) == pytest.approx(1500), "two hundredths"
     with pytest.raises(InvalidInput, match="quality gained"):
         per_quality_point(600, 80, 80)
     run = training_run(

@@ -117,7 +117,7 @@ class ClusterCostAdvice(Advice):
 
 
 class RunCostAdvice(Advice):
-    """The total cost of a model in parts."""
+    """The total cost of a model in parts. ``quality_point``: what a point is, of the metric that was given."""
 
     compute_usd: Usd
     failed_usd: Usd
@@ -126,6 +126,7 @@ class RunCostAdvice(Advice):
     storage_usd: Usd
     total_usd: Usd
     usd_per_quality_point: Usd | None
+    quality_point: float | None
 
 
 class SavingStep(Result):

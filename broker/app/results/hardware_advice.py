@@ -47,7 +47,8 @@ class CleanerLocation(Result):
 
 
 class EcoAdvice(Advice):
-    """Energy and carbon. ``watts``: average power of a GPU."""
+    """Energy and carbon. ``watts``: average power of a GPU. ``kg_co2e_low``, ``_high``: the range that the grid
+    of these hours may be in."""
 
     gpu: str
     gpus: int
@@ -57,6 +58,8 @@ class EcoAdvice(Advice):
     watts: Figure
     kwh: Figure
     kg_co2e: Figure
+    kg_co2e_low: Figure
+    kg_co2e_high: Figure
     pue: Figure
     intensity: GridIntensity
     scorecard: Scorecard

@@ -104,6 +104,7 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
     )
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
+        "the range: the grid in these hours against its average of the year",
         "manufacture of the hardware and the host around the GPU are not counted",
     ]
     elsewhere = cleaner(used, given.location)
@@ -183,10 +184,13 @@ def _screen(
 ) -> list[RenderableType]:
     from broker.cli.advise import view
     from broker.cli.render.tables import Column, fitted
+    from broker.economics.estimates import digits
 
     parts: list[RenderableType] = [
         view.heading(
-            f"{used.kg_co2e:,.1f} kg CO2e", f" from {used.kwh:,.1f} kWh: {gpus} × {card.name} for {hours:g} h"
+            f"{digits(used.kg_co2e)} kg CO2e",
+            f" ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)}) from {digits(used.kwh)} kWh: "
+            f"{gpus} × {card.name} for {hours:g} h",
         ),
         view.figures(
             [
@@ -208,6 +212,6 @@ def _screen(
     parts += fitted(terminal.out, columns, rows)
     if elsewhere:
         parts.append(view.heading("Cleaner locations", " for the same energy"))
-        parts.append(view.figures((one.location, f"{one.kg_co2e:,.1f} kg CO2e") for one in elsewhere))
+        parts.append(view.figures((one.location, f"{digits(one.kg_co2e)} kg CO2e") for one in elsewhere))
     parts += view.assumptions(notes)
     return parts

@@ -55,7 +55,7 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
     from broker.app.results.cost_advice import RunCostAdvice
     from broker.cli.advise import view
     from broker.core.values.accelerators import canonical
-    from broker.economics.unit_cost import per_quality_point, training_run
+    from broker.economics.unit_cost import per_quality_point, quality_point, training_run
 
     usd_per_gpu_hour = given.usd_per_gpu_hour
     terminal = Terminal.of(context)
@@ -83,14 +83,20 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
         storage_months=given.storage_months,
         rules=thumb,
     )
-    point = None if given.quality is None else per_quality_point(found.total_usd, given.quality, given.baseline)
+    point = unit = None
+    if given.quality is not None:
+        unit = quality_point(given.quality, given.baseline)
+        point = per_quality_point(found.total_usd, given.quality, given.baseline)
     if as_json:
-        terminal.answer(RunCostAdvice.from_parts(found, usd_per_quality_point=point, assumptions=notes))
+        terminal.answer(
+            RunCostAdvice.from_parts(found, usd_per_quality_point=point, quality_point=unit, assumptions=notes)
+        )
         return
     named = (
         ("compute", found.compute_usd), ("failed and repeated", found.failed_usd),
         ("experiments", found.experiments_usd),
-        ("data preparation", found.preprocessing_usd), ("storage", found.storage_usd), ("per quality point", point),
+        ("data preparation", found.preprocessing_usd), ("storage", found.storage_usd),
+        (f"per {unit:g} of quality" if unit else "", point),
     )  # fmt: skip
     rows = [(name, view.estimate(amount)) for name, amount in named if amount]
     terminal.show(view.heading(view.estimate(found.total_usd), " for the finished model"), view.figures(rows))
