@@ -18,6 +18,7 @@ from broker.core.market.offers import CapacityType
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from broker.app.advise.same_machine import RentedAs
     from broker.economics.rules import RulesOfThumb
     from broker.economics.ways import WaysCompared, WaysInputs
 
@@ -28,6 +29,8 @@ EXAMPLES = examples(
     "gpubroker advise capacity --gpus 8 --server-usd 300000 --on-demand-usd-per-hour 24 --reserved-usd-per-hour 15 "
     "--json",
 )
+
+_LESS = "less than every way here"
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,10 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         CapacityType.ON_DEMAND: given.on_demand,
         CapacityType.SPOT: given.spot,
     }
-    watts = 0.0
+    watts, elsewhere = 0.0, None
     if given.gpu is not None:
         server_usd, watts = _server(given.gpu, given.per_machine, server_usd, thumb, notes)
-        provider, term_years = _rents(
+        provider, term_years, elsewhere = _rents(
             terminal, given.gpu, given.per_machine, provider, prices, (term_years, given.years), notes
         )
     case = WaysInputs(
@@ -144,6 +147,8 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     )
     found = compare(case)
     notes += _assumed(case)
+    if elsewhere is not None:
+        notes.insert(0, _cheaper_elsewhere(found, case, *elsewhere))
     if as_json:
         from broker.app.results.cost_advice import CapacityAdvice
 
@@ -203,8 +208,9 @@ def _rents(
     prices: dict[CapacityType, float | None],
     times: tuple[float, float],
     notes: list[str],
-) -> tuple[str | None, float]:
-    """Fill in missing prices. Returns the provider, and the term of its reservation in years."""
+) -> tuple[str | None, float, tuple[str, float] | None]:
+    """Fill in missing prices. Returns the provider, the term of its reservation in years, and who rents such a machine
+    for less on demand, at which price an hour."""
     from broker.app.advise.prices import current_offers
     from broker.app.advise.same_machine import cheapest_elsewhere, same_machine
     from broker.cli.render import formats
@@ -212,19 +218,19 @@ def _rents(
 
     term_years, years = times
     if all(price is not None for price in prices.values()):
-        return provider, term_years
+        return provider, term_years, None
     offers = current_offers(terminal.settings().store_url, partial(terminal.broker, look_after=False))
     name = canonical(gpu)
     try:
         machine = same_machine(offers, name, per_machine, provider=provider, most_term_months=12 * years)
     except InvalidInput:
         if any(price is not None for price in prices.values()):
-            return provider, term_years
+            return provider, term_years, None
         raise
     for way, price in machine.prices.items():
         if prices[way] is None:
             prices[way] = price.usd_per_hour
-            kind = "list price" if price.reference else "price"
+            kind = _kind_of_price(way, price)
             term = f", term {price.term_months} months" if price.term_months else ""
             notes.append(
                 f"{formats.purchase_type(way)}: ${price.usd_per_hour:,.2f}/h of {name}:{per_machine}, "
@@ -232,14 +238,35 @@ def _rents(
             )
             if price.term_months:
                 term_years = price.term_months / 12
-    elsewhere = cheapest_elsewhere(offers, machine)
-    if elsewhere is not None:
-        name_there, usd = elsewhere
-        notes.append(f"{name_there} rents such a machine on demand for ${usd:,.2f}/h (--provider {name_there})")
     missing = [formats.purchase_type(way) for way, price in prices.items() if price is None]
     if missing:
         notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: omitted")
-    return machine.provider, term_years
+    return machine.provider, term_years, cheapest_elsewhere(offers, machine)
+
+
+def _kind_of_price(way: CapacityType, price: RentedAs) -> str:
+    """``price``, ``list price``, or ``old list price``, which `gpubroker offers` would not show."""
+    from datetime import UTC, datetime
+
+    from broker.app.market.offer_rows import LIST_AGE, LIST_AGE_OF_SPOT
+
+    if not price.reference:
+        return "price"
+    most = LIST_AGE_OF_SPOT if way is CapacityType.SPOT else LIST_AGE
+    return "old list price" if datetime.now(UTC) - price.as_of > most else "list price"
+
+
+def _cheaper_elsewhere(found: WaysCompared, case: WaysInputs, provider: str, usd_per_hour: float) -> str:
+    """Who rents such a machine for less on demand, and whether that is cheaper than every way that was compared."""
+    from broker.economics.estimates import about
+
+    told = f"{provider} rents such a machine on demand for ${usd_per_hour:,.2f}/h (--provider {provider})"
+    here = next((one for one in found.ways if one.way is CapacityType.ON_DEMAND), None)
+    if here is None or not case.on_demand_usd_per_hour:
+        return told
+    there = here.npv_usd * usd_per_hour / case.on_demand_usd_per_hour
+    best = min(one.npv_usd for one in found.ways)
+    return f"{told}: {about(there)} in present value, {_LESS if there < best else 'which is not less'}"
 
 
 def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
@@ -274,6 +301,7 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
     from broker.cli.advise import view
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
+    from broker.economics.estimates import digits
 
     best = found.ways[0]
     machines = f"{found.machines} machine{'s' * (found.machines != 1)}"
@@ -297,12 +325,14 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
         for one in found.ways
     ]  # fmt: skip
     parts += fitted(terminal.out, columns, rows)
+    if notes[0].endswith(_LESS):
+        parts.append(view.heading("Cheaper elsewhere: ", notes[0]))
+        notes = notes[1:]
     if found.flips:
         parts.append(view.heading("What changes the answer", ", each input alone"))
         heads = (Column("input"), Column("now", align="right"), Column("changes at", align="right"), Column("to"))
         cells = [
-            (one.name.replace("_", " "), f"{one.value:,.4g}", f"{one.flips_at:,.4g}", one.then.value)
-            for one in found.flips
+            (one.name.replace("_", " "), digits(one.value), digits(one.flips_at), one.then.value) for one in found.flips
         ]
         parts += fitted(terminal.out, heads, cells)
     if found.steady:

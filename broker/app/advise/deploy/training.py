@@ -101,7 +101,6 @@ def _on(
     gpus = min(_enough(situation, least.gpus, gpu_hours, card, rules), MOST_GPUS // least.gpus * least.gpus)
     plan = least if gpus == least.gpus else choose(needs, card, gpus=gpus, rules=rules)
     _, per_machine = split_machine(plan.machine)
-    hours = gpu_hours / plan.gpus
     found = []
     quotes = [prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.ON_DEMAND)]
     if plan.num_nodes <= rules.spot_most_machines:
@@ -110,10 +109,22 @@ def _on(
         kinds = PRIVATE if situation.owned_only else PAID_FOR  # sensitive data stays off reserved machines of others
         quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes, kinds))
     for quote in filter(None, quotes):
-        spot = quote.capacity_type is CapacityType.SPOT
-        lasts = hours * (1 + rules.spot_overhead_on(card.name, plan.gpus)[0]) if spot else hours
-        found.append(Way(needs.workload.method, needs, card, plan, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
+        used = _every_paid_card(needs, card, plan, quote, rules)
+        lasts = gpu_hours / used.gpus
+        if quote.capacity_type is CapacityType.SPOT:
+            lasts *= 1 + rules.spot_overhead_on(card.name, used.gpus)[0]
+        found.append(Way(needs.workload.method, needs, card, used, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
     return found
+
+
+def _every_paid_card(
+    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, rules: RulesOfThumb
+) -> ParallelPlan:
+    """The plan on all cards of the machine that is paid for, where it is larger than what was asked for."""
+    _, there = split_machine(quote.machine)
+    if plan.num_nodes > 1 or card.consumer or there <= plan.gpus or there % plan.gpus:
+        return plan
+    return choose(needs, card, gpus=there, rules=rules)
 
 
 def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, rules: RulesOfThumb) -> int:
