@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker.app.jobs import after, arrays
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
+from broker.app.jobs.recorded_capacity import unreached
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.sealed_secrets import missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
@@ -164,6 +165,7 @@ def preview(
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         basis = PlanBasis(policy or broker.policy(look), look, broker.clock.now())
         seen = planned(broker, job, by, basis, by_carbon=by_carbon)
+        seen = seen.noted(*unreached(seen.job, broker.store.holdings(), seen.offers, basis.now))
         if missing := missing_secrets(job):
             seen = seen.noted(f"`submit` would refuse the job: secrets not in the environment: {', '.join(missing)}")
         if not seen.plan.placements:
