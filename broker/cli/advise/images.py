@@ -151,7 +151,7 @@ def _screen(terminal: Terminal, advice: ImagesAdvice) -> list[RenderableType]:
     from broker.economics.estimates import about, digits
 
     title = f"{advice.network} {advice.method}, {advice.batch} × {advice.size} pixels"
-    parts: list[RenderableType] = [view.heading(title, f": {advice.total_gib:,.1f} GiB on a GPU")]
+    parts: list[RenderableType] = [view.heading(title, f": {digits(advice.total_gib)} GiB on a GPU")]
     memory = advice.memory
     named = (
         ("weights", memory.weights_gib), ("optimizer", memory.optimizer_gib), ("16-bit copies", memory.copies_gib),

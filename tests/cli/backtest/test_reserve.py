@@ -25,7 +25,7 @@ def test_the_document_of_two_files_however_they_are_named(gpubroker: Gpubroker, 
     cells = done.json["cells"]
     assert {(cell["series"], cell["ratio"]) for cell in cells} == {(s, r) for s in "ab" for r in (0.4, 0.6)}
     assert {cell["policy"] for cell in cells} == {
-        *("gpubroker", "staggered-quantile", "wang", "static-best", "on-demand", "optimum")
+        *("gpubroker", "mixture", "staggered-quantile", "wang", "static-best", "on-demand", "optimum")
     }
     assert done.json["term_s"] == 48 * 3600
 
