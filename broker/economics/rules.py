@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.economics.estimates import about
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class RulesOfThumb:
     # Measured by finished runs: accelerator, its model FLOPS utilisation, number of runs. No rule that a file sets
     measured_mfu: tuple[tuple[str, float, int], ...] = ()
     measured_interruptions: tuple[tuple[str, float, int], ...] = ()  # likewise, of 1,000 hours of a spot GPU
+    measured_price: tuple[tuple[str, float, int], ...] = ()  # likewise, USD of a GPU-hour as it was charged
 
     def mfu_on(self, accelerator: str) -> tuple[float, int]:
         """The MFU to expect there, and the number of finished runs that measured it; 0: assumed."""
@@ -141,9 +143,19 @@ class RulesOfThumb:
         where = f"by the interruptions of {runs} run{'s' * (runs > 1)} on {accelerator}" if runs else "assumed"
         return f"spot: {share:.1%} of hours redone or waited for, {where}"
 
+    def price_text(self, accelerator: str) -> str:
+        """``12 finished runs on H100 were charged $2.31 a GPU-hour``; empty where none was."""
+        for name, usd, runs in self.measured_price:
+            if name == accelerator:
+                plural = f"{runs} finished runs on {accelerator} were"
+                return (
+                    f"{plural if runs > 1 else f'a finished run on {accelerator} was'} charged {about(usd)} a GPU-hour"
+                )
+        return ""
+
 
 DEFAULTS = RulesOfThumb()
-MEASURED = ("measured_mfu", "measured_interruptions")
+MEASURED = ("measured_mfu", "measured_interruptions", "measured_price")
 
 
 def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb = DEFAULTS) -> RulesOfThumb:

@@ -18,7 +18,8 @@ PAST = timedelta(days=90)
 
 def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
     """The rules with what runs of the last 90 days before ``now`` (UTC) measured, by accelerator: the MFU, of runs
-    whose job file names the model that they trained and whose program reported tokens; how often spot was taken."""
+    whose job file names the model that they trained and whose program reported tokens; how often spot was taken; what
+    was charged."""
     speeds = measured_speeds(finished_runs(look, now - PAST, now), peaks())
     mfu = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
     taken = tuple(
@@ -26,4 +27,7 @@ def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfT
         for one in speeds
         if one.interruptions_per_1000_hours is not None
     )
-    return replace(rules, measured_mfu=mfu, measured_interruptions=taken) if mfu or taken else rules
+    paid = tuple((one.accelerator, one.usd_per_gpu_hour, one.runs) for one in speeds)
+    if not paid:
+        return rules
+    return replace(rules, measured_mfu=mfu, measured_interruptions=taken, measured_price=paid)

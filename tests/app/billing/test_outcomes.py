@@ -100,6 +100,8 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
     assert runs == 1
     assert rules.mfu_on("A100-80GB") == (DEFAULTS.mfu, 0)
     assert "measured by 1 run on H100" in rules.mfu_text("H100")
+    assert rules.price_text("H100").startswith("a finished run on H100 was charged $")
+    assert rules.price_text("L4") == ""
 
 
 def test_of_too_many_runs_those_count_that_ended_last(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

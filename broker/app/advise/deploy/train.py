@@ -271,6 +271,8 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
 
 def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
     notes = [rules.mfu_text(best.card.name), "everything is recomputed in the backward pass"]
+    if charged := rules.price_text(best.card.name):
+        notes.append(f"{charged}, ${best.quote.usd_per_gpu_hour:,.2f} by the price used here")
     if best.spot:
         notes.append(rules.spot_text(best.card.name, best.plan.gpus))
     if situation.tokens is None:
