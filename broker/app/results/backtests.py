@@ -9,7 +9,6 @@ from pydantic import Field
 
 from broker.app.market.strategy_backtest import JobBacktest
 from broker.app.results.values import Moment, Result, is_none
-from broker.backtest.memory.images import SOURCE as IMAGES_SOURCE
 from broker.backtest.memory.images import ImageComparison
 from broker.backtest.memory.published import ErrorSummary, MemoryComparison
 from broker.backtest.placement.report import PlacementCell, PlacementReport
@@ -303,7 +302,8 @@ class MemoryErrors(Result):
 
 class MeasuredImages(Result):
     """A measurement of a network on images and its estimate. ``error``: of the memory, estimate over measurement, less
-    1; ``speed_ratio``: estimated over measured images per second. ``seen``: as of `MeasuredMemory`."""
+    1; ``speed_ratio``: estimated over measured images per second, null where none was measured. ``seen``: as of
+    `MeasuredMemory`."""
 
     network: str
     method: str
@@ -313,10 +313,11 @@ class MeasuredImages(Result):
     measured_gib: float
     estimated_gib: float
     error: float
-    measured_per_second: float
-    speed_ratio: float
+    measured_per_second: float | None
+    speed_ratio: float | None
     seen: bool
     source: str
+    address: str
 
     @classmethod
     def of(cls, one: ImageComparison) -> Self:
@@ -331,9 +332,10 @@ class MeasuredImages(Result):
             estimated_gib=round(one.estimated_gib, 2),
             error=round(one.error, 4),
             measured_per_second=one.measured.items_per_second,
-            speed_ratio=round(one.ratio, 3),
+            speed_ratio=None if one.ratio is None else round(one.ratio, 3),
             seen=one.measured.seen,
-            source=IMAGES_SOURCE,
+            source=one.measured.source,
+            address=one.measured.address,
         )
 
 

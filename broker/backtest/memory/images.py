@@ -13,29 +13,32 @@ from broker.economics.images import ImageMethod, ImageOptimizer, ImageUse, image
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 CARD = "H100"
-SOURCE = "Own measurement: H100 80GB HBM3, driver 580.159.04, PyTorch 2.11.0+cu130, 2026-11-26"
+OWN = "Own measurement: H100 80GB HBM3, driver 580.159.04, PyTorch 2.11.0+cu130, 2026-11-26"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasurement:
-    """Measured GiB on the card, and items per second, of a ``use``. ``trained``: parameters of the adapter. ``seen``:
-    used to settle constants."""
+    """Measured GiB on the card, and items per second (None: not told, or of another card), of a ``use``. ``trained``:
+    parameters of the adapter. ``seen``: used to settle constants. ``address``: of a published one."""
 
     use: ImageUse
     trained: int | None
     gib: float
-    items_per_second: float
+    items_per_second: float | None
     seen: bool
+    source: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
 class ImageComparison:
-    """A measurement and its estimate. ``error``: of the memory, estimate ÷ measured − 1; ``ratio``: of the speed."""
+    """A measurement and its estimate. ``error``: of the memory, estimate ÷ measured − 1; ``ratio``: of the speed, where
+    one was measured."""
 
     measured: ImageMeasurement
     estimated_gib: float
     error: float
-    ratio: float
+    ratio: float | None
 
 
 def compare_images(
@@ -49,7 +52,8 @@ def compare_images(
             known = replace(rules, adapter_fraction=row.trained / row.use.network.parameters)
         gib, speed = image_memory(row.use, known).total_gib, image_speed(row.use, lookup(CARD), known)
         rate = speed.items_per_second if speed else None
-        found.append(ImageComparison(row, gib, gib / row.gib - 1, (rate or 0.0) / row.items_per_second))
+        ratio = rate / row.items_per_second if rate and row.items_per_second else None
+        found.append(ImageComparison(row, gib, gib / row.gib - 1, ratio))
     return tuple(found)
 
 
@@ -69,8 +73,10 @@ def measured_images() -> tuple[ImageMeasurement, ...]:
             ),
             trained=row.get("trained"),
             gib=row["gib"],
-            items_per_second=row["items_per_second"],
+            items_per_second=row.get("items_per_second"),
             seen=row["seen"],
+            source=row.get("source", OWN),
+            address=row.get("address", ""),
         )
         for row in tomllib.loads(text)["measurements"]
     )

@@ -89,8 +89,8 @@ def _images(terminal: Terminal, result: MemoryBacktest) -> list[RenderableType]:
     rows = [
         (
             row.network, f"{row.method}{', checkpoints' * row.checkpointing}", f"{row.batch} × {row.size}",
-            f"{row.measured_gib:.1f}", f"{row.estimated_gib:.1f}", f"{row.error:+.0%}", f"{row.speed_ratio:.2f}",
-            "yes" if row.seen else "no", row.source,
+            f"{row.measured_gib:.1f}", f"{row.estimated_gib:.1f}", f"{row.error:+.0%}",
+            "" if row.speed_ratio is None else f"{row.speed_ratio:.2f}", "yes" if row.seen else "no", row.source,
         )
         for row in result.images
     ]  # fmt: skip

@@ -18,7 +18,7 @@ def test_unseen_memory_is_within_a_tenth() -> None:
 
 def test_speed_is_within_a_factor_of_two_where_the_batch_fills_the_card() -> None:
     """A diffusion model with an image or two waits for launches instead: eager PyTorch reaches an eighth to a half."""
-    filled = [one.ratio for one in compare_images() if one.measured.use.batch >= 8]
+    filled = [one.ratio for one in compare_images() if one.measured.use.batch >= 8 and one.ratio is not None]
     assert len(filled) >= 8
     assert all(1 / 2 <= ratio <= 2 for ratio in filled)
 
