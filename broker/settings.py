@@ -215,9 +215,11 @@ class Settings(BaseSettings):
     S3 the region in ``AWS_REGION``.
     ``runs_role``: for run folders in S3, the ARN of an AWS role whose sessions nodes get, each narrowed to its job's
     folder and renewed while it runs; None: nodes use an identity of their own, which usually reaches the whole bucket.
-    ``runs_role_seconds``: how long a session lasts, and so how long a node can save without a broker.
-    ``runs_narrowed``: for run folders in Google Cloud Storage: nodes get tokens of this process's Google login, each
-    narrowed to its job's folder and renewed while it runs; else they use an identity of their own.
+    ``runs_role_seconds``: how long a session, or a signature in Azure, lasts, and so how long a node can save without a
+    broker.
+    ``runs_narrowed``: for run folders in Google Cloud Storage and Azure: nodes get tokens of this process's Google
+    login, or signatures of its Entra login, each narrowed to its job's folder (in Azure only in accounts with a
+    hierarchical namespace, else to the container) and renewed while it runs; else they use an identity of their own.
     ``max_snapshot``: the most bytes that a job's working folder and local file mounts may take together.
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.

@@ -64,7 +64,7 @@ def main(given: list[str] | None = None) -> int:
     os.environ.pop("GPUBROKER_TICKET", None)  # of the launch; commands of the job lack it
     folders = JobFolders(
         store,
-        lambda name: ObjectFolder.open(f"{runs}/{name}", access),
+        lambda name: ObjectFolder.open(f"{runs}/{name}", access and access.beside(name)),
         os.environ.pop(KEY_VARIABLE, None),
         access,
     )

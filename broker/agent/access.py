@@ -17,7 +17,7 @@ import secrets
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Callable
 
 from broker.agent.clock import from_text
 from broker.agent.formats import VERSION, BadDocument
@@ -28,6 +28,8 @@ ACCESS_VARIABLE = "GPUBROKER_RUNS_ACCESS"
 FILE = "access.json"
 _OF_GCS = ("token", "expires_at")
 _OF_S3 = ("access_key_id", "secret_access_key", *_OF_GCS)
+_OF_AZURE = ("sas_token", "expires_at")
+_OTHERS = "others"  # signatures of folders beside the job's, in JSON, by the beginnings of their names
 _BLOCK = 32
 
 
@@ -67,8 +69,8 @@ def _mixed(content: bytes, key: bytes) -> bytes:
 
 
 def _credentials(values: Mapping[str, Any]) -> dict[str, str]:
-    fields = _OF_S3 if _OF_S3[0] in values else _OF_GCS
-    found = {name: values[name] for name in fields}
+    fields = next((one for one in (_OF_S3, _OF_AZURE) if one[0] in values), _OF_GCS)
+    found = {name: values[name] for name in (*fields, *(one for one in (_OTHERS,) if one in values))}
     if not all(isinstance(value, str) for value in found.values()):
         raise BadDocument(f"{FILE}: credentials are text")
     from_text(found["expires_at"])
@@ -89,8 +91,18 @@ class NodeAccess:
 
     def __call__(self) -> dict[str, Any]:
         """What a ``credential_provider`` of obstore returns. Asked again when it expires."""
+        return self._given(None)
+
+    def beside(self, name: str) -> Callable[[], dict[str, Any]]:
+        """The same for the folder of that name beside the job's."""
+        return lambda: self._given(name)
+
+    def _given(self, name: str | None) -> dict[str, Any]:
         with self._lock:
             now = dict(self._now)
+        others = json.loads(now.pop(_OTHERS, "{}"))
+        if name is not None and others:
+            now["sas_token"] = next((one for begin, one in others.items() if f"{name}/".startswith(begin)), "")
         expires = from_text(now.pop("expires_at"))
         # Those that were renewed meanwhile are to be taken soon, so nothing is kept until the last minute.
         soon = datetime.now(timezone.utc) + timedelta(minutes=5)

@@ -72,8 +72,8 @@ class ObjectFolder:
     @classmethod
     def open(cls, url: str, access: Callable[[], dict[str, Any]] | None = None) -> ObjectFolder:
         """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is created, readable by its owner
-        only. The region of an S3 bucket is found out. ``access``: returns the credentials for S3 or Cloud
-        Storage, instead of the machine's own (`broker.agent.access`). Raises StoreTrouble for other URLs and if the
+        only. The region of an S3 bucket is found out. ``access``: returns the store's credentials,
+        instead of the machine's own (`broker.agent.access`). Raises StoreTrouble for other URLs and if the
         folder cannot be created."""
         parts = urlsplit(url)
         try:
@@ -85,7 +85,7 @@ class ObjectFolder:
             client: Any = {**_CLIENT, "allow_http": plain}
             region = bucket_region(url)
             more: Any = {"region": region} if region is not None else {}
-            if access is not None and parts.scheme in ("s3", "s3a", "gs"):
+            if access is not None:
                 more["credential_provider"] = access
             return cls(from_url(url, client_options=client, retry_config=_RETRY, **more))
         except (exceptions.BaseError, OSError, ValueError) as error:

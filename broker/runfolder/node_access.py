@@ -4,7 +4,7 @@
 |---|---|
 | S3 | AWS STS `AssumeRole` with a session policy: a session has what the role *and* the policy allow |
 | Google Cloud Storage | tokens with a Credential Access Boundary (`gcs_access`) |
-| Azure Blob Storage | none here, nodes use their own identity: a signature is for a blob or a whole container |
+| Azure Blob Storage | user-delegation signatures, for the job's folder where there are directories (`azure_access`) |
 | stores that speak S3 without STS | none: nodes use their own identity |
 """
 
@@ -28,7 +28,8 @@ class AccessGiver(Protocol):
     """Gives credentials for the run folder of a job."""
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
-        """``token`` and ``expires_at`` (ISO 8601, UTC), for S3 also ``access_key_id`` and ``secret_access_key``. Raises
+        """``token``, or in Azure ``sas_token``, and ``expires_at`` (ISO 8601, UTC); for S3 also ``access_key_id`` and
+        ``secret_access_key``. Raises
         `RetryLater` or `LoginMissing`."""
         ...
 

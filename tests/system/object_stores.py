@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -84,15 +86,18 @@ def s3() -> Iterator[ObjectStore]:
 
 
 @contextmanager
-def azure() -> Iterator[ObjectStore]:
-    """Azurite, with the two keys that a storage account has."""
+def azure(certificates: Path | None = None) -> Iterator[ObjectStore]:
+    """Azurite, with the two keys that a storage account has. ``certificates``: a folder, for TLS and for tokens; the
+    ``ca.pem`` in it signs the server's."""
     program = shutil.which("azurite-blob")
     if program is None:
         pytest.skip("azurite is not installed: npm install azurite, and its node_modules/.bin on the PATH")
     port = _free_port()
-    endpoint = f"http://127.0.0.1:{port}"
+    endpoint = f"{'http' if certificates is None else 'https'}://127.0.0.1:{port}"
     keys = [b64encode(letter * 64).decode() for letter in (b"1", b"2", b"3")]
     options = ["--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+    if certificates is not None:
+        options += ["--oauth", "basic", *_certificate(certificates)]
     command = [program, *options, "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     with _running(command, port, {"AZURITE_ACCOUNTS": f"team:{keys[0]}:{keys[1]}"}):
         _make_container(endpoint, "team", keys[0])
@@ -106,6 +111,18 @@ def azure() -> Iterator[ObjectStore]:
             for key in keys
         )
         yield ObjectStore(f"az://{BUCKET}/team", endpoint, first, second, stranger)
+
+
+def _certificate(folder: Path) -> list[str]:
+    """Of this machine, by a root that is made for it."""
+    import trustme
+
+    root = trustme.CA()
+    root.cert_pem.write_to_path(str(folder / "ca.pem"))
+    own = root.issue_cert("127.0.0.1")
+    own.private_key_pem.write_to_path(str(folder / "key.pem"))
+    own.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    return ["--cert", str(folder / "cert.pem"), "--key", str(folder / "key.pem")]
 
 
 def _make_container(endpoint: str, account: str, key: str) -> None:
@@ -215,5 +232,7 @@ def _free_port() -> int:
 
 def _ask(method: str, url: str, headers: dict[str, str], body: bytes | None) -> None:
     request = urllib.request.Request(url, data=body, headers=headers, method=method)
-    with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+    unseen = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # of a server that was started a moment ago
+    unseen.check_hostname, unseen.verify_mode = False, ssl.CERT_NONE
+    with urllib.request.urlopen(request, timeout=_PATIENCE, context=unseen) as answer:
         assert answer.status < 300

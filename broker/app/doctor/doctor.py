@@ -214,10 +214,15 @@ def _runs(broker: Broker) -> DoctorFinding:
         fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_ROLE to a role's ARN"
     if parts.scheme == "gs":
         fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_NARROWED=true (takes uniform access)"
+    in_azure = parts.scheme in ("az", "adl", "azure", "abfs", "abfss")
+    if in_azure:
+        fix = "for signatures of this login's instead of nodes' own identities, set GPUBROKER_RUNS_NARROWED=true"
     role, asked = broker.settings.runs_role, broker.settings.runs_narrowed
-    facts["narrowed"] = narrowed = bool(fix) and (asked if parts.scheme == "gs" else role is not None)
+    facts["narrowed"] = narrowed = bool(fix) and (asked if parts.scheme == "gs" or in_azure else role is not None)
     if narrowed:
-        return DoctorFinding("runs", Health.OK, f"{message}; a node reaches its own job's folder alone", facts=facts)
+        message += "; a node reaches its own job's folder alone"
+        message += " (without a hierarchical namespace: the container, for a time)" if in_azure else ""
+        return DoctorFinding("runs", Health.OK, message, facts=facts)
     if asked:
         message += "; GPUBROKER_RUNS_NARROWED is set, and nodes cannot be narrowed in this store by it"
         return DoctorFinding("runs", Health.PROBLEM, message, fix or "unset it", facts)

@@ -90,6 +90,10 @@ def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
         from broker.runfolder.gcs_access import BoundTokens
 
         return BoundTokens(runs_url)
+    if broker.settings.runs_narrowed and scheme in ("az", "adl", "azure", "abfs", "abfss"):
+        from broker.runfolder.azure_access import DelegatedSignatures
+
+        return DelegatedSignatures(runs_url, broker.settings.runs_role_seconds)
     if role is None or scheme not in ("s3", "s3a"):
         return None
     from broker.runfolder.node_access import RoleSessions  # only for buckets with a role

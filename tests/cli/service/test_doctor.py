@@ -99,7 +99,8 @@ def test_run_folders_that_cannot_be_written(gpubroker: Any, tmp_path: Path, monk
     [
         ("gs://runs/x", True, True, "ok"),
         ("gs://runs/x", False, False, "ok"),
-        ("az://runs/x", True, False, "problem"),
+        ("s3://runs/x", True, False, "problem"),
+        ("az://runs/x", True, True, "ok"),
         ("az://runs/x", False, False, "ok"),
     ],
 )

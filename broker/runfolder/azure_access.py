@@ -1,0 +1,116 @@
+"""Signatures for nodes that reach run folders in Azure Blob Storage: user-delegation SAS, signed with a key that this
+process's Entra login gets from the account, so that no account key is involved.
+
+In an account with a hierarchical namespace a signature is for a directory: a node gets one for its job's folder, to
+read and write, and one to read for each folder that the job reads. In other accounts a signature is for a single blob
+or a whole container: a node gets one for the container, which ends in time and is otherwise not narrowed.
+
+Forms: Microsoft Learn, "Create a user delegation SAS". Read 2026-11-26.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, Unreachable
+from broker.core.job.jobs import Job
+from broker.runfolder.node_access import read_by
+
+_WHERE = "azure user delegation key"
+_HINT = (
+    "log in to Azure with the roles Storage Blob Delegator and Storage Blob Data Contributor, "
+    "or unset GPUBROKER_RUNS_NARROWED"
+)
+_CLOCKS_DIFFER = timedelta(minutes=5)
+_WORK, _READ = "racwdl", "rl"  # read, add, create, write, delete, list
+
+
+@dataclass(frozen=True)
+class BlobContainer:
+    """A place of run folders. ``url``: the account's Blob endpoint; ``root``: the path within the container."""
+
+    account: str
+    url: str
+    name: str
+    root: str
+
+    @classmethod
+    def of(cls, runs_url: str, environment: Mapping[str, str]) -> BlobContainer:
+        """As obstore reads it: ``az://container/path``, with the account in the environment, or
+        ``abfss://container@account.dfs.core.windows.net/path``. Raises `InvalidInput` if no account is named."""
+        parts = urlsplit(runs_url)
+        name, _, host = parts.netloc.partition("@")
+        account = host.partition(".")[0] or _first(environment, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
+        if not account:
+            hint = "set AZURE_STORAGE_ACCOUNT_NAME"
+            raise InvalidInput("the storage account is not named", where=runs_url, hint=hint)
+        own = f"https://{account}.blob.core.windows.net"
+        url = _first(environment, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT") or own
+        return cls(account, url, name, unquote(parts.path).strip("/"))
+
+    def directory(self, name: str) -> str:
+        return f"{self.root}/{name}".strip("/")
+
+
+def _first(environment: Mapping[str, str], *names: str) -> str:
+    return next((environment[name] for name in names if environment.get(name)), "")
+
+
+@dataclass(frozen=True)
+class DelegatedSignatures:
+    """``seconds``: how long a signature lasts, at most seven days. ``login``: a credential of azure-identity; None: the
+    one that this process finds. ``connection``: more for the SDK's client."""
+
+    runs_url: str
+    seconds: int
+    login: Any = None
+    connection: Mapping[str, Any] | None = None
+
+    def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
+        """``sas_token``, ``expires_at`` and, in JSON by name, ``others``: the signatures of folders that are read.
+        Raises `LoginMissing`, `Unreachable`, `MissingExtra`."""
+        try:
+            blob, lake = import_module("azure.storage.blob"), import_module("azure.storage.filedatalake")
+            identity, problems = import_module("azure.identity"), import_module("azure.core.exceptions")
+        except ImportError as error:
+            raise MissingExtra("azure", "credentials of nodes for a container of Azure Blob Storage") from error
+        at, now = BlobContainer.of(self.runs_url, os.environ), datetime.now(UTC)
+        starts, ends = now - _CLOCKS_DIFFER, now + timedelta(seconds=self.seconds)
+        login = self.login or identity.DefaultAzureCredential()
+        try:
+            with blob.BlobServiceClient(at.url, credential=login, retry_total=2, **(self.connection or {})) as service:
+                key = service.get_user_delegation_key(starts, ends)
+                narrow = _is_hierarchical(service, problems)
+        except problems.ServiceRequestError as error:
+            raise Unreachable("the storage account cannot be reached", where=at.url) from error
+        except problems.AzureError as error:
+            said = getattr(error, "error_code", None) or type(error).__name__
+            raise LoginMissing(f"no key for signatures: {said}", where=_WHERE, hint=_HINT) from error
+
+        def signed(name: str, rights: str) -> str:
+            about: dict[str, Any] = {"permission": rights, "start": starts, "expiry": ends}
+            if not narrow:
+                return str(blob.generate_container_sas(at.account, at.name, user_delegation_key=key, **about))
+            return str(lake.generate_directory_sas(at.account, at.name, at.directory(name), key, **about))
+
+        given = {"sas_token": signed(job_id, _WORK), "expires_at": ends.isoformat()}
+        if narrow:
+            # Tasks of an array have folders of their own, and no directory has them all: the place of all jobs is read.
+            others = {name: signed(name if name.endswith("/") else "", _READ) for name in sorted(read_by(job))}
+            given |= {"others": json.dumps(others)} if others else {}
+        return given
+
+
+def _is_hierarchical(service: Any, problems: Any) -> bool:
+    """Whether signatures for directories count; no where the account does not tell."""
+    try:
+        return bool(service.get_account_information().get("is_hns_enabled"))
+    except problems.HttpResponseError:
+        return False
