@@ -29,11 +29,11 @@ def account(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     state = SimpleNamespace(hierarchical=True, fails=None)
 
-    class Client:
+    class DelegatingAccount:
         def __init__(self, url: str, **more: Any) -> None:
             state.url = url
 
-        def __enter__(self) -> Client:
+        def __enter__(self) -> DelegatingAccount:
             return self
 
         def __exit__(self, *of: object) -> None: ...
@@ -52,7 +52,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         def get_account_information(self) -> dict[str, Any]:
             return {"is_hns_enabled": state.hierarchical}
 
-    monkeypatch.setattr("azure.storage.blob.BlobServiceClient", Client)
+    monkeypatch.setattr("azure.storage.blob.BlobServiceClient", DelegatingAccount)
     return state
 
 
