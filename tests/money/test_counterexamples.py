@@ -161,6 +161,13 @@ SCRIPTS = {
         ("wrong_clock", {}),
         wait("1d"),
     ),
+    "a limit for an array whose tasks run without one": (
+        policy(),
+        submit(machine="H100:8", array="range: 4, parallel: 1"),
+        ("price", {"pool": "gcp-8-spot"}),
+        ("extend", {"job": 3, "max_cost": "$60"}),
+        wait("1d", 6),
+    ),
     "a node that calls its own end an interruption": (
         policy(),
         submit(),

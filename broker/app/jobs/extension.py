@@ -114,6 +114,19 @@ def _check_extension(current: JobView, more: JobLimits, balance: Mapping[MoneyKi
         raise InvalidInput(f"max_duration is {print_duration(current.max_duration)} already; expected more than that")
 
 
+def _above_its_tasks(tx: Writing, array: JobView, wanted: Money) -> None:
+    """Raises `InvalidInput` for a ``max_cost`` of an array that its tasks would not keep: they get shares of it when
+    they start."""
+    if array.max_cost is None and any(task.max_cost is None for task in tx.open_tasks(array.id)):
+        raise InvalidInput(
+            f"{array.id} has no max_cost, and tasks that run were started without one: they would not keep it",
+            hint=f"`jobs extend TASK --max-cost USD` limits one; or cancel {array.id} and submit it with a max_cost",
+        )
+    if wanted < (gone := committed(tx, array.id)):
+        least = gone.up_to_cents()
+        raise InvalidInput(f"max_cost of {wanted} is less than its tasks have spent and may spend; at least {least}")
+
+
 def _extended(
     broker: Broker, tx: Writing, view: JobView, more: JobLimits, by: Actor, now: datetime
 ) -> JobView | Admission:
@@ -121,6 +134,8 @@ def _extended(
     is judged again before money is held for it."""
     current = tx.job(view.id) or view
     _check_extension(current, more, tx.balance(view.id))
+    if more.max_cost is not None and current.job.array is not None:
+        _above_its_tasks(tx, current, more.max_cost)
     if more.max_cost is not None and current.job.task is not None:
         _within_the_array(tx, current, current.job.task.array, more.max_cost)
     body, after = _with_limits(current, more, by, now)

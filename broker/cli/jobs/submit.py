@@ -113,6 +113,7 @@ def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) 
     """As `_agree_and_submit`, for a job as it was given. Raises also `InvalidInput`."""
     from broker.app.jobs.after import with_predecessors
     from broker.app.jobs.preview import preview
+    from broker.app.jobs.repository_commit import with_commit
     from broker.app.jobs.resume import with_resume_point
     from broker.app.jobs.snapshots import survey
     from broker.cli.jobs import snapshot_view
@@ -125,6 +126,9 @@ def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) 
     if (point := wanted.resume_from) is not None:
         which = f"the checkpoint at step {point.step:,}" if point.step is not None else "the newest checkpoint"
         terminal.say(f"Resumes from {which} of {point.job}.")
+    wanted, commit = with_commit(wanted)
+    if commit:
+        terminal.say(commit)
     terminal.adopt()
     return _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=how.yes)
 

@@ -62,6 +62,7 @@ def submit(
     Files that the server has are not uploaded again; secrets are encrypted for the server before they leave this
     machine. Ctrl-C after the submission detaches; the job continues. Exit codes are those of `submit` without a server.
     """
+    from broker.app.jobs.repository_commit import with_commit
     from broker.cli.jobs import snapshot_view
     from broker.cli.remote import view
     from broker.cli.remote.jobs import exit_code, follow
@@ -73,6 +74,8 @@ def submit(
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
     if (files := sending.survey_of(api, wanted)) is not None:
         terminal.say(*snapshot_view.about(files))
+    wanted, commit = with_commit(wanted)
+    terminal.say(*filter(None, [commit]))
     if not yes:
         seen = sending.planned(api, wanted, limit=3)
         terminal.show(*view.plan(terminal.out, seen))

@@ -16,6 +16,7 @@ from broker.app.jobs import jobs, kept_files
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.preview import Preview, preview
+from broker.app.jobs.repository_commit import with_commit
 from broker.app.jobs.submit import submit
 from broker.app.policy.policies import adopt
 from broker.app.service import background
@@ -232,7 +233,7 @@ class Client:
         `NoFeasibleCapacity`, `DearerNow`, `InvalidInput` or `StoreProblem`; then no job exists.
         """
         adopt(self._broker, by=self._actor)
-        view = submit(self._broker, job, agreed, by=self._actor)
+        view = submit(self._broker, with_commit(job)[0], agreed, by=self._actor)
         background.ensure(self._broker, for_secrets_of=view)
         approvers.tell(self._broker, view)
         return SubmittedJob(self._broker, view.id, self._actor)

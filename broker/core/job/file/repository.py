@@ -4,38 +4,60 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.core.errors import did_you_mean
 
 _KEYS = ("url", "ref")
 _URL = re.compile(r"(?:https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s-][^\s]*")
 _WITH_PASSWORD = re.compile(r"https?://[^/]*@")
+_MARK = "# workdir: a Git repository\n"
+_FETCHING = re.compile(re.escape(_MARK) + r"git init --quiet \. && .* --quiet --depth 1 -- (.+) && git checkout .*\n")
 # Words of Git that could be read as options are not names.
 _REF = re.compile(r"[^\s\-:~^?*\[\\][^\s:~^?*\[\\]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """``ref``: a branch, a tag or a commit; None for the branch that the repository shows first."""
+    """``ref``: a branch, a tag or a commit; None for the branch that the repository shows first. ``commit``: what that
+    was at submission, None if it was not looked up: then each attempt fetches what it is by then."""
 
     url: str
     ref: str | None = None
+    commit: str | None = None
 
     def fetching(self) -> str:
         """Shell commands that put the repository's files into the current folder, ending the shell where they fail.
         Repeatable. A variable ``GIT_TOKEN``, such as a secret of the job, is the password for an https address."""
-        where = f"-- {shlex.quote(self.url)} {shlex.quote(self.ref or 'HEAD')}"
+        url, ref = shlex.quote(self.url), shlex.quote(self.ref or "HEAD")
         helper = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
         # By any other way the password would travel readable, or is not asked for.
         own = self.url.startswith("https://")
         token = f"${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} " if own else ""
-        return (
-            "# workdir: a Git repository\n"
-            "git init --quiet . && "
-            f"GIT_TERMINAL_PROMPT=0 git {token}"
-            f"fetch --quiet --depth 1 {where} && git checkout --quiet --force FETCH_HEAD || exit 1\n"
-        )
+        git = f"GIT_TERMINAL_PROMPT=0 git {token}"
+        if self.commit is None:
+            fetch, what = f"{git}fetch --quiet --depth 1 -- {url} {ref}", "FETCH_HEAD"
+        else:  # not every server gives a single commit
+            one = f"{git}fetch --quiet --depth 1 -- {url} {self.commit} 2>/dev/null"
+            fetch, what = f"{{ {one} || {git}fetch --quiet -- {url} {ref}; }}", self.commit
+        return f"{_MARK}git init --quiet . && {fetch} && git checkout --quiet --force {what} || exit 1\n"
+
+
+def of_setup(setup: str | None) -> Repository | None:
+    """The repository that a job's setup begins to fetch and whose commit is not looked up yet; None without one."""
+    if setup is None or (found := _FETCHING.match(setup)) is None:
+        return None
+    try:
+        url, ref = shlex.split(found[1])
+    except ValueError:
+        return None
+    one = Repository(url, None if ref == "HEAD" else ref)
+    return one if setup.startswith(one.fetching()) else None
+
+
+def pinned(setup: str, one: Repository, commit: str) -> str:
+    """The setup, which begins to fetch that repository, with the commit to fetch."""
+    return replace(one, commit=commit).fetching() + setup.removeprefix(one.fetching())
 
 
 def repository(value: object) -> Repository:

@@ -12,7 +12,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.repository import Repository
+from broker.core.job.file.repository import Repository, of_setup, pinned
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 GIT = {
@@ -43,6 +43,26 @@ def fetched(repository: Repository, folder: Path) -> set[str]:
 def test_the_files_are_fetched_and_again_without_harm(origin: Path, tmp_path: Path) -> None:
     assert fetched(Repository(f"file://{origin}"), tmp_path) == {"one"}
     assert fetched(Repository(f"file://{origin}", "v2"), tmp_path) == {"one", "two"}
+
+
+def test_a_commit_once_looked_up_is_fetched_whatever_the_branch_shows_later(origin: Path, tmp_path: Path) -> None:
+    """By the commit, and by the branch where the server gives no single commit."""
+    git = ["git", "-C", str(origin)]
+    commit = subprocess.run([*git, "rev-parse", "main"], env=GIT, check=True, capture_output=True, text=True).stdout
+    one = Repository(f"file://{origin}", "two")
+    setup = one.fetching() + "echo mine\n"
+    assert of_setup(setup) == one
+    of_now = pinned(setup, one, commit.strip())
+    assert of_now.endswith("echo mine\n")
+    assert of_setup(of_now) is None, "looked up already"
+    assert of_setup("echo mine\n") is None
+    for number, script in enumerate((of_now, of_now.replace("--depth 1", "--no-such-option"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        done = subprocess.run(
+            ["bash", "-c", script * 2 + "ls"], cwd=folder, env=GIT, check=True, capture_output=True, text=True
+        )
+        assert done.stdout.split() == ["mine", "mine", "one"]
 
 
 def test_a_token_is_handed_to_git_alone(origin: Path, tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""The commit of a Git repository that a job fetches, looked up at its submission by its submitter's own `git`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+from broker.core.job.file.repository import Repository, of_setup, pinned
+from broker.core.job.jobs import Job
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_PATIENCE = 30.0  # seconds
+_HELPER = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
+
+
+def with_commit(job: Job) -> tuple[Job, str]:
+    """The job, whose every attempt fetches the commit that its repository shows now; and a sentence about it, empty for
+    a job without a repository, or with a commit. Where the repository cannot be asked from here, such as without its
+    key, the job is unchanged and the sentence says so. Runs `git`; never on behalf of another machine's user."""
+    one = of_setup(job.setup)
+    if one is None or job.setup is None:
+        return job, ""
+    if one.ref is not None and _COMMIT.fullmatch(one.ref):
+        return job, ""
+    named = one.ref or "its first branch"
+    commit, why = _looked_up(one)
+    if commit is None:
+        return (
+            job,
+            f"{one.url}: {named} could not be looked up from here ({why}): each attempt fetches what it is then.",
+        )
+    setup = pinned(job.setup, one, commit)
+    return job.model_copy(update={"setup": setup}), f"Git: {one.url}, commit {commit[:10]} of {named}."
+
+
+def _looked_up(one: Repository) -> tuple[str | None, str]:
+    """The commit, or None with the reason."""
+    token = (
+        ["-c", f"credential.helper={_HELPER}"] if one.url.startswith("https://") and "GIT_TOKEN" in os.environ else []
+    )
+    ref = one.ref or "HEAD"
+    command = ["git", *token, "ls-remote", "--quiet", "--", one.url, ref, f"{ref}^{{}}"]
+    environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **os.environ}
+    try:
+        done = subprocess.run(  # noqa: S603  # an address that the job file's reader has checked, behind `--`
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
+        )
+    except FileNotFoundError:
+        return None, "there is no program `git`"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, "no answer in time" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+    if done.returncode:
+        return None, (done.stderr.strip().splitlines() or ["git failed"])[-1][:200]
+    rows = dict(reversed(line.split("\t", 1)) for line in done.stdout.splitlines() if "\t" in line)
+    for name in (f"refs/tags/{ref}^{{}}", f"refs/heads/{ref}", f"refs/tags/{ref}", f"{ref}^{{}}", ref):
+        if _COMMIT.fullmatch(rows.get(name, "")):
+            return rows[name], ""
+    return None, f"it has no branch or tag {ref}"

@@ -1,0 +1,40 @@
+"""The commit of a repository is looked up once, at submission."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from broker.app.jobs.repository_commit import with_commit
+from broker.core.job.file import parse_job
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+
+
+def test_every_attempt_fetches_what_the_branch_was_at_submission(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (
+        ["init", "-q", "-b", "main"],
+        ["commit", "-q", "--allow-empty", "-m", "1"],
+        ["tag", "-am", "v", "v1"],
+    ):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    for ref in ("", "ref: main", "ref: v1"):
+        text = f"run: echo\nworkdir: {{url: 'file://{tmp_path}', {ref}}}\nsetup: echo mine\n"
+        job, said = with_commit(parse_job(text, file="job.yaml", now=NOW))
+        assert f"commit {commit[:10]}" in said
+        assert job.setup is not None
+        assert commit in job.setup
+        assert job.setup.endswith("echo mine\n") or job.setup.endswith("echo mine")
+        assert with_commit(job) == (job, "")
+
+
+def test_a_repository_that_cannot_be_asked_from_here_is_said(tmp_path: Path) -> None:
+    text = f"run: echo\nworkdir: {{url: 'file://{tmp_path}/nothing'}}\n"
+    job = parse_job(text, file="job.yaml", now=NOW)
+    same, said = with_commit(job)
+    assert same == job
+    assert "could not be looked up from here" in said
+    assert "each attempt fetches what it is then" in said
