@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,6 +58,9 @@ class JobOptions:
     secret: Secrets = None
     name: JobName = None
     workdir: JobFolder = None
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TakesCommand(TyperCommand):
@@ -122,6 +126,11 @@ def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions,
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
+    if not _VARIABLE.fullmatch(name):
+        raise InvalidInput(
+            f"expected NAME=VALUE, the name of letters, digits and '_', not starting with a digit; got {name[:40]!r}",
+            where="--env",
+        )
     if equals:
         return name, value
     if name not in os.environ:

@@ -31,7 +31,7 @@ def test_options_after_two_dashes_are_the_commands(gpubroker: Run) -> None:
         (("plan", "job.yaml", "--", "x"), "both a job file (job.yaml) and a command"),
         (("plan", "--workdir", "."), "no job given"),
         (("submit", "--env", "NOT_SET_ANYWHERE", "--", "x"), "NOT_SET_ANYWHERE has no value in your shell"),
-        (("submit", "--env", "1A=x", "--", "x"), "expected the name of a variable"),
+        (("submit", "--env", "1A=2", "--", "x"), "not starting with a digit; got '1A'"),
         (("plan", "--gpu", "H10O", "--", "x"), "did you mean 'H100'?"),
         (("plan", "--name", "a b", "--", "x"), "expected letters, digits"),
     ],
