@@ -281,8 +281,8 @@ def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableTyp
     parts: list[RenderableType] = [Text(f"  spent     {spent_words(bill)}{final}{estimate}")]
     if bill.held:
         held = ", ".join(f"{formats.money(a)} {kind}" for kind, a in bill.held.items())
-        why = f", {covers(bill.quantile)}" if bill.quantile is not None else ""
-        parts.append(hanging(Text(f"  held      {held}{why}"), 12))
+        parts.append(Text(f"  held      {held}"))
+        parts += [hanging(Text(covers(bill.quantile)), 12)] if bill.quantile is not None else []
     parts += [hanging(Text(line), 12) for line in shares_of(bill.shares)]
     limit = f"max_cost {formats.money(view.max_cost)}, " if view.max_cost is not None else ""
     used = formats.length(billed_time(view, now))
