@@ -52,7 +52,8 @@ def _looked_up(one: Repository) -> tuple[str | None, str]:
         return None, "no answer in time" if isinstance(error, subprocess.TimeoutExpired) else str(error)
     if done.returncode:
         return None, (done.stderr.strip().splitlines() or ["git failed"])[-1][:200]
-    rows = dict(reversed(line.split("\t", 1)) for line in done.stdout.splitlines() if "\t" in line)
+    cells = [line.partition("\t") for line in done.stdout.splitlines()]
+    rows = {name: commit for commit, _, name in cells}
     for name in (f"refs/tags/{ref}^{{}}", f"refs/heads/{ref}", f"refs/tags/{ref}", f"{ref}^{{}}", ref):
         if _COMMIT.fullmatch(rows.get(name, "")):
             return rows[name], ""
