@@ -73,7 +73,7 @@ def _defaults(policy: PolicySet) -> Iterator[str]:
         lines["wait_for_paid"] = f"jobs wait up to {formats.length(wait)} for paid capacity before they rent"
     if old := said.end_orphans_after:
         lines["end_orphans_after"] = f"orphans older than {formats.length(old)} are ended"
-    lines |= _kept_files(said)
+    lines |= _kept_files(said) | _held_at_once(said)
     if alone := said.max_unattended:
         lines["max_unattended"] = f"rented machines stop after {formats.length(alone)} without a broker"
     if (hour := said.value_of_time) is not None:
@@ -96,6 +96,12 @@ def _held(limits: HoldingLimits) -> str:
     if limits.break_even is not None:
         said.append(f"what pays from {limits.break_even:g}% of the hours or less")
     return ", ".join(said)
+
+
+def _held_at_once(said: PolicyDefaults) -> dict[str, str]:
+    if (share := said.hold_quantile) is None:
+        return {}
+    return {"hold_quantile": f"the hold of a job with known work is enough for {share:g} % of its runs"}
 
 
 def _kept_files(said: PolicyDefaults) -> dict[str, str]:
