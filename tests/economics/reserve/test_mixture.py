@@ -49,3 +49,27 @@ def test_a_single_rule_is_that_rule() -> None:
     demand, terms = hostile(7), ReserveTerms(168, 0.5)
     alone = replay(Planner(168, 0.5), demand, terms, warm_up=168)
     assert replay(Mixture(168, 0.5, [Planner(168, 0.5)], (1.0,)), demand, terms, warm_up=168) == alone
+
+
+class Holder(OnDemand):
+    """Buys so many units in the first hour."""
+
+    def __init__(self, units: int) -> None:
+        self._units = units
+
+    def buy(self, stock: object, hour: int, hours_left: int | None) -> int:
+        return self._units if hour == 0 else 0
+
+
+def test_it_buys_each_rules_share() -> None:
+    mixture = Mixture(24, 0.6, [Holder(10), OnDemand()], (0.5, 0.5))
+    assert replay(mixture, [10] * 20, ReserveTerms(24, 0.6)).purchases == ((0, 5),)
+
+
+def test_the_bound_by_hand() -> None:
+    """Ten hours: the holder pays 0.6 an hour, the other rule 1; the mixture holds 1 unit, the mean is half of one."""
+    mixture = Mixture(24, 0.6, [Holder(1), OnDemand()], (0.5, 0.5))
+    replay(mixture, [1] * 10, ReserveTerms(24, 0.6))
+    spread, apart = 10 * 0.4, 10 * 0.5 * 0.6
+    assert mixture.bound(0) == pytest.approx(6 + spread + apart)
+    assert mixture.bound(1) == pytest.approx(10 + spread + apart)
