@@ -85,7 +85,8 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
         assumptions=[
             f"activations counted from the published network at {use.network.size} pixels a side, and in proportion to"
             " the pixels",
-            f"{share:.0%} of the 16-bit peak: measure on your own images first; reading and decoding them keep up",
+            f"{share:.0%} of the 16-bit peak, at a batch that fills the card (one or two images reach half of it and"
+            " less): measure on your own images first; reading and decoding them keep up",
             f"{rules.memory_headroom:.0%} of GPU memory kept free",
             *([f"adapter of {rules.adapter_fraction:.2%} of the parameters"] * (use.method is ImageMethod.LORA)),
             *(
