@@ -15,8 +15,8 @@ Three more answer what repeats and what drifts (`broker.economics.reserve.season
 - **Season.** Demand that repeats from week to week needs no patience, and its units need not be in use at this hour.
 - **Past and trend.** A falling trend is followed; for a term of a quarter or more the whole known past must justify a
   purchase, unless demand rises steadily.
-- **Regret.** While the rule has cost more than buying nothing would have, by `REGRET_ALLOWED`, the whole known past
-  must justify a purchase, whatever the term.
+- **Regret.** While the rule has cost more than buying nothing would have, or than it would have with such care from the
+  start, by `REGRET_ALLOWED`, the whole known past must justify a purchase, whatever the term.
 
 Demand and units are in whatever is reserved (GPUs, machines); time is in hours. No unit of money: costs are multiples
 of one on-demand hour.
@@ -47,7 +47,7 @@ HORIZONS = (12, 24, 72, 168)
 """Hours until a renewal that is spared, with the memories of no more than that length."""
 
 REGRET_ALLOWED = 0.02
-"""The excess over the cost of buying nothing, as a share, from which on the rule is careful."""
+"""The excess, as a share, over the cost of buying nothing or of constant care, from which on the rule is careful."""
 
 LONGEST_TERM = 5 * 8760
 
@@ -158,7 +158,9 @@ class Planner:
     def __init__(self, term: int, ratio: float) -> None:
         self._memory = Memory(term)
         self._ratio = positive("ratio", ratio)
-        self._cost = self._nothing = 0.0  # so far, of this rule (reservations pro rata) and of buying nothing
+        # The cost so far (reservations pro rata) of this rule, of buying nothing, and of being careful always.
+        self._cost = self._nothing = self._careful = 0.0
+        self._careful_stock, self._hour = Stock(), 0
 
     def remember(self, history: Iterable[float]) -> None:
         self._memory.extend(history)
@@ -168,10 +170,20 @@ class Planner:
         ratio = self._ratio
         if hours_left is not None and hours_left < self._memory.term:
             ratio *= self._memory.term / hours_left
-        careful = self._cost > self._nothing * (1 + REGRET_ALLOWED)
-        return units_to_buy(self._memory, ratio, stock, hour, careful=careful) if ratio <= 1 else 0
+        self._hour = hour
+        if ratio > 1:
+            return 0
+        if units := units_to_buy(self._memory, ratio, self._careful_stock, hour, careful=True):
+            self._careful_stock.add(units, hour + self._memory.term)
+        careful = self._cost > min(self._nothing, self._careful) * (1 + REGRET_ALLOWED)
+        return units_to_buy(self._memory, ratio, stock, hour, careful=careful)
 
     def observe(self, demand: float, held: int) -> None:
         self._memory.add(demand)
-        self._cost += self._ratio * held + max(demand - held, 0.0)
         self._nothing += demand
+        self._cost += self._price(demand, held)
+        self._careful += self._price(demand, self._careful_stock.held(self._hour))
+
+    def _price(self, demand: float, held: int) -> float:
+        """Of an hour."""
+        return self._ratio * held + max(demand - held, 0.0)

@@ -16,13 +16,13 @@ def hostile(seed: int) -> list[int]:
     """Levels that jump, and long stretches of nothing."""
     chance = random.Random(seed)
     demand: list[int] = []
-    while len(demand) < 1500:
+    while len(demand) < 1000:
         level = chance.choice([0, 0, 1, 5, 30])
         demand += [max(level + chance.randrange(-3, 4), 0) for _ in range(chance.randrange(5, 300))]
     return demand
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("ratio", [0.3, 0.6, 0.9])
 def test_it_costs_at_most_its_bound_over_each_of_its_rules(seed: int, ratio: float) -> None:
     demand, terms = hostile(seed), ReserveTerms(168, ratio)

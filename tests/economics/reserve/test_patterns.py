@@ -79,3 +79,10 @@ def test_weeks_that_differ_are_not_regular() -> None:
     assert season.error is not None
     assert season.error > 0.05
     assert season.regular_level(0.2) == 0
+
+
+def test_bursts_that_come_back_are_not_bought_each_time() -> None:
+    """Without a look at what care from the start would have cost, this cost 1.89 times the best constant level."""
+    demand = [20 if hour // 48 % 15 == 7 else 4 for hour in range(336 + 4380)]
+    spent = replay(Planner(720, 0.4), demand, ReserveTerms(720, 0.4), warm_up=336).cost
+    assert spent <= 1.2 * cost(demand[336:], 4, 0.4)
