@@ -175,6 +175,13 @@ def test_all_tasks_together_cost_no_more_than_the_array_may(world: MoneyWorld) -
     assert not broken(world)
 
 
+def test_a_limit_that_running_tasks_would_not_keep_is_refused(world: MoneyWorld) -> None:
+    array = enter(world, "range: 4, parallel: 1")
+    with pytest.raises(InvalidInput, match="has no max_cost"):
+        extend(world.broker, again(world, array), JobLimits(Money.usd(1_000_000), None), by=person("ann"))
+    assert again(world, array).max_cost is None
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(8 if FULL else 1))
 def test_each_task_is_done_exactly_once_whatever_is_killed(world: MoneyWorld, seed: int) -> None:

@@ -55,3 +55,12 @@ def test_a_larger_share_is_never_less_also_where_the_count_becomes_normal(stretc
         assert found == sorted(found)
         assert all(math.isfinite(one) for one in found)
     assert timedelta(hours=run_within(0.99, 1e3, 3.0, 0.1, 0.01, 0.1)) > timedelta(hours=1e3)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.95, 0.99])
+def test_the_number_of_interruptions_is_the_least_that_the_share_does_not_exceed(share: float) -> None:
+    """Of one stretch it is geometric: more than k with the probability p ** (k + 1)."""
+    for exposed in (0.1, 0.7, 2.0):
+        lost, number = 1 - math.exp(-exposed), interruptions_within(share, 1, exposed)
+        assert 1 - lost ** (number + 1) >= share
+        assert number == 0 or 1 - lost**number < share
