@@ -82,7 +82,7 @@ def delete_snapshots(
         except (BrokerError, OSError) as error:
             trouble[one.pool] = str(error)
             continue
-        deleted.append(UnneededSnapshots(one.user, one.pool, gone))
+        deleted += [UnneededSnapshots(one.user, one.pool, gone)] if gone.size else []
     return deleted
 
 
@@ -91,7 +91,7 @@ def _unneeded_in(broker: Broker, name: str, over: Callable[[JobView], bool], tro
         pool = ObjectFolder.open(_url(broker, name))
     now = broker.clock.now()
     old = old_trees(pool, now)
-    needed, closed = set[str](), defaultdict[str, list[str]](list)
+    needed, closed = {*_needed_since(broker, name, now - _CLOCKS)}, defaultdict[str, list[str]](list)
     with broker.store.reading() as look:
         by_open = needed_by_open(look)
         for job, is_closed, trees in look.jobs_of_pool(name):

@@ -122,6 +122,20 @@ def test_a_retry_keeps_the_files_of_the_job_that_it_repeats(broker: Broker, tmp_
     assert not prune(broker).snapshots
 
 
+def test_the_files_of_a_job_of_the_last_hour_are_neither_shown_nor_deleted(
+    broker: Broker, tmp_path: Path, clock: ManualClock
+) -> None:
+    job = submitted(broker, tmp_path / "a", "a-xxxxx", "1")
+    again = ev.Submitted(job=job, user="ann", max_duration_seconds=60.0)
+    with broker.store.writing() as tx:
+        tx.append("again-xxxxx", [(None, again)], clock.now())
+    end(broker, "again-xxxxx")
+    end(broker, "a-xxxxx")
+    assert not prunable(broker, clock.now() + DAY, by=ANN)
+    assert not pruned(broker, clock.now() + DAY, by=ANN)
+    assert lies_there(broker, job)
+
+
 def test_each_prunes_their_own_and_a_folder_that_cannot_be_read_keeps_no_other(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
