@@ -1,14 +1,14 @@
 """The long tail of GPU clouds, through the library gpuhunt (the optional install ``gpuhunt``), each as a provider of
-its own: cloudrift, crusoe, daytona, digitalocean, hotaisle, jarvislabs, lium, seeweb, vultr.
+its own: cloudrift, crusoe, daytona, digitalocean, hotaisle, jarvislabs, lium, seeweb; vultr on request.
 
 Some of them need a login, by the variables that gpuhunt has for it; those without are left out. One that fails does not
 hold back the others; what is missing is raised at the end. Machines without accelerators are not read.
 
 What gpuhunt does not tell: whether a machine can be had now, for how long, and as of when its price holds. Prices are
-floats there; their shortest decimal form is what the cloud wrote. Traps: a fraction of a card is counted as one card
-with little memory; the prices of Crusoe are written in gpuhunt's code, so they are reference prices here, dated as
-that, and say so in their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may be the SXM or the
-PCIe card, and gpuhunt drops which.
+floats there; their shortest decimal form is what the cloud wrote. Traps: a part of a card is counted as one card with
+little memory (it is ``L40S-1of4`` here); the prices of Crusoe are written in gpuhunt's code, so they are reference
+prices here, dated as that, and say so in their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may
+be the SXM or the PCIe card, and gpuhunt drops which.
 Written for gpuhunt 0.1.34 (November 2026).
 """
 
@@ -25,25 +25,23 @@ from pydantic import field_validator
 
 from broker.core.errors import NoLogin, UnknownName
 from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import lookup
 from broker.core.values.clock import Clock
-from providers.catalogue.layout import card
+from providers.catalogue.layout import card, whole_or_part
 from providers.failures import Failures
 from providers.gpuhunt_clouds import CLOUDS, NAME, CloudReport, GpuhuntCloud, ask
 from providers.http import HttpSettings, Url, endpoint
 from providers.rows import Found, Unfit, distinct, figure, name, number, price, short, whole
 
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
-# A card of which less than this part is there is a part of a card: drivers and error correction take less.
-_WHOLE_CARD = 0.8
+_BY_DEFAULT = tuple(name for name in CLOUDS if name != "vultr")
 _GUESSED = {("crusoe", "B200")}
 # When gpuhunt 0.1.34 was made (the files of its wheel): prices in its code held then at the latest that we know of.
 _WRITTEN = datetime(2026, 10, 20, tzinfo=UTC)
 
 
 class GpuhuntSettings(HttpSettings):
-    """``clouds``: those to ask; all by default. ``base_url``: where to ask them instead, each under its name, such as
-    ``…/vultr/v2/plans``; their own addresses by default."""
+    """``clouds``: those to ask; by default all but Vultr, which has an adapter of its own. ``base_url``: where to ask
+    them instead, each under its name, such as ``…/vultr/v2/plans``; their own addresses by default."""
 
     clouds: tuple[str, ...] = ()
     base_url: Url | None = None
@@ -74,7 +72,7 @@ class Gpuhunt:
         """All of them, whatever the query. Clouds without the login they need are left out; raises `NoLogin` where that
         is every one. At the end, raises what went wrong with any (`RetryLater`, `LoginMissing`, `GiveUp`); at once,
         `MissingExtra`."""
-        clouds = [CLOUDS[name] for name in self._settings.clouds or CLOUDS]
+        clouds = [CLOUDS[name] for name in self._settings.clouds or _BY_DEFAULT]
         asked = [cloud for cloud in clouds if cloud.may_be_asked(self._environment)]
         if not asked:
             needed = "; ".join(f"{cloud.name}: {', '.join(cloud.needs.values())}" for cloud in clouds)
@@ -172,10 +170,7 @@ def _written_in() -> str:
 
 def _card(item: Any, machine: str) -> str:
     memory = _figure(item.gpu_memory)
-    found = card(str(item.gpu_name), memory_gib=memory, machine=machine)
-    if memory is not None and memory < _WHOLE_CARD * lookup(found).memory_gib:
-        raise Unfit("part_of_an_accelerator", f"{machine}: {memory:g} GB of one {found}")
-    return found
+    return whole_or_part(card(str(item.gpu_name), memory_gib=memory, machine=machine), memory)
 
 
 def _exact(value: object, what: str) -> Decimal:

@@ -17,11 +17,14 @@ PROVIDERS: dict[str, str] = {
     "azure": "providers.azure.provider:Azure",
     "gcp": "providers.gcp.provider:Gcp",
     "gpuhunt": "providers.gpuhunt_tail:Gpuhunt",
+    "hyperstack": "providers.hyperstack:Hyperstack",
     "kubernetes": "providers.kubernetes:KubernetesProvider",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
     "oci": "providers.oci:Oci",
+    "ovh": "providers.ovh:Ovh",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
+    "prime_intellect": "providers.prime_intellect:PrimeIntellect",
     "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:SandboxProvider",
     "sfcompute": "providers.sfcompute:Sfcompute",
@@ -29,6 +32,7 @@ PROVIDERS: dict[str, str] = {
     "slurm": "providers.slurm:SlurmProvider",
     "vast": "providers.vast:Vast",
     "verda": "providers.verda:Verda",
+    "vultr": "providers.vultr:Vultr",
 }
 
 # The optional install a provider needs, where it needs one.

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import Offer, SkippedRow
-from broker.core.values.accelerators import canonical
+from broker.core.values.accelerators import canonical, lookup, part_of
 from broker.core.values.money import Money
 
 Row = Mapping[str, Any]
@@ -27,6 +27,7 @@ HOURS_A_YEAR = 8760
 _DECIMAL = re.compile(r"\d{1,12}(?:\.\d{1,18})?", re.ASCII)
 _NO_PART_OF_A_NAME = re.compile(r"[/@\s\x00-\x1f\x7f]+")
 _MAX_NAME = 80
+_SAME_PART = 0.05  # of a part's size, by which its memory may be off
 _MAX_ACCELERATORS = 1024
 
 
@@ -147,6 +148,15 @@ def accelerator(*names: object, memory_gib: float | None = None) -> str:
             except UnknownName:
                 continue
     raise Unfit("unknown_accelerator", " or ".join(short(candidate) for candidate in names))
+
+
+def part_of_card(card: str, memory_gib: float) -> str:
+    """The part of ``card`` with that much of its memory, as one of equal parts. Raises `Unfit`
+    (``part_of_an_accelerator``) where the memory is no whole part of the card's."""
+    parts = lookup(card).memory_gb / memory_gib
+    if not 2 <= round(parts) <= 64 or abs(parts - round(parts)) > _SAME_PART * parts:
+        raise Unfit("part_of_an_accelerator", f"{memory_gib:g} GB of one {card}")
+    return part_of(card, round(parts))
 
 
 def usd(currency: object) -> None:

@@ -15,7 +15,7 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
-from providers.aws.settings import BILLING, ENGINE, NAME, PURCHASE_TAG, SPOT_MAX_AGE
+from providers.aws.settings import BILLING, NAME, PURCHASE_TAG, SPOT_MAX_AGE
 from providers.aws.times import utc
 from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
@@ -132,7 +132,7 @@ def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
             memory_gib=shape.memory_gib,
             interconnect=shape.interconnect,
             slots=max(0, held.free or 0),
-            engine=ENGINE if held.open else None,
+            engine=shape.engine if held.open else None,
             money=MoneyKind.AMORTISED,
             billing=BILLING,
             max_age=SPOT_MAX_AGE,

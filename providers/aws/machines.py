@@ -12,7 +12,8 @@ from importlib.resources import files
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import Interconnect
-from broker.core.values.accelerators import canonical
+from broker.core.values.accelerators import canonical, is_part, part_of
+from providers.aws.settings import ENGINE
 from providers.rows import Unfit
 
 
@@ -27,9 +28,15 @@ class AwsMachine:
     memory_gib: float
     interconnect: Interconnect | None
 
+    @property
+    def engine(self) -> str | None:
+        """Who starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that part
+        otherwise."""
+        return None if is_part(self.accelerator) else ENGINE
+
 
 def accelerated_types() -> tuple[str, ...]:
-    """The instance types that become offers, in the table's order: a whole accelerator of a known kind."""
+    """The instance types that become offers, in the table's order: those with accelerators of a known kind."""
     return tuple(name for name, row in _machines().items() if isinstance(row, AwsMachine))
 
 
@@ -42,7 +49,7 @@ def machine(instance_type: str) -> AwsMachine:
     """The type's entry in the table.
 
     Raises `Unfit`: ``unknown_machine`` for a type that is not in the table, ``unknown_accelerator`` for one whose
-    accelerator is unknown, ``fraction_of_an_accelerator`` for a slice of a card.
+    accelerator is unknown.
     """
     row = _machines().get(instance_type)
     if row is None:
@@ -71,7 +78,7 @@ def _row(
     except UnknownName:
         return Unfit("unknown_accelerator", f"{instance_type}: {called}")
     if count < 1:
-        return Unfit("fraction_of_an_accelerator", f"{instance_type}: {count:g} of one {accelerator}")
+        accelerator, count = part_of(accelerator, round(1 / count)), 1
     link = _link(family.get("link"), accelerator, count)
     return AwsMachine(instance_type, accelerator, int(count), float(cpus), float(memory_gib), link)
 

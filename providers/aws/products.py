@@ -21,7 +21,7 @@ from typing import Protocol
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.machines import AwsMachine, is_listed, machine
-from providers.aws.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME
+from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
 from providers.rows import HOURS_A_YEAR, Found, Unfit, decimal_text, name, price, short, usd
 
 _NOT_A_LETTER = re.compile(r"[^a-z]+")
@@ -205,7 +205,7 @@ def _priced(
         cpus=shape.cpus,
         memory_gib=shape.memory_gib,
         interconnect=shape.interconnect,
-        engine=None if months else ENGINE,  # a term has to be bought before anything runs on it
+        engine=None if months else shape.engine,  # a term has to be bought before anything runs on it
         billing=BILLING,
         max_age=LIST_MAX_AGE,
     )

@@ -17,7 +17,7 @@ from broker.core.errors import BrokerError
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, machine
-from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE
+from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE
 from providers.aws.spot_advisor import SpotAdvisorEntry
 from providers.rows import Found, Unfit, decimal_text, name, price, short
 
@@ -105,7 +105,7 @@ def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Off
             cpus=shape.cpus,
             memory_gib=shape.memory_gib,
             interconnect=shape.interconnect,
-            engine=ENGINE,
+            engine=shape.engine,
             billing=SPOT_BILLING,
             max_age=SPOT_MAX_AGE,
         )

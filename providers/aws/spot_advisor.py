@@ -25,7 +25,7 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.machines import AwsMachine, is_listed, machine
-from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE, AwsSettings
+from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE, AwsSettings
 from providers.http import Api
 from providers.rows import Found, Unfit, number, short
 
@@ -88,7 +88,7 @@ def offers_of(advice: SpotAdvisorEntry, now: datetime) -> Found:
         memory_gib=shape.memory_gib,
         interconnect=shape.interconnect,
         interruption_rate=advice.rate,
-        engine=ENGINE,
+        engine=shape.engine,
         billing=SPOT_BILLING,
         max_age=SPOT_MAX_AGE,
     )

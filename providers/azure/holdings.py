@@ -20,7 +20,7 @@ from providers.azure.fields import count, inside, parts_of, region_of, texts, ut
 from providers.azure.locations import AzureLocations
 from providers.azure.login import AzureLogin
 from providers.azure.machines import listed, machine
-from providers.azure.settings import ENGINE, HELD_AGE, NAME
+from providers.azure.settings import HELD_AGE, NAME
 from providers.failures import Failures
 from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
@@ -136,7 +136,7 @@ def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
             memory_gib=shape.gib,
             interconnect=shape.link,
             slots=held.free,
-            engine=ENGINE if held.open else None,
+            engine=shape.engine if held.open else None,
             money=MoneyKind.AMORTISED,
             max_age=HELD_AGE,
         )

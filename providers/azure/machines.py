@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 
 from broker.core.market.offers import Interconnect
+from broker.core.values.accelerators import is_part
+from providers.azure.settings import ENGINE
 from providers.rows import Unfit
 
 _GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)
@@ -18,8 +20,8 @@ _VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 
 @dataclass(frozen=True, slots=True)
 class AzureMachine:
-    """The contents of one machine: ``n`` whole cards; no ``gpu`` for a CPU machine. ``retired``: the year Azure retired
-    it.
+    """The contents of one machine: ``n`` cards, or one part of a card; no ``gpu`` for a CPU machine. ``retired``: the
+    year Azure retired it.
     """
 
     gpu: str | None = None
@@ -29,18 +31,22 @@ class AzureMachine:
     link: Interconnect | None = None
     retired: int | None = None
 
+    @property
+    def engine(self) -> str | None:
+        """Who starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that part
+        otherwise."""
+        return None if is_part(self.gpu) else ENGINE
+
 
 def machine(instance_type: str) -> AzureMachine:
     """The table's entry, ignoring case and the suffixes `_noIB` and `_flex`; for CPU machines, the data in their name.
 
-    Raises `Unfit` for GPU machines that are not in the table, and for those with a part of a GPU.
+    Raises `Unfit` for GPU machines that are not in the table.
     """
-    machines, parts = _tables()
+    machines = _tables()
     key = _SAME_MACHINE.sub("", instance_type.lower())
     if key in machines:
         return machines[key][1]
-    if key in parts:
-        raise Unfit("part_of_a_gpu", instance_type)
     if _GPU_FAMILY.match(instance_type):
         raise Unfit("unknown_machine", instance_type)
     vcpus = _VCPUS.fullmatch(instance_type)
@@ -49,20 +55,19 @@ def machine(instance_type: str) -> AzureMachine:
 
 def listed(instance_type: str) -> str | None:
     """The table's spelling of a machine with accelerators; None for what is not in it. Azure's own varies."""
-    found = _tables()[0].get(instance_type.lower())
+    found = _tables().get(instance_type.lower())
     return found[0] if found else None
 
 
 def accelerated_types() -> tuple[str, ...]:
     """The instance types that the table knows and Azure has not retired, in the table's order."""
-    return tuple(name for name, shape in _tables()[0].values() if not shape.retired)
+    return tuple(name for name, shape in _tables().values() if not shape.retired)
 
 
 @cache
-def _tables() -> tuple[dict[str, tuple[str, AzureMachine]], frozenset[str]]:
+def _tables() -> dict[str, tuple[str, AzureMachine]]:
     read = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
-    machines = {
+    return {
         key.lower(): (key, AzureMachine(**{**row, "link": Interconnect(row["link"]) if "link" in row else None}))
         for key, row in read["machines"].items()
     }
-    return machines, frozenset(part.lower() for part in read["parts"])

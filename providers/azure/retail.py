@@ -20,7 +20,7 @@ from broker.core.errors import BrokerError, Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers.azure.machines import AzureMachine, listed, machine
-from providers.azure.settings import ENGINE, LIST_AGE, MAX_AGE, NAME, AzureSettings
+from providers.azure.settings import LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api
 from providers.rows import HOURS_A_YEAR, Found, Row, Unfit, distinct, each, name, number, price, short, usd
 
@@ -165,7 +165,7 @@ class RetailPrices:
             interconnect=shape.link,
             availability=Availability.UNAVAILABLE if shape.retired else Availability.UNKNOWN,
             unavailable_because=f"Azure retired this size in {shape.retired}" if shape.retired else "",
-            engine=None if years else ENGINE,  # a term has to be bought before it runs anything
+            engine=None if years else shape.engine,  # a term has to be bought before it runs anything
             max_age=MAX_AGE.get(capacity_type, LIST_AGE),
         )
 

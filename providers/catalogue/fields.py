@@ -53,6 +53,16 @@ class Cells:
             raise Unfit("part_of_an_accelerator", f"{column}: {found}")
         return whole(found, column)
 
+    def count_or_part(self, column: str) -> tuple[int, int]:
+        """The number of accelerators, and 1; of a part of one (``0.125``), 1 and how many parts make a whole (8)."""
+        found = self.number(column)
+        if found is None or not 0 < found < 1:
+            return self.count(column), 1
+        parts = 1 / found
+        if abs(parts - round(parts)) > Decimal("0.05") or round(parts) > 64:
+            raise Unfit("part_of_an_accelerator", f"{column}: {found}")
+        return 1, round(parts)
+
     def figure(self, column: str) -> float | None:
         """CPUs, GiB and similar; None if empty or unusable."""
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from broker.core.market.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import About, ColumnLayout, card, offer
+from providers.catalogue.layout import About, ColumnLayout, card, offer, whole_or_part
 from providers.rows import Unfit, name
 
 _GOOGLE_ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
@@ -27,7 +27,8 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     if count and not listed:
         raise Unfit("malformed_row", f"{machine}: {count} accelerators without a name")
     names = [f"tpu-{listed}", listed] if cells.text("gpu_vendor").lower() == "google" else [listed]
-    found = card(*names, memory_gib=cells.figure("gpu_memory"), machine=machine) if count else None
+    memory = cells.figure("gpu_memory")
+    found = whole_or_part(card(*names, memory_gib=memory, machine=machine), memory) if count else None
     yield offer(
         about,
         "gpuhunt",

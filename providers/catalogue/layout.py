@@ -8,13 +8,17 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.accelerators import is_part, lookup
 from broker.core.values.money import Money
 from providers.catalogue.fields import Cells
-from providers.rows import Unfit, accelerator, short
+from providers.rows import Unfit, accelerator, part_of_card, short
 
 # List prices are valid for weeks, spot prices for minutes: an old table must not start spot machines.
 _SPOT_AGE = timedelta(hours=6)
 _LIST_AGE = timedelta(days=7)
+
+# A card of which less than this part is there is a part of a card: drivers and error correction take less.
+_WHOLE_CARD = 0.8
 
 # The clouds in which SkyPilot starts machines by the names that its own catalogues have.
 SKYPILOT_CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius")
@@ -55,6 +59,14 @@ def card(*names: str, memory_gib: float | None = None, told: str = "", machine: 
     return found
 
 
+def whole_or_part(found: str, memory_gib: float | None) -> str:
+    """The card, or the part of it that has that much memory: gpuhunt counts a part of a card as one card with little
+    memory. Raises `Unfit` for memory that is no whole part of the card's."""
+    if memory_gib is None or memory_gib >= _WHOLE_CARD * lookup(found).memory_gib:
+        return found
+    return part_of_card(found, memory_gib)
+
+
 @lru_cache(maxsize=4096)  # a table has a hundred thousand rows, and what is unknown takes long: it is compared with all
 def _known(names: tuple[str, ...], memory_gib: float | None) -> str | None:
     try:
@@ -92,6 +104,6 @@ def offer(  # noqa: PLR0913 - the fields of an offer
         source=f"csv:{source}",
         cpus=cpus,
         memory_gib=memory_gib,
-        engine=engine,
+        engine=None if is_part(accelerator) else engine,
         max_age=_SPOT_AGE if capacity_type is CapacityType.SPOT else _LIST_AGE,
     )

@@ -1,8 +1,8 @@
 """SkyPilot's ``vms.csv`` (skypilot-catalog, schema 5 and later): a row is a machine in a zone, with both its prices.
 
 Pitfalls: the on-demand price repeats for every zone; Google's accelerators are priced separately from their machines,
-so neither row is the price of something that can be rented; a fraction of a card counts as 0.125; RunPod's ``H100`` is
-the PCIe card.
+so neither row is the price of something that can be rented; a part of a card counts as 0.125 (``L4-1of8`` here);
+RunPod's ``H100`` is the PCIe card.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.accelerators import part_of
 from providers.catalogue.fields import Cells
 from providers.catalogue.layout import SKYPILOT_CLOUDS, About, ColumnLayout, card, offer
 from providers.rows import Unfit, name, short
@@ -22,7 +23,7 @@ _GOOGLE_GPU_HOST = re.compile(r"[ag]\d[a-z]*-")
 
 def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     """The row's offers: on demand without a zone, because a list price applies to the region; spot with the zone."""
-    listed, count = cells.text("acceleratorname"), cells.count("acceleratorcount")
+    listed, (count, parts) = cells.text("acceleratorname"), cells.count_or_part("acceleratorcount")
     if bool(listed) != bool(count):
         raise Unfit("malformed_row", f"{count} accelerators, called {short(listed)}")
     called = cells.text("instancetype")
@@ -34,6 +35,8 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     region = name(cells.text("region"), "Region")
     zone = name(cells.text("availabilityzone") or region, "AvailabilityZone")
     found = _card(listed, cells.text("gpuinfo"), machine) if listed else None
+    if found is not None and parts > 1:
+        found = part_of(found, parts)
     if not cells.text("price") and not cells.text("spotprice"):
         raise Unfit("no_price", f"{machine} in {region}: no price")
     for kind, column, place in ((CapacityType.ON_DEMAND, "price", None), (CapacityType.SPOT, "spotprice", zone)):

@@ -110,6 +110,10 @@ def _larger(row: Any, number: int) -> Any:
     return row
 
 
+def _more_flavors(row: Any, number: int) -> Any:
+    return {**row, "flavors": [{**one, "name": f"{one['name']}-{number}"} for one in row["flavors"]]}
+
+
 def _lambda_row(row: Any, number: int) -> Any:
     about = row["instance_type"]
     return {**row, "instance_type": {**about, "name": f"{about['name']}-{number}"}}
@@ -128,12 +132,16 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
     "gpuhunt: seeweb": ("test_gpuhunt_tail", ("seeweb",), _tail_row),
     "gpuhunt: vultr": ("test_gpuhunt_tail", ("vultr",), _tail_row),
     "gpuhunt: digitalocean": ("test_gpuhunt_tail", ("digitalocean",), _tail_row),
+    "hyperstack": ("test_hyperstack", (), _more_flavors),
     "lambda_cloud": ("test_lambda_cloud", (), _lambda_row),
     "oci": ("test_oci", ("shapes", "10"), None),
+    "ovh": ("test_ovh", (), _renamed(planCode=lambda code, number: f"{number}-{code}")),
+    "prime_intellect": ("test_prime_intellect", (), _renamed(cloudId=_numbered)),
     "runpod": ("test_runpod", (), None),
     "shadeform": ("test_shadeform", (), _renamed(cloud_instance_type=_numbered)),
     "vast": ("test_vast", (), _renamed(id=_numbered)),
     "verda": ("test_verda", (), _renamed(instance_type=_numbered)),
+    "vultr": ("test_vultr", (), _renamed(id=_numbered)),
 }
 
 

@@ -35,12 +35,17 @@ ADAPTERS: dict[str, Opens] = {
     "gcp: machine types": _other("gcp.test_fuzz", "machines"),
     "gcp: accelerators": _other("gcp.test_fuzz", "accelerators"),
     **{f"gpuhunt: {cloud}": _json("test_gpuhunt_tail", cloud) for cloud in _TAIL},
+    "hyperstack: flavors": _json("test_hyperstack"),
+    "hyperstack: price book": lambda: import_module("tests.providers.test_hyperstack").prices().target(),
     "lambda_cloud": _json("test_lambda_cloud"),
     **{f"oci: {what}": _json("test_oci", what) for what in ("shapes", "products", "prices")},
+    "ovh": _json("test_ovh"),
+    "prime_intellect": _json("test_prime_intellect"),
     "runpod": _json("test_runpod"),
     "shadeform": _json("test_shadeform"),
     "vast": _json("test_vast"),
     "verda": _json("test_verda"),
+    "vultr": _json("test_vultr"),
 }
 
 

@@ -95,6 +95,9 @@ FORMS = (
     PayloadForm("gcp: SKUs", _under("skus"), _served("gcp.test_fuzz")),
     PayloadForm("lambda_cloud", _lambda, _served("test_lambda_cloud")),
     PayloadForm("oci: shapes", _first_has("products", _under("items")), _served("test_oci", "shapes", "10")),
+    PayloadForm("hyperstack", _first_has("flavors", _under("data")), _served("test_hyperstack")),
+    PayloadForm("ovh", _first_has("planCode", _under("addons")), _served("test_ovh")),
+    PayloadForm("prime_intellect", _first_has("cloudId", _under("items")), _served("test_prime_intellect")),
     PayloadForm("runpod", _under("data", "gpuTypes"), _served("test_runpod")),
     PayloadForm("shadeform", _under("instance_types"), _served("test_shadeform")),
     PayloadForm("vast", _under("offers"), _served("test_vast")),
@@ -103,7 +106,7 @@ FORMS = (
     PayloadForm("gpuhunt: digitalocean", _under("sizes"), _served("test_gpuhunt_tail", "digitalocean")),
     PayloadForm("gpuhunt: jarvislabs", _under("server_meta"), _served("test_gpuhunt_tail", "jarvislabs")),
     PayloadForm("gpuhunt: seeweb", _first_has("gpu_label", _under("plans")), _served("test_gpuhunt_tail", "seeweb")),
-    PayloadForm("gpuhunt: vultr", _first_has("hourly_cost", _under("plans")), _served("test_gpuhunt_tail", "vultr")),
+    PayloadForm("vultr", _first_has("hourly_cost", _under("plans")), _served("test_vultr")),
 )
 
 

@@ -85,7 +85,7 @@ def rows(server: FakeServer, *clouds: str, **more: Any) -> tuple[list[Offer], li
 
 
 def test_every_cloud_is_a_provider_of_its_own_with_exact_prices(server: FakeServer) -> None:
-    offers, _ = rows(server)
+    offers, _ = rows(server, *CLOUDS)
     cheapest = {(o.provider, o.machine, o.capacity_type.value): o.price for o in offers}
     assert {provider for provider, _, _ in cheapest} == set(CLOUDS)
     assert cheapest["vultr", "H100:8", "on_demand"] == Money.usd("23.92")
@@ -103,6 +103,10 @@ def test_every_cloud_is_a_provider_of_its_own_with_exact_prices(server: FakeServ
 
 def test_no_cloud_that_has_an_adapter_of_its_own_is_asked_through_gpuhunt() -> None:
     assert not {*CLOUDS} & {"aws", "azure", "gcp", "lambda", "lambdalabs", "oci", "runpod", "vast", "vastai", "verda"}
+
+
+def test_a_cloud_with_an_adapter_of_its_own_is_asked_only_on_request(server: FakeServer) -> None:
+    assert {offer.provider for offer in rows(server)[0]} == {*CLOUDS} - {"vultr"}
 
 
 def test_gpuhunt_knows_no_availability_and_starts_nothing(server: FakeServer) -> None:
@@ -136,7 +140,9 @@ def test_a_twentieth_of_a_card_is_no_cheap_card(server: FakeServer) -> None:
     """gpuhunt counts a fraction of an A100 as one, with 4 GB."""
     offers, skipped = rows(server, "vultr")
     assert {o.instance_type for o in offers if o.accelerator == "A100-80GB"} == {"vcg-a100-12c-120g-80vram"}
-    assert [row.reason for row in skipped] == ["part_of_an_accelerator"]
+    part = {o.machine: o.price for o in offers if o.instance_type == "vcg-a100-1c-6g-4vram"}
+    assert part == {"A100-1of10:1": Money.usd("0.123")}, "gpuhunt does not tell which A100; Vultr's own adapter knows"
+    assert skipped == []
 
 
 def test_machines_without_accelerators_are_not_read(server: FakeServer) -> None:
@@ -150,14 +156,14 @@ def test_what_gpuhunt_passes_over_is_counted_and_not_printed(
     market.bodies["/vultr/v2/plans"]["plans"][0]["gpu_type"] = "NVIDIA_X900"
     _, skipped = rows(server, "vultr", "daytona")
     counted = Counter(row.reason for row in skipped)
-    assert set(counted) == {"passed_over_by_gpuhunt", "part_of_an_accelerator"}
+    assert set(counted) == {"passed_over_by_gpuhunt"}
     assert any("X900" in row.detail for row in skipped)
     assert not any("DAYTONA_API_KEY" in row.detail for row in skipped)
     assert capfd.readouterr() == ("", "")
     assert not logging.getLogger("gpuhunt.providers.vultr").handlers
 
 
-@pytest.mark.parametrize("broken", sorted(CLOUDS))
+@pytest.mark.parametrize("broken", sorted({*CLOUDS} - {"vultr"}))
 def test_one_cloud_that_fails_does_not_hold_back_the_others(market: LongTail, server: FakeServer, broken: str) -> None:
     before, _ = rows(server)
     market.broken[broken] = lambda _: HttpAnswer(500, b"<html>down</html>")
@@ -198,7 +204,7 @@ def test_an_answer_of_another_shape_is_malformed_and_shows_no_key(market: LongTa
 
 def test_clouds_without_their_login_are_left_out(server: FakeServer) -> None:
     offers, _ = rows(server, logins={})
-    assert {offer.provider for offer in offers} == {"cloudrift", "daytona", "lium", "vultr"}
+    assert {offer.provider for offer in offers} == {"cloudrift", "daytona", "lium"}
     with pytest.raises(NoLogin, match="none of the selected clouds") as caught:
         rows(server, "crusoe", "seeweb", logins={"CRUSOE_ACCESS_KEY": "only-one-of-three"})
     assert "SEEWEB_API_TOKEN" in caught.value.hint

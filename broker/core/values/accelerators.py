@@ -2,7 +2,8 @@
 
 The table is ``gpus.toml`` beside this file, read once on first use. Names are SkyPilot's (``H100`` is the SXM card,
 ``A100`` the 40 GB one); names used by providers, drivers and clusters are aliases. A Google TPU slice, rented as one
-unit (``tpu-v5p-8``), is an accelerator with the sums of its chips.
+unit (``tpu-v5p-8``), is an accelerator with the sums of its chips; a part of a card that is rented by itself
+(``A10-1of6``) is one with the share of the card's figures, and never the card.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from broker.core.errors import UnknownName
 
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
 _NOT_COUNTED = re.compile(r"[\s_\-/().,]+")
+_PART = re.compile(r"^(.+)-1of([2-9]|[1-5]\d|6[0-4])$", re.IGNORECASE)
 _TPU_SLICE = re.compile(r"^(?:tpu-)?(v\d[a-z]*)-(\d+)$")
 # A provider may report 4-12 % less memory than the card is sold with (error correction, driver, GB for GiB).
 _SAME_MEMORY = 0.13
@@ -96,6 +98,16 @@ def lookup(name: str) -> Accelerator:
     return found
 
 
+def part_of(name: str, number: int) -> str:
+    """The canonical name of one of ``number`` equal parts (2 to 64) of a card. Raises UnknownName."""
+    return lookup(f"{lookup(name).name}-1of{number}").name
+
+
+def is_part(name: str | None) -> bool:
+    """Whether a canonical name is of a part of a card."""
+    return name is not None and _PART.match(name) is not None
+
+
 _COUNTED = re.compile(
     r"(?:(?P<first>\d{1,4})\s*[x×*]\s*)?(?P<name>.+?)(?:\s*[x×*]\s*(?P<last>\d{1,4}))?", re.IGNORECASE
 )
@@ -146,6 +158,10 @@ def _find(name: str) -> Accelerator | None:
     slice_of = _TPU_SLICE.match(name.strip().lower())
     if slice_of and (chip := _names().get(slice_of[1])):
         return _slice(table[chip], int(slice_of[2]))
+    part = _PART.match(name.strip())
+    if part and (card := _names().get(_key(part[1]))):
+        whole, number = table[card], int(part[2])
+        return replace(_times(whole, 1 / number, f"{whole.name}-1of{number}"), family=None, link=None, link_gb_s=None)
     return None
 
 
@@ -153,21 +169,27 @@ def _slice(chip: Accelerator, number: int) -> Accelerator | None:
     """The slice of ``number`` TensorCores or chips, as Google counts that generation."""
     if chip.slice_chips is None or (chips := number * chip.slice_chips) < 1:
         return None
+    return _times(chip, chips, f"{chip.name}-{number}")
+
+
+def _times(one: Accelerator, factor: float, name: str) -> Accelerator:
+    """``factor`` times what ``one`` has, rented as a unit."""
 
     def times(value: float | None) -> float | None:
-        return None if value is None else value * chips
+        return None if value is None else value * factor
 
     return replace(
-        chip,
-        name=f"{chip.name}-{number}",
-        memory_gb=chip.memory_gb * chips,
-        memory_gib=chip.memory_gib * chips,
-        bandwidth_gb_s=chip.bandwidth_gb_s * chips,
-        tflops_bf16=times(chip.tflops_bf16),
-        tflops_fp16=times(chip.tflops_fp16),
-        tflops_fp8=times(chip.tflops_fp8),
-        tops_int8=times(chip.tops_int8),
-        tdp_w=times(chip.tdp_w),
+        one,
+        name=name,
+        memory_gb=one.memory_gb * factor,
+        memory_gib=one.memory_gib * factor,
+        bandwidth_gb_s=one.bandwidth_gb_s * factor,
+        tflops_bf16=times(one.tflops_bf16),
+        tflops_fp16=times(one.tflops_fp16),
+        tflops_fp8=times(one.tflops_fp8),
+        tops_int8=times(one.tops_int8),
+        tdp_w=times(one.tdp_w),
+        mig_slices=0 if factor < 1 else one.mig_slices,
         street_price=None,
         slice_chips=None,
         aliases=(),

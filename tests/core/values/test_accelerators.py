@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import UnknownName
 from broker.core.values import accelerators
-from broker.core.values.accelerators import canonical, known, lookup, relative_throughput
+from broker.core.values.accelerators import canonical, known, lookup, part_of, relative_throughput
 
 RAW = tomllib.loads(resources.files("broker.core.values").joinpath("gpus.toml").read_text(encoding="utf-8"))
 
@@ -258,6 +258,18 @@ def test_a_tpu_slice_is_the_sum_of_its_chips() -> None:
     assert lookup("tpu-v5p-8").tflops_bf16 == 4 * 459, "v5p counts TensorCores, two a chip"
     assert lookup("v5p-16").name == canonical("TPU-v5p-16") == "tpu-v5p-16"
     assert lookup("tpu-v5e-1").name == "tpu-v5litepod-1"
+
+
+def test_a_part_of_a_card_has_its_share_and_is_not_the_card() -> None:
+    part, whole = lookup("a10-1OF6"), lookup("A10")
+    assert (part.name, part.memory_gb) == ("A10-1of6", whole.memory_gb / 6)
+    assert part.tflops_16bit == pytest.approx((whole.tflops_16bit or 0) / 6)
+    assert canonical("NVIDIA L4-1of8") == part_of("L4", 8) == "L4-1of8"
+    assert canonical("A10", 4) == "A10", "memory alone makes no part: providers say which is one"
+    assert "A10-1of6" not in known()
+    for nonsense in ("A10-1of1", "A10-1of65", "A10-2of6", "Voodoo-1of2", "A10-1of2-1of2"):
+        with pytest.raises(UnknownName):
+            lookup(nonsense)
 
 
 def test_work_is_converted_by_dense_16_bit_compute() -> None:

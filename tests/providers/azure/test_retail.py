@@ -16,7 +16,7 @@ import pytest
 
 from broker.core.errors import Malformed, Refused
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import known
+from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.azure.provider import Azure
@@ -190,6 +190,12 @@ def test_trap_filter_values_are_case_sensitive(server: FakeServer) -> None:
     assert server.requests[0].query["api-version"] == "2023-01-01-preview"
 
 
+def test_a_part_of_a_card_is_compared_and_not_launched() -> None:
+    offers, skipped = told(changed(armSkuName="Standard_NV6ads_A10_v5"), T4)
+    assert not skipped
+    assert [(offer.machine, offer.engine) for offer in offers] == [("A10-1of6:1", None), ("T4:1", "skypilot")]
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -202,7 +208,6 @@ def test_trap_filter_values_are_case_sensitive(server: FakeServer) -> None:
         ({"type": "Rebate"}, "malformed_row"),
         ({"type": "Reservation", "reservationTerm": "2 Fortnights"}, "malformed_row"),
         ({"armSkuName": "Standard_ND128isr_GB300_v6"}, "unknown_machine"),
-        ({"armSkuName": "Standard_NV6ads_A10_v5"}, "part_of_a_gpu"),
         ({"armSkuName": ""}, "malformed_row"),
         ({"armRegionName": ""}, "malformed_row"),
         ({"productName": "NDsr Dedicated Host"}, "other_product"),
@@ -295,7 +300,7 @@ def test_a_401_is_a_refusal_and_names_the_setting(server: FakeServer) -> None:
 def test_the_table_names_cards_that_are_known_and_counts_that_make_sense() -> None:
     table = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
     for machine, row in table["machines"].items():
-        assert row["gpu"] in known(), machine
+        assert lookup(row["gpu"]).name == row["gpu"], machine
         assert row["n"] in (1, 2, 4, 8), machine
         assert 2020 < row.get("retired", 2023) <= NOW.year, machine
         assert row["gib"] > row["vcpus"], machine

@@ -115,11 +115,19 @@ def test_a_tpu_has_no_instance_type_and_is_a_machine_all_the_same(tmp_path: Path
     assert not skipped
 
 
-def test_a_part_of_an_accelerator_is_no_machine_to_compare(tmp_path: Path) -> None:
+def test_a_part_of_an_accelerator_is_that_part_and_is_not_launched(tmp_path: Path) -> None:
     row = ["Standard_NV6ads_A10_v5", "A10", "0.16666", "6", "55", "", "0.454", "0.09", "eastus", ""]
-    offers, skipped = read(tmp_path, table(SKYPILOT_COLUMNS, [row, SKYPILOT_ROWS[3]]), "azure")
-    assert {o.instance_type for o in offers} == {"g6.xlarge"}
+    odd = ["Standard_NV7ads_A10_v5", "A10", "0.7", "6", "55", "", "0.454", "0.09", "eastus", ""]
+    offers, skipped = read(tmp_path, table(SKYPILOT_COLUMNS, [row, odd]), "azure")
+    assert {(o.machine, o.engine) for o in offers} == {("A10-1of6:1", None)}
     assert [row.reason for row in skipped] == ["part_of_an_accelerator"]
+
+
+def test_a_card_with_little_memory_is_a_part_of_one(tmp_path: Path) -> None:
+    row = ["g6.xlarge", "us-east-1", "0.805", "4", "16", "1", "L4", "24", "False"]
+    columns = ["instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot"]
+    offers, _ = read(tmp_path, table(columns, [row, ["g6f.large", *row[1:7], "3", "False"]]), "aws")
+    assert [(o.machine, o.engine) for o in offers] == [("L4:1", "skypilot"), ("L4-1of8:1", None)]
 
 
 def test_gigabytes_under_a_heading_of_mebibytes_change_no_card(tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""Hyperstack's GPU machines, on demand and spot, by region, with stock. Needs an API key.
+
+Two calls: the flavors (machines) of each region, and the price book, where an hour of each resource has its price. A
+GPU flavor costs its GPUs: their vCPUs, memory and disks are priced 0 there. A flavor's ``gpu`` is the resource's name;
+with ``-spot`` at its end it is spot capacity. The account's discount is in ``value``; prices with a start or an end
+hold then. Traps: names are Hyperstack's own (``H100-80G-PCIe-NVLink``); the price book has disks, addresses and CPUs,
+too, which are no machines.
+Fields: Hyperstack's OpenAPI document 1.0 (``FlavorFields``, ``PricebookModel``), also as its Python SDK 1.56 has them.
+Limit: 500 calls a minute from one address ("Rate limits"). Read in November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.errors import Malformed, NoLogin
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+
+_VARIABLE = "HYPERSTACK_API_KEY"
+_SPOT = "-spot"
+_MEMORY = re.compile(r"-(\d{2,3})G\b")
+_MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
+
+
+class HyperstackSettings(HttpSettings):
+    """``base_url``: the URL above ``/core/flavors``. ``api_key``: default: HYPERSTACK_API_KEY."""
+
+    base_url: Url = "https://infrahub-api.nexgencloud.com/v1"
+    api_key: SecretStr | None = None
+
+
+class Hyperstack:
+    """Every GPU flavor, in every region that has it."""
+
+    name = "hyperstack"
+    Settings: ClassVar = HyperstackSettings
+    _source = "hyperstack-api"
+
+    def __init__(
+        self, *, clock: Clock, settings: HyperstackSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or HyperstackSettings()
+        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key of Hyperstack's"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query: two calls. Raises `LoginMissing`, `RetryLater`, `Refused` and
+        `Malformed`."""
+        if self._key is None:
+            raise NoLogin("Hyperstack's prices need an API key, and none is set", where=self.name, hint=self._how)
+        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
+            book = api.get("/pricebook", token=self._key, header="api_key")
+            answer = api.get("/core/flavors", token=self._key, header="api_key")
+        groups = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(book, list) or not isinstance(groups, list):
+            raise Malformed("no price book, or no flavors in the answer", where=self.name)
+        prices, now = dict[str, object](), self._clock.now()
+        yield from each(book, lambda row: _priced(row, prices, now))
+        yield from distinct(each(groups, lambda group: self._group(group, prices)))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        return {
+            "endpoints": {"flavors and price book": endpoint(self.name, "base_url", self._settings.base_url)},
+            "logins": {
+                "api_key": {"found": self._key is not None, "how": self._how, "adds": "Hyperstack's prices and stock"}
+            },
+        }
+
+    def _group(self, group: Row, prices: Mapping[str, object]) -> Found:
+        """The flavors of one GPU in one region."""
+        flavors = group.get("flavors")
+        if not isinstance(flavors, list):
+            raise Unfit("malformed_row", f"{short(group.get('gpu'))}: flavors is {short(flavors)}")
+        yield from each(flavors, lambda flavor: self._flavor(flavor, group, prices))
+
+    def _flavor(self, row: Row, group: Row, prices: Mapping[str, object]) -> Found:
+        flavor = name(row.get("name"), "name")
+        said = row.get("gpu", group.get("gpu"))
+        if said == "" and row.get("gpu_count") == 0 and group.get("gpu") in ("", None):
+            return  # a CPU flavor
+        if not isinstance(said, str) or not said:
+            raise Unfit("unknown_accelerator", f"{flavor}: {short(said)}")
+        card, count = said.removesuffix(_SPOT), whole(row.get("gpu_count"), f"{flavor}: gpu_count")
+        region, what = name(row.get("region_name", group.get("region_name")), f"{flavor}: region"), f"{flavor}, {said}"
+        there = row.get("stock_available")
+        if not isinstance(there, bool):
+            raise Unfit("malformed_row", f"{what}: stock_available is {short(there)}")
+        kind = CapacityType.SPOT if said.endswith(_SPOT) else CapacityType.ON_DEMAND
+        yield Offer(
+            provider=self.name,
+            region=region,
+            zone=None,
+            instance_type=flavor,
+            accelerator=_accelerator(card),
+            count=count,
+            capacity_type=kind,
+            price=price(prices.get(said), what, times=count),
+            as_of=self._clock.now(),
+            source=self._source,
+            cpus=figure(row.get("cpu")),
+            memory_gib=figure(row.get("ram")),
+            interconnect=_link(card) if count > 1 else None,
+            availability=Availability.AVAILABLE if there else Availability.UNAVAILABLE,
+            unavailable_because="" if there else "out of stock there",
+            max_age=_MAX_AGE[kind],
+        )
+
+
+def _priced(row: Row, prices: dict[str, object], now: datetime) -> Found:
+    """Notes the price of one resource. Yields nothing: what a damaged row loses is told by the flavors without one."""
+    called = row.get("name")
+    if not isinstance(called, str) or not called:
+        raise Unfit("malformed_row", f"a price of {short(called)}")
+    starts, ends = (_moment(row.get(key), f"{called}: {key}") for key in ("start_time", "end_time"))
+    if (starts is None or starts <= now) and (ends is None or now < ends):
+        value = row.get("value")
+        if called in prices and prices[called] != value:
+            raise Unfit("conflicting_duplicate", f"{called}: {short(prices[called])}, and again {short(value)}")
+        prices[called] = value
+    yield from ()
+
+
+def _moment(value: object, what: str) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        raise Unfit("malformed_row", f"{what} is {short(value)}") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _accelerator(card: str) -> str:
+    """From ``H100-80G-SXM5``, ``RTX-A6000`` or ``L40``: the name without its memory, or its beginning."""
+    memory = _MEMORY.search(card)
+    plain = _MEMORY.sub("", card).replace("-NVLink", "").replace("-SE", "")
+    return accelerator(plain, plain.rpartition("-")[0], card, memory_gib=float(memory[1]) if memory else None)
+
+
+def _link(card: str) -> Interconnect:
+    return Interconnect.NVLINK if "SXM" in card or "NVLink" in card else Interconnect.PCIE

@@ -1,0 +1,154 @@
+"""OVHcloud's GPU instances at list prices, from the public catalogue of its Public Cloud. No login needed.
+
+The catalogue is of one subsidiary, in its currency; the default, WE (World, English), is in US dollars. A machine is an
+addon of the product ``publiccloud-instance``: its plan for each hour ends with ``.consumption``, its price is in 1/10⁸
+of a dollar without tax, and ``blobs.technical`` says what it has. Traps: the same machine by the month is another plan
+(``…monthly…``); ``win-`` and an ``os`` of Windows are the same machine with a licence; plans without the tag
+``active`` are no longer sold. Which regions have a machine is in ``configurations``; where it is not, the offer is in
+``worldwide``.
+Fields: OVHcloud's API console, ``GET /order/catalog/public/cloud`` (order.catalog.public.Catalog). It is one call of
+some MB; no limit is published for it. Read in November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from broker.core.errors import Malformed
+from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
+from providers.http import Api, HttpSettings, Url, endpoint
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, usd, whole
+
+_UNITS = 10**8  # of a dollar
+_HOURLY = ".consumption"
+_EVERYWHERE = "worldwide"
+
+
+class OvhSettings(HttpSettings):
+    """``base_url``: the URL above ``/order``. ``subsidiary``: whose catalogue; one that is not in US dollars (``FR``,
+    ``CA``) brings no offers. OVHcloud US is ``https://api.us.ovhcloud.com/v1`` with ``US``."""
+
+    base_url: Url = "https://ca.api.ovh.com/v1"
+    subsidiary: str = Field(default="WE", pattern=r"^[A-Z]{2,4}$")
+
+
+class Ovh:
+    """Every GPU instance of the catalogue."""
+
+    name = "ovh"
+    Settings: ClassVar = OvhSettings
+    _source = "ovh-catalogue"
+
+    def __init__(self, *, clock: Clock, settings: OvhSettings | None = None) -> None:
+        self._clock = clock
+        self._settings = settings or OvhSettings()
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query: it is one call. Raises `RetryLater`, `Refused` and `Malformed`."""
+        with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
+            answer = api.get("/order/catalog/public/cloud", params={"ovhSubsidiary": self._settings.subsidiary})
+        addons = answer.get("addons") if isinstance(answer, dict) else None
+        if not isinstance(addons, list):
+            raise Malformed("no addons in the catalogue", where=self.name)
+        locale = answer.get("locale")
+        currency = locale.get("currencyCode") if isinstance(locale, dict) else None
+        yield from distinct(each(addons, lambda row: self._read(row, currency)))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        return {"endpoints": {"catalogue": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+
+    def _read(self, row: Row, currency: object) -> Found:
+        plan = name(row.get("planCode"), "planCode")
+        has = _technical(row, plan)
+        if has is None:
+            return
+        gpu = has["gpu"]
+        if not isinstance(gpu, dict):
+            raise Unfit("malformed_row", f"{plan}: gpu is {short(gpu)}")
+        usd(currency)
+        model, memory = gpu.get("model"), _size(gpu.get("memory"), "size")
+        card = accelerator(f"{model} PCIe" if model == "H100" else model, memory_gib=memory)
+        count = whole(gpu.get("number"), f"{plan}: number of GPUs")
+        hourly = price(_hourly(row, plan), plan, per=_UNITS)
+        for region in _regions(row, plan):
+            try:
+                yield Offer(
+                    provider=self.name,
+                    region=name(region, f"{plan}: region"),
+                    zone=None,
+                    instance_type=plan.removesuffix(_HOURLY),
+                    accelerator=card,
+                    count=count,
+                    capacity_type=CapacityType.ON_DEMAND,
+                    price=hourly,
+                    as_of=self._clock.now(),
+                    source=self._source,
+                    cpus=_size(has.get("cpu"), "cores"),
+                    memory_gib=_size(has.get("memory"), "size"),
+                    interconnect=Interconnect.PCIE if count > 1 else None,
+                    max_age=timedelta(days=1),
+                )
+            except Unfit as error:
+                yield error.skipped
+
+
+def _technical(row: Row, plan: str) -> Row | None:
+    """What an hourly Linux machine with GPUs has; None for everything else. Raises `Unfit` where that is not told."""
+    if row.get("product") not in ("publiccloud-instance", None) or not plan.endswith(_HOURLY):
+        return None
+    told = row.get("blobs")
+    blobs: Row = told if isinstance(told, dict) else {}
+    technical, commercial = blobs.get("technical"), blobs.get("commercial")
+    brick = commercial.get("brick") if isinstance(commercial, dict) else None
+    if not isinstance(technical, dict):
+        raise Unfit("malformed_row", f"{plan}: what it has is not told")
+    if not technical.get("gpu"):
+        if brick == "gpu":
+            raise Unfit("unknown_accelerator", f"{plan}: {short(technical.get('gpu'))}")
+        return None
+    system = technical.get("os")
+    family = system.get("family") if isinstance(system, dict) else None
+    if family == "windows" or plan.startswith("win-"):
+        raise Unfit("other_product", f"{plan}: with a Windows licence")
+    tags = blobs.get("tags")
+    if not isinstance(tags, list) or "active" not in tags:
+        raise Unfit("not_sold", f"{plan}: its tags are {short(tags)}")
+    return technical
+
+
+def _hourly(row: Row, plan: str) -> object:
+    """The price of an hour, in 1/10⁸."""
+    pricings = row.get("pricings")
+    found = {
+        one.get("price")
+        for one in (pricings if isinstance(pricings, list) else ())
+        if isinstance(one, dict) and one.get("intervalUnit") == "hour" and one.get("interval") == 1
+        if not isinstance(one.get("price"), dict | list)
+    }
+    if len(found) != 1:
+        raise Unfit("no_price", f"{plan}: {len(found)} prices of an hour")
+    return found.pop()
+
+
+def _regions(row: Row, plan: str) -> list[object]:
+    told = row.get("configurations")
+    if not told:
+        return [_EVERYWHERE]
+    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+        raise Unfit("malformed_row", f"{plan}: configurations is {short(told)}")
+    values = [one.get("values") for one in told if one.get("name") == "region"]
+    if not values:
+        return [_EVERYWHERE]
+    if not all(isinstance(regions, list) and regions for regions in values):
+        raise Unfit("no_region", f"{plan}: its regions are {short(values)}")
+    return [region for regions in values for region in regions]
+
+
+def _size(part: object, key: str) -> float | None:
+    return figure(part.get(key)) if isinstance(part, dict) else None

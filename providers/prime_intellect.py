@@ -1,0 +1,157 @@
+"""What Prime Intellect rents of many clouds: prices and stock by data centre, on demand and spot. Needs an API key.
+
+A row is one machine of one cloud, priced as a whole, in the region ``CLOUD.DATACENTRE``. ``prices.onDemand`` is the
+price in a data centre, ``prices.communityPrice`` that of other people's machines, which comes instead. Traps: a machine
+may be prepaid for some hours (``prepaidTime``), and its price may follow the market (``isVariable``): the first is
+skipped and counted, the second keeps for minutes only; disks, vCPUs and memory beyond the default cost more.
+Fields: Prime Intellect's OpenAPI document (``GET /api/v1/availability/gpus``), also as its Python SDK ``prime`` 0.18
+has them. No rate limit is published; it is one call for each hundred rows. Read in November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.errors import Malformed, NoLogin
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, usd, whole
+
+_VARIABLE = "PRIME_API_KEY"
+_A_PAGE, _PAGES = 100, 100
+_MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
+_STOCK = {
+    "available": (Availability.AVAILABLE, None),
+    "high": (Availability.AVAILABLE, 0.9),
+    "medium": (Availability.AVAILABLE, 0.6),
+    "low": (Availability.AVAILABLE, 0.3),
+    "unavailable": (Availability.UNAVAILABLE, None),
+}
+
+
+class PrimeIntellectSettings(HttpSettings):
+    """``base_url``: the URL above ``/api/v1``. ``api_key``: default: PRIME_API_KEY."""
+
+    base_url: Url = "https://api.primeintellect.ai"
+    api_key: SecretStr | None = None
+
+
+class PrimeIntellect:
+    """Every machine that Prime Intellect lists."""
+
+    name = "prime_intellect"
+    Settings: ClassVar = PrimeIntellectSettings
+    _source = "prime-intellect-api"
+
+    def __init__(
+        self, *, clock: Clock, settings: PrimeIntellectSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or PrimeIntellectSettings()
+        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key with Availability -> Read"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
+        if self._key is None:
+            raise NoLogin("Prime Intellect's prices need an API key, and none is set", where=self.name, hint=self._how)
+        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
+            yield from distinct(each(self._pages(api, self._key), self._read))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        return {
+            "endpoints": {"availability": endpoint(self.name, "base_url", self._settings.base_url)},
+            "logins": {
+                "api_key": {
+                    "found": self._key is not None,
+                    "how": self._how,
+                    "adds": "prices and stock of many clouds, as Prime Intellect sells them",
+                }
+            },
+        }
+
+    def _pages(self, api: Api, key: str) -> Iterator[object]:
+        seen = total = 0
+        for page in range(1, _PAGES + 1):
+            params = {"page": str(page), "page_size": str(_A_PAGE)}
+            answer = api.get("/api/v1/availability/gpus", params=params, token=key)
+            rows = answer.get("items") if isinstance(answer, dict) else None
+            if not isinstance(rows, list):
+                raise Malformed("no items in the answer", where=self.name)
+            total = answer.get("totalCount")
+            yield from rows
+            seen += len(rows)
+            if isinstance(total, bool) or not isinstance(total, int) or total < 0:
+                yield SkippedRow("malformed_row", f"totalCount is {short(total)}")
+                return
+            if seen >= total or not rows:
+                break
+        if seen < total:
+            yield SkippedRow("incomplete_answer", f"{seen} rows, where {short(total)} were announced")
+
+    def _read(self, row: Row) -> Found:
+        called = name(row.get("cloudId"), "cloudId")
+        cloud, place = name(row.get("provider"), f"{called}: provider"), row.get("dataCenter") or row.get("country")
+        what = f"{cloud}: {called}"
+        costs = row.get("prices")
+        if not isinstance(costs, dict):
+            raise Unfit("malformed_row", f"{what}: prices is {short(costs)}")
+        usd(costs.get("currency"))
+        if row.get("prepaidTime"):
+            raise Unfit("prepaid", f"{what}: paid ahead for {short(row['prepaidTime'])} hours")
+        spot, stock = row.get("isSpot"), row.get("stockStatus")
+        if spot is not None and not isinstance(spot, bool):
+            raise Unfit("malformed_row", f"{what}: isSpot is {short(spot)}")
+        availability, score = _STOCK.get(stock.lower() if isinstance(stock, str) else "", (None, None))
+        if availability is None:
+            raise Unfit("malformed_row", f"{what}: stockStatus is {short(stock)}")
+        count = whole(row.get("gpuCount"), f"{what}: gpuCount")
+        kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
+        community = costs.get("communityPrice")
+        yield Offer(
+            provider=self.name,
+            region=f"{cloud}.{name(place, f'{what}: dataCenter')}",
+            zone=None,
+            instance_type=called,
+            accelerator=_card(row),
+            count=count,
+            capacity_type=kind,
+            price=price(costs.get("onDemand") if community is None else community, what),
+            as_of=self._clock.now(),
+            source=self._source,
+            cpus=_included(row.get("vcpu")),
+            memory_gib=_included(row.get("memory")),
+            interconnect=_link(row) if count > 1 else None,
+            availability=availability,
+            unavailable_because="" if availability is Availability.AVAILABLE else "Prime Intellect has none there",
+            score=score,
+            max_age=_MAX_AGE[CapacityType.SPOT if costs.get("isVariable") else kind],
+        )
+
+
+def _card(row: Row) -> str:
+    """From ``H100_80GB`` with the socket ``SXM5``: the PCIe card has another name than the SXM one."""
+    said, socket = row.get("gpuType"), row.get("socket")
+    plain = said.partition("_")[0] if isinstance(said, str) else ""
+    pcie = f"{plain} PCIe" if isinstance(socket, str) and socket.lower() == "pcie" else None
+    spaced = said.replace("_", " ") if isinstance(said, str) else None
+    return accelerator(pcie, said, spaced, plain, memory_gib=figure(row.get("gpuMemory")))
+
+
+def _included(part: object) -> float | None:
+    """vCPUs or GiB that come with the machine."""
+    return figure(part.get("defaultCount")) if isinstance(part, dict) else None
+
+
+def _link(row: Row) -> Interconnect | None:
+    socket = row.get("socket")
+    if not isinstance(socket, str):
+        return None
+    return Interconnect.NVLINK if socket.lower().startswith("sxm") else Interconnect.PCIE

@@ -1,0 +1,177 @@
+"""Vultr's machines with GPUs, from its public lists of plans: on demand and preemptible, by region. No login needed.
+
+A plan has its price for the whole machine per hour, and for some regions another one (``location_cost``). A plan that
+cannot be deployed on demand may still be listed with an on-demand price: ``deploy_ondemand`` and ``deploy_preemptible``
+say what is sold. Traps: ``gpu_vram_gb`` is of the whole machine, and less than a card's where the plan has a part of
+a card (an A100 of Vultr's has 80 GB, so 40 GB are half of one); bare metal may lack the ``gpu_…`` fields, then its id
+says what it has. Vultr stops charging after 672 hours of a month; prices here are per hour before that.
+Fields: Vultr's API v2, "List Plans" and "List Bare Metal Plans"; limit: 30 calls a second from one address; here it is
+one call for each 500 plans. Read in November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from broker.core.errors import Malformed
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import lookup
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.http import Api, HttpSettings, Url, endpoint
+from providers.rows import (
+    Found,
+    Row,
+    Unfit,
+    accelerator,
+    distinct,
+    each,
+    figure,
+    name,
+    part_of_card,
+    price,
+    short,
+    whole,
+)
+
+_LISTS = {"/plans": "plans", "/plans-metal": "plans_metal"}
+_A_PAGE, _PAGES = 500, 20
+_PER_SECOND = 30
+_WHOLE_CARD = 0.87  # of a card's memory; less is a part of it
+_KINDS = {
+    CapacityType.ON_DEMAND: ("deploy_ondemand", "hourly_cost", timedelta(hours=6)),
+    CapacityType.SPOT: ("deploy_preemptible", "hourly_cost_preemptible", timedelta(minutes=30)),
+}
+# Vultr's words for cards, where they are not those of others. The bare metal called L40 has the L40S.
+_CARDS = {"A100": "A100-80GB"}
+_METAL = re.compile(r"(?:-(\d{1,2}))?-([a-z]+\d+[a-z]*)-gpu$")
+_CARDS_OF_METAL = {"l40": "L40S", **{key.lower(): card for key, card in _CARDS.items()}}
+
+
+class VultrSettings(HttpSettings):
+    """``base_url``: the URL above ``/plans``."""
+
+    base_url: Url = "https://api.vultr.com/v2"
+
+
+class Vultr:
+    """Every plan with GPUs, in every region that has it."""
+
+    name = "vultr"
+    Settings: ClassVar = VultrSettings
+    _source = "vultr-api"
+
+    def __init__(self, *, clock: Clock, settings: VultrSettings | None = None) -> None:
+        self._clock = clock
+        self._settings = settings or VultrSettings()
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
+        with Api(self.name, self._settings.base_url, self._settings, self._clock, per_second=_PER_SECOND) as api:
+            for path, key in _LISTS.items():
+                yield from distinct(each(_pages(api, path, key, self.name), self._read))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        return {"endpoints": {"plans": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+
+    def _read(self, row: Row) -> Found:
+        plan = name(row.get("id"), "id")
+        said = row.get("gpu_type")
+        if not said and "gpu" not in plan and not plan.startswith("vcg-") and row.get("type") not in ("vcg", "vdm"):
+            return
+        cards = _cards(row, plan)
+        regions = row.get("locations")
+        if not isinstance(regions, list):
+            raise Unfit("malformed_row", f"{plan}: locations is {short(regions)}")
+        if not regions:
+            raise Unfit("no_region", plan)
+        there = row.get("location_cost") or {}
+        if not isinstance(there, dict):
+            raise Unfit("malformed_row", f"{plan}: location_cost is {short(there)}")
+        sold = False
+        for kind, (flag, key, max_age) in _KINDS.items():
+            if not _is_sold(row, plan, flag, otherwise=kind is CapacityType.ON_DEMAND):
+                continue
+            sold = True
+            for region in regions:
+                try:
+                    costs = there.get(region) if isinstance(region, str) else None
+                    priced = row if costs is None else costs if isinstance(costs, dict) else {}
+                    hourly = price(priced.get(key), f"{plan} in {short(region)}, {kind}")
+                    place = name(region, f"{plan}: location")
+                    yield self._offer(row, plan, cards, place, (kind, hourly, max_age))
+                except Unfit as error:
+                    yield error.skipped
+        if not sold:
+            raise Unfit("not_sold", f"{plan}: neither on demand nor preemptible")
+
+    def _offer(
+        self, row: Row, plan: str, cards: tuple[str, int], region: str, sold: tuple[CapacityType, Money, timedelta]
+    ) -> Offer:
+        (card, count), (kind, hourly, max_age) = cards, sold
+        memory = figure(row.get("ram"))
+        return Offer(
+            provider=self.name,
+            region=region,
+            zone=None,
+            instance_type=plan,
+            accelerator=card,
+            count=count,
+            capacity_type=kind,
+            price=hourly,
+            as_of=self._clock.now(),
+            source=self._source,
+            cpus=figure(row.get("vcpu_count", row.get("cpu_threads"))),
+            memory_gib=None if memory is None else memory / 1024,
+            max_age=max_age,
+        )
+
+
+def _pages(api: Api, path: str, key: str, where: str) -> Iterator[object]:
+    """The rows of all pages of a list."""
+    cursor = ""
+    for _ in range(_PAGES):
+        asked = {"per_page": str(_A_PAGE), **({"cursor": cursor} if cursor else {})}
+        answer = api.get(path, params=asked)
+        rows = answer.get(key) if isinstance(answer, dict) else None
+        if not isinstance(rows, list):
+            raise Malformed(f"no {key} in the answer", where=where)
+        yield from rows
+        meta = answer.get("meta")
+        links = meta.get("links") if isinstance(meta, dict) else None
+        cursor = links.get("next", "") if isinstance(links, dict) else ""
+        if not cursor:
+            return
+        if not isinstance(cursor, str):
+            raise Malformed(f"the next page of {key} is called {short(cursor)}", where=where)
+    yield SkippedRow("too_many_pages", f"{key}: more than {_PAGES} pages of {_A_PAGE}")
+
+
+def _is_sold(row: Row, plan: str, flag: str, *, otherwise: bool) -> bool:
+    said = row.get(flag, otherwise)
+    if not isinstance(said, bool):
+        raise Unfit("malformed_row", f"{plan}: {flag} is {short(said)}")
+    return said
+
+
+def _cards(row: Row, plan: str) -> tuple[str, int]:
+    """The accelerator and how many, or one part of one."""
+    said, memory = row.get("gpu_type"), figure(row.get("gpu_vram_gb"))
+    if not said and (metal := _METAL.search(plan)):
+        return accelerator(_CARDS_OF_METAL.get(metal[2], metal[2])), int(metal[1] or 1)
+    text = said.partition("_")[2] if isinstance(said, str) else ""
+    card = accelerator(_CARDS.get(text, text), text.replace("_", " "), text.partition("_")[0])
+    if memory is None:
+        raise Unfit("malformed_row", f"{plan}: gpu_vram_gb is {short(row.get('gpu_vram_gb'))}")
+    each = lookup(card).memory_gb
+    if memory < _WHOLE_CARD * each:
+        return part_of_card(card, memory), 1
+    count = whole(round(memory / each), f"{plan}: cards")
+    counted = row.get("gpu_count", count)
+    if abs(memory / count - each) > (1 - _WHOLE_CARD) * each or counted != count:
+        raise Unfit("malformed_row", f"{plan}: {memory:g} GB and {short(counted)} of {card}, which has {each:g}")
+    return card, count
